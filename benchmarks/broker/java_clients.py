@@ -1,0 +1,129 @@
+"""Apache Kafka's own performance tools against headrace and against Apache Kafka, in turns.
+
+ProducerPerformance with default settings and acks=all at 100 B, 1 KiB and 10 KiB, then ConsumerPerformance over the
+1 KiB topic. Both brokers run at the same time, one is asked at a time; medians of the rounds, and the ratio of each
+pair. CPU seconds are the broker's own, per round. Needs Java and Maven.
+
+    python benchmarks/broker/java_clients.py [--rounds 5] [--scale 1.0] [--json]
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.broker.small_requests import Peer, peers
+from tests.peers import kafka
+from tests.wire import Wire
+
+PRODUCES = {"100 B": (100, 2_000_000), "1 KiB": (1024, 500_000), "10 KiB": (10_240, 60_000)}
+_PRODUCED = re.compile(r"([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) ms 99th")
+
+
+class Run(NamedTuple):
+    """What one run of a tool measured."""
+
+    records_per_s: float
+    p99_ms: float
+    broker_cpu_s: float
+
+
+def _tool(*arguments: str) -> str:
+    """What a tool prints, in a JVM as a user would have it."""
+    with tempfile.TemporaryDirectory() as logs:
+        command = [*kafka.java_command(Path(logs), "-Xmx512m"), *arguments]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+
+
+def produce(peer: Peer, topic: str, size: int, count: int) -> Run:
+    """ProducerPerformance, default settings but acks=all."""
+    before = peer.process.cpu_times()
+    output = _tool(
+        "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count),
+        "--record-size", str(size), "--throughput", "-1",
+        "--producer-props", f"bootstrap.servers=127.0.0.1:{peer.port}", "acks=all",
+    )  # fmt: skip
+    after = peer.process.cpu_times()
+    rate, _, p99 = _PRODUCED.findall(output)[-1]
+    return Run(float(rate), float(p99), after.user + after.system - before.user - before.system)
+
+
+def consume(peer: Peer, topic: str, count: int) -> Run:
+    """ConsumerPerformance over the whole topic; its own rate of fetching, without the time to join the group."""
+    before = peer.process.cpu_times()
+    output = _tool(
+        "org.apache.kafka.tools.ConsumerPerformance", "--topic", topic, "--num-records", str(count),
+        "--bootstrap-server", f"127.0.0.1:{peer.port}", "--group", uuid.uuid4().hex,
+    )  # fmt: skip
+    after = peer.process.cpu_times()
+    rate = float(output.strip().splitlines()[-1].split(",")[-1])
+    return Run(rate, 0.0, after.user + after.system - before.user - before.system)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the record counts")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if reason := kafka.missing_tools():
+        print(f"not measured: {reason}")
+        return
+    runs: dict[str, dict[str, list[Run]]] = {}
+    with peers() as found:
+        for peer in found:
+            with Wire(f"127.0.0.1:{peer.port}") as wire:
+                for name in PRODUCES:
+                    wire.create_topic(_topic(name), 3)
+        for name, (size, count) in PRODUCES.items():
+            rows = runs.setdefault(f"produce {name}", {peer.name: [] for peer in found})
+            for _ in range(options.rounds):
+                for peer in found:
+                    rows[peer.name].append(produce(peer, _topic(name), size, int(count * options.scale)))
+        rows = runs.setdefault("consume 1 KiB", {peer.name: [] for peer in found})
+        count = int(PRODUCES["1 KiB"][1] * options.scale) * options.rounds
+        for _ in range(options.rounds):
+            for peer in found:
+                rows[peer.name].append(consume(peer, _topic("1 KiB"), count))
+    results = {work: _summary(rows) for work, rows in runs.items()}
+    if options.json:
+        print(json.dumps(results, indent=1))
+        return
+    print(f"{'work':16} {'':14} {'records/s':>11} {'p99 ms':>8} {'CPU s':>7}")
+    for work, summary in results.items():
+        for name, row in summary.items():
+            print(
+                f"{work:16} {name:14} {row['records_per_s']:>11.2f} {row['p99_ms']:>8.2f} {row['broker_cpu_s']:>7.2f}"
+            )
+
+
+def _topic(name: str) -> str:
+    return "java-" + name.replace(" ", "-")
+
+
+def _summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    ours, theirs = rows.values()
+    summary = {
+        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Run._fields}
+        for name, runs in rows.items()
+    }
+    summary["ratio"] = {
+        field: statistics.median(
+            getattr(a, field) / max(getattr(b, field), 1e-9) for a, b in zip(ours, theirs, strict=True)
+        )
+        for field in Run._fields
+    }
+    return summary
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""README's table of what works with which client, from the result of the conformance grid.
+
+`make grid` runs the grid and writes tests/conformance/grid.json; this puts it between the markers in README.md.
+A case is a line, a client a column; what a client cannot do has a number, and its reason below the table.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+GRID = ROOT / "tests" / "conformance" / "grid.json"
+BEGINS, ENDS = "<!-- client table", "<!-- end of client table -->"
+MARKS = {"passed": "✓", "failed": "✗", "error": "✗", "skipped": "not run"}
+
+
+class Column(NamedTuple):
+    """One client: case to outcome, and case to the reason why there is none."""
+
+    title: str
+    outcomes: dict[str, str]
+    gaps: dict[str, str]
+
+
+def readme_page() -> str:
+    """README.md with a fresh table of clients."""
+    text = (ROOT / "README.md").read_text()
+    before, begins, rest = text.partition(BEGINS)
+    comment, _, _ = rest.partition("\n")
+    _, ends, after = rest.partition(ENDS)
+    return f"{before}{begins}{comment}\n{client_table()}\n{ends}{after}"
+
+
+def client_table() -> str:
+    """The table and the reasons of its gaps."""
+    grid = json.loads(GRID.read_text())
+    columns = [_column(name, client) for name, client in grid["clients"].items()]
+    reasons = list(dict.fromkeys(reason for column in columns for reason in column.gaps.values()))
+    lines = [
+        "| | " + " | ".join(column.title for column in columns) + " |",
+        "|---|" + ":-:|" * len(columns),
+        *(
+            f"| {title} | " + " | ".join(_cell(column, case, reasons) for column in columns) + " |"
+            for case, title in grid["cases"].items()
+        ),
+        "",
+        *(f"<sup>{number}</sup> the client {reason}  " for number, reason in enumerate(reasons, 1)),
+    ]
+    return "\n".join(lines)
+
+
+def _column(name: str, client: dict[str, object]) -> Column:
+    title = name if str(client["version"]) in name else f"{name} {client['version']}"
+    outcomes, gaps = client["outcomes"], client["gaps"]
+    assert isinstance(outcomes, dict)
+    assert isinstance(gaps, dict)
+    return Column(title.strip(), outcomes, gaps)
+
+
+def _cell(column: Column, case: str, reasons: list[str]) -> str:
+    if case in column.gaps:
+        return f"<sup>{reasons.index(column.gaps[case]) + 1}</sup>"
+    return MARKS[column.outcomes.get(case, "skipped")]

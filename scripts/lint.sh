@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Format, lint, types, layers. Every check runs even when one before it fails.    usage: scripts/lint.sh [BIN]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=${1:-.venv/bin}
+status=0
+
+check() { # NAME COMMAND... : silent when all is well
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    printf 'lint: %-8s ok\n' "$name"
+  else
+    printf 'lint: %-8s FAILED: %s\n%s\n' "$name" "$*" "$output"
+    status=1
+  fi
+}
+
+check format "$bin/ruff" format --check --quiet .
+check ruff "$bin/ruff" check --quiet .
+check types "$bin/mypy"
+check layers "$bin/lint-imports" --no-logo
+exit "$status"

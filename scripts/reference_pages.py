@@ -1,0 +1,207 @@
+"""Writes what the code knows best: docs/commands.md, docs/settings.md, docs/apis.md, the map
+of files in docs/architecture.md, and the table of clients in README.md.
+
+Usage: python scripts/reference_pages.py [--check]      with --check nothing is written; status 1 when one is stale
+"""
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+from client_table import readme_page
+
+from headrace.broker import options as serve_options
+from headrace.broker.handlers import MODULES, advertised
+from headrace.cli.app import app as cli
+from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, format_value
+from headrace.spark import load_command
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+MAP_BEGINS, MAP_ENDS = "<!-- file map", "<!-- end of file map -->"
+GENERATED = "<!-- written by scripts/reference_pages.py: change the code and run `make generate` -->\n"
+
+
+def settings_page() -> str:
+    """Every setting with its type, default and meaning."""
+    topic = sorted((setting for _, setting in TOPIC_SETTINGS.values()), key=lambda each: each.name)
+    broker = sorted((setting for _, setting in BROKER_SETTINGS.values()), key=lambda each: each.name)
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            GENERATED,
+            "Names, units and defaults are Apache Kafka's unless a line says why not. A broker takes them from",
+            "`headrace serve --set NAME=VALUE` and `--config FILE`; a topic takes its own when it is created.",
+            "An unknown name or a value out of bounds is refused by name.",
+            "",
+            "## Of the broker",
+            "",
+            *_table(broker, topics=False),
+            "",
+            "## Of a topic",
+            "",
+            "The broker's name, in brackets, sets the default for all topics.",
+            "",
+            *_table(topic, topics=True),
+            "",
+        ]
+    )
+
+
+def apis_page() -> str:
+    """Every API with its key and versions, and what its module says of it."""
+    served = dict(advertised())
+    ordered = sorted(MODULES, key=lambda module: int(module.API_KEY))
+    rows = [f"| {int(each.API_KEY)} | {_title(each)} | {_versions(served[each.API_KEY])} |" for each in ordered]
+    return "\n".join(
+        [
+            "# What is served of Kafka's protocol",
+            "",
+            GENERATED,
+            "| key | API | versions |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "What each version added, and what is left out:",
+            "",
+            *(line for each in ordered for line in (f"## {_title(each)}", "", "```text", _body(each), "```", "")),
+        ]
+    )
+
+
+def architecture_page() -> str:
+    """docs/architecture.md with a fresh map of files."""
+    text = (DOCS / "architecture.md").read_text()
+    before, begins, rest = text.partition(MAP_BEGINS)
+    comment, _, _ = rest.partition("\n")
+    _, ends, after = rest.partition(MAP_ENDS)
+    return f"{before}{begins}{comment}\n{_file_map()}\n{ends}{after}"
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    lines = ["# Commands", "", GENERATED, "Every command tells its options with `--help`.", ""]
+    lines += _argparse_section("headrace serve", serve_options.build_parser())
+    lines += _argparse_section("headrace load", load_command.build_parser())
+    for name, command in _leaves("headrace", typer.main.get_command(cli)):
+        if name not in ("headrace serve", "headrace load"):
+            lines += _click_section(name, command)
+    return "\n".join(lines)
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Each command that is not a group, with its full name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for part, each in sorted(command.commands.items()):
+        yield from _leaves(f"{name} {part}", each)
+
+
+def _argparse_section(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    rows = []
+    for action in parser._actions:
+        if action.dest != "help":
+            names = ", ".join(action.option_strings) or str(action.metavar)
+            rows.append((names, "" if not action.option_strings else str(action.metavar or ""), action.help or ""))
+    return _command_section(name, parser.description or "", rows)
+
+
+def _click_section(name: str, command: Any) -> list[str]:
+    rows = []
+    for each in command.params:
+        if each.name == "help":
+            continue
+        is_argument = each.param_type_name == "argument"
+        names = (each.metavar or each.name.upper()) if is_argument else ", ".join((*each.opts, *each.secondary_opts))
+        rows.append((names, "", getattr(each, "help", None) or ""))
+    return _command_section(name, " ".join((command.help or "").split()), rows)
+
+
+def _command_section(name: str, text: str, rows: list[tuple[str, str, str]]) -> list[str]:
+    cells = [
+        (f"{names} {value}".strip().replace("|", "\\|"), meaning.replace("|", "\\|")) for names, value, meaning in rows
+    ]
+    table = [f"| `{names}` | {meaning} |" for names, meaning in cells]
+    return [f"## {name}", "", text, "", "| option | meaning |", "|---|---|", *table, ""]
+
+
+def _file_map() -> str:
+    lines = []
+    for package in sorted({path.parent for path in (ROOT / "src").rglob("*.py")}):
+        modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
+        name = package.relative_to(ROOT / "src")
+        lines += [
+            "",
+            f"**{name}/** {_first_sentence(package / '__init__.py')}",
+            "",
+            "| file | what it is |",
+            "|---|---|",
+        ]
+        lines += [f"| [`{each.name}`](../src/{name}/{each.name}) | {_first_sentence(each)} |" for each in modules]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _first_sentence(module: Path) -> str:
+    if not module.exists():
+        return ""
+    paragraph = (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n\n")[0]
+    text = " ".join(paragraph.split())
+    return text.replace("|", "\\|")
+
+
+def _table(settings: Iterable[Setting], *, topics: bool) -> list[str]:
+    rows = ["| name | type | default | meaning |", "|---|---|---|---|"]
+    for each in settings:
+        broker_names = ", ".join(f"`{name}`" for name, _ in each.broker_names) if topics else ""
+        name = f"`{each.name}`" + (f" ({broker_names})" if broker_names else "")
+        default = format_value(each.default)
+        shown = f"`{default}`{' ' + each.unit if each.unit else ''}" if default else "none"
+        choices = f" One of {', '.join(f'`{choice}`' for choice in each.choices)}." if each.choices else ""
+        rows.append(f"| {name} | {each.kind} | {shown} | {each.doc}{choices} |")
+    return rows
+
+
+def _title(module: ModuleType) -> str:
+    return (module.__doc__ or "").partition(" (")[0]
+
+
+def _body(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip()
+
+
+def _versions(served: range) -> str:
+    return str(served.start) if len(served) == 1 else f"{served.start}–{served.stop - 1}"
+
+
+def main() -> int:
+    """Writes or checks all pages."""
+    stale = []
+    pages = {
+        "docs/commands.md": commands_page(),
+        "docs/settings.md": settings_page(),
+        "docs/apis.md": apis_page(),
+        "docs/architecture.md": architecture_page(),
+        "README.md": readme_page(),
+    }
+    for name, text in pages.items():
+        page = ROOT / name
+        if page.exists() and page.read_text() == text:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            page.write_text(text)
+    if "--check" in sys.argv and stale:
+        print(f"{', '.join(stale)}: stale, run `make generate`")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The parts of a broker, put together: what each is made of, and in which order they start and stop.
+
+Everything that is started leaves its end on the `stack`, so that stopping is the reverse of starting, also when a
+start fails half-way.
+"""
+
+import asyncio
+import os
+import time
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.broker.background import background_on
+from headrace.broker.control_plane import ControlPlane
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.group_shell import GroupShell
+from headrace.broker.handlers import MODULES, advertised
+from headrace.broker.listeners import Listener, endpoints, parse_protocols
+from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.offsets_topic import OffsetsTopic
+from headrace.broker.parts import Broker
+from headrace.broker.purgatory import Purgatory
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.server import Server
+from headrace.config import BrokerConfig
+from headrace.coordination.configs import TopicConfigs
+from headrace.coordination.controller import Controller
+from headrace.coordination.embedded import FILE_NAME, EmbeddedTree
+from headrace.coordination.model import Broker as Registration
+from headrace.coordination.producer_ids import ProducerIds
+from headrace.coordination.propagation import Send
+from headrace.coordination.registry import ensure_cluster, register_broker
+from headrace.coordination.requests import ControlRequest, ControlResponse
+from headrace.coordination.topics import TopicDefaults
+from headrace.coordination.tree import Tree
+from headrace.errors import InvalidConfig
+from headrace.log.data_directory import DataDirectoryRefused
+from headrace.log.manager import LogManager, Periods
+from headrace.types import BrokerId, TopicPartition
+
+_IDLE_CHECK_S = 10.0
+
+
+class Running(NamedTuple):
+    """A broker that answers requests."""
+
+    broker: Broker
+    listeners: tuple[Listener, ...]
+
+
+class Storage(NamedTuple):
+    """What a broker finds on its disk, or has found to be its cluster's: locked, identified, not yet recovered."""
+
+    logs: LogManager
+    tree: Tree
+    configs: TopicConfigs
+    cluster_id: str
+
+
+def now_ms() -> int:
+    """The wall clock, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _random_id() -> int:
+    """Of a fetch session: 31 bits, so that nobody guesses another's; not 0, which is none."""
+    return int.from_bytes(os.urandom(4), "big") >> 1 or 1
+
+
+async def start(config: BrokerConfig, stack: AsyncExitStack) -> Running:
+    """Everything, up to open sockets. Raises `InvalidConfig`, `DataDirectoryRefused`, `TreeInUse`, `OSError`."""
+    loop = asyncio.get_running_loop()
+    storage = await _open_storage(config, stack)
+    dispatcher = Dispatcher(MODULES)
+    server = Server(config, dispatcher)
+    stack.callback(server.close, loop)
+    listeners = tuple(server.bind())
+    protocols = parse_protocols(config.listener_security_protocol_map)
+    told = endpoints(listeners, config.advertised_listeners, protocols)
+    storage.logs.load(now_ms())
+    stack.callback(lambda: storage.logs.close(now_ms()))
+    registration = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
+    broker = await _assemble(config, storage, await register_broker(storage.tree, registration, now_ms()), stack)
+    dispatcher.broker = broker
+    await broker.controller.start()
+    stack.push_async_callback(broker.controller.close)
+    stack.callback(broker.tasks.create_task(_tick(broker, storage.logs, server)).cancel)
+    if config.metrics_listen:
+        await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
+    server.start(loop)
+    stack.callback(server.close, loop)  # again, so that at the end no request comes to parts that are gone
+    return Running(broker, listeners)
+
+
+async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
+    directories = [Path(each) for each in config.log_dirs]
+    if not directories or len({each.absolute() for each in directories}) < len(directories):
+        raise InvalidConfig(f"log.dirs={','.join(config.log_dirs)!r}: name at least one directory, and each once")
+    logs = LogManager(
+        directories,
+        broker_id=BrokerId(config.broker_id),
+        topic_config=lambda topic: configs.get(topic),
+        background=background_on(asyncio.get_running_loop()),
+        periods=Periods(
+            config.log_retention_check_interval_ms,
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.replica_high_watermark_checkpoint_interval_ms,
+            config.producer_id_expiration_ms,
+        ),
+    )
+    stack.callback(logs.release)
+    tree = await _open_tree(directories[0], logs)
+    stack.push_async_callback(tree.close)
+    cluster_id = await ensure_cluster(tree, logs.cluster_id)
+    logs.claim(cluster_id)
+    configs = TopicConfigs(tree, config.topic_defaults)
+    await configs.start()
+    stack.push_async_callback(configs.close)
+    return Storage(logs, tree, configs, cluster_id)
+
+
+async def _open_tree(directory: Path, logs: LogManager) -> Tree:
+    """The embedded tree. Refuses a directory with logs and no tree: nobody would know its topics."""
+    if logs.cluster_id is not None and not (directory / FILE_NAME).exists():
+        raise DataDirectoryRefused(
+            f"data directory {directory} belongs to cluster {logs.cluster_id}, but the cluster's metadata "
+            f"({FILE_NAME}) is not in it: name the directory that has it first in log.dirs, or use an empty one"
+        )
+    return await EmbeddedTree.open(directory)
+
+
+async def _assemble(config: BrokerConfig, storage: Storage, registered: Registration, stack: AsyncExitStack) -> Broker:
+    loop = asyncio.get_running_loop()
+    logs, tree, configs, cluster_id = storage
+    purgatory, metadata, offsets_topic = Purgatory(loop), MetadataCache(), OffsetsTopic()
+
+    def touch(key: TopicPartition) -> None:
+        purgatory.touch(key)
+        offsets_topic.leadership_changed(key)
+
+    lag_max_ms = config.replica_lag_time_max_ms
+    replicas = ReplicaManager(registered.id, logs, metadata, configs, now_ms=now_ms, touch=touch, lag_max_ms=lag_max_ms)
+    controller = Controller(
+        tree,
+        registered.id,
+        send=_in_process(ControlPlane(replicas, metadata, configs, broker_epoch=registered.epoch)),
+        configs=configs,
+        now_ms=now_ms,
+        defaults=TopicDefaults(config.num_partitions, config.default_replication_factor),
+        delete_enabled=config.delete_topic_enable,
+    )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
+    stack.callback(groups.close)
+    broker = Broker(
+        config=config,
+        cluster_id=cluster_id,
+        loop=loop,
+        tasks=tasks,
+        now_ms=now_ms,
+        purgatory=purgatory,
+        metadata=metadata,
+        replicas=replicas,
+        controller=controller,
+        groups=groups,
+        producer_ids=ProducerIds(tree, registered.id),
+        fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _random_id),
+        served=advertised(),
+    )
+    offsets_topic.broker = broker
+    return broker
+
+
+def _in_process(control: ControlPlane) -> Send:
+    """The controller's way to its only broker: the function that serves the wire too."""
+
+    async def send(broker_id: BrokerId, request: ControlRequest) -> ControlResponse:
+        return await control.handle(request)
+
+    return send
+
+
+def _metrics(
+    address: str, broker: Broker, dispatcher: Dispatcher, server: Server
+) -> AbstractAsyncContextManager[object]:
+    """The metrics' endpoint, which is imported only where it is wanted."""
+    from headrace.broker.metrics.endpoint import metrics_endpoint
+    from headrace.broker.metrics.page import Page
+
+    return metrics_endpoint(address, Page(broker, dispatcher, server))
+
+
+async def _tick(broker: Broker, logs: LogManager, server: Server) -> None:
+    """What time asks for: flushes, retention, checkpoints, idle connections. Until it is cancelled."""
+    period_s = broker.config.log_flush_scheduler_interval_ms / 1000
+    idle_check_at = broker.loop.time() + _IDLE_CHECK_S
+    while True:
+        await asyncio.sleep(period_s)
+        logs.tick(now_ms())
+        if broker.loop.time() >= idle_check_at:
+            server.close_idle(broker.loop.time())
+            idle_check_at = broker.loop.time() + _IDLE_CHECK_S

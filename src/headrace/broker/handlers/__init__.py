@@ -1,0 +1,77 @@
+"""One module per API: what it serves, what each version added, what is left out, then the handler.
+
+`MODULES` is what the broker serves; ApiVersions and the docs' table are computed from it.
+"""
+
+from types import ModuleType
+
+from headrace.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from headrace.protocol.apis import ApiKey
+
+MODULES: tuple[ModuleType, ...] = (
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    find_coordinator,
+    join_group,
+    heartbeat,
+    leave_group,
+    sync_group,
+    describe_groups,
+    list_groups,
+    api_versions,
+    create_topics,
+    delete_topics,
+    init_producer_id,
+    describe_configs,
+    alter_configs,
+    incremental_alter_configs,
+    create_partitions,
+    delete_records,
+    describe_cluster,
+    describe_topic_partitions,
+    describe_log_dirs,
+    offset_for_leader_epoch,
+    delete_groups,
+    offset_delete,
+)
+
+
+def advertised() -> tuple[tuple[ApiKey, range], ...]:
+    """Each API and the versions that clients are told of: what is served, but Produce from version 0 on."""
+    return tuple(
+        (module.API_KEY, range(module.VERSIONS.stop) if module.API_KEY is ApiKey.PRODUCE else module.VERSIONS)
+        for module in MODULES
+    )

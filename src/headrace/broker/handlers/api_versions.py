@@ -1,0 +1,46 @@
+"""ApiVersions (key 18), versions 0-4.
+
+0     the keys that are served, each with its range of versions
+1     throttle time
+3     the client's software and its version; tagged features
+4     a feature's range may begin at 0
+Any newer version is answered in version 0's form with UNSUPPORTED_VERSION and the range for this key (KIP-511), so
+that the client asks again. Produce is advertised from version 0, though it is served from 3: librdkafka does not
+compress for a broker whose range begins later (KAFKA-18659); Apache Kafka 4 does the same.
+Left out: features, until transactions and the new group protocol have any.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import RequestContext
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+
+API_KEY = ApiKey.API_VERSIONS
+VERSIONS = range(5)
+
+_SOFTWARE_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.")
+
+
+def handle(ctx: RequestContext, request: m.ApiVersionsRequest | None) -> m.ApiVersionsResponse:
+    """`request` is None for a version that is not served."""
+    if request is None:
+        own = [m.ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[-1])]
+        return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+    if ctx.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_is_software_word(name) and _is_software_word(version)):
+            return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        ctx.connection.software = f"{name} {version}"
+    return m.ApiVersionsResponse(
+        api_keys=[
+            m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
+            for key, versions in ctx.broker.served
+        ]
+    )
+
+
+def _is_software_word(word: str) -> bool:
+    """Letters, digits, and between them dots and dashes."""
+    return bool(word) and _SOFTWARE_CHARS.issuperset(word) and word[0] not in "-." and word[-1] not in "-."

@@ -1,0 +1,49 @@
+"""DescribeCluster (key 60), versions 0-2.
+
+1     whether brokers or controllers are asked for: a broker tells of brokers only
+2     fenced brokers too, when asked for (KRaft's; a broker of ours is registered or it is not there)
+Flexible from the start.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import RequestContext
+from headrace.broker.handlers.metadata import CLUSTER_OPERATIONS
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+
+API_KEY = ApiKey.DESCRIBE_CLUSTER
+VERSIONS = range(3)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(ctx: RequestContext, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
+    """The live brokers, as this listener's clients reach them."""
+    if request.endpoint_type == _CONTROLLERS:
+        return m.DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != _BROKERS:
+        return m.DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    metadata = ctx.broker.metadata
+    response = m.DescribeClusterResponse(
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=[
+            m.DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker in metadata.brokers.values()
+            if (endpoint := metadata.endpoint(broker.id, ctx.listener)) is not None
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

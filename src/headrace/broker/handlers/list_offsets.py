@@ -1,0 +1,141 @@
+"""ListOffsets (key 2), versions 0-11.
+
+0     time -> where segments begin that were last written to by then, newest first, up to `max_num_offsets`; still asked
+      by clients of 0.8 and 0.9, whose records have no times
+1     time -> first offset at or after it; -1 the end, -2 the start
+2     isolation level: with read_committed the end is the last stable offset
+4     leader epoch in the question (fenced when it is old) and in the answer
+6     flexible
+7     -3: the offset of the largest timestamp
+8     -4: the earliest local offset, which without a remote tier is the log start offset
+9     -5: the last offset of the remote tier: there is none
+10    a time-out, for remote tiers
+11    -6: the first offset that waits for the remote tier: there is none
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headrace.broker.context import RequestContext
+from headrace.broker.replica_manager import Partition
+from headrace.errors import ErrorCode, InvalidRequest, KafkaError, StorageError
+from headrace.limits import INT64_MAX
+from headrace.log.time_lookup import segment_offsets
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.types import NO_EPOCH, TopicPartition
+
+API_KEY = ApiKey.LIST_OFFSETS
+VERSIONS = range(12)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+NAMED_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The names among the timestamps, and the version that each came with."""
+READ_COMMITTED = 1
+TIMES_FROM, LEADER_EPOCH_FROM = 1, 4
+
+
+def handle(ctx: RequestContext, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+    """One offset per partition; before version 1 any number."""
+    asked = Counter(
+        TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
+    response = m.ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for each in topic.partitions:
+            try:
+                key = TopicPartition(topic.name, each.partition_index)
+                if asked[key] > 1 and ctx.api_version >= TIMES_FROM:
+                    raise InvalidRequest(f"{key} is asked for {asked[key]} times")
+                answer = _answer(ctx, key, each, request.isolation_level == READ_COMMITTED)
+            except KafkaError as error:
+                answer = _refusal(each.partition_index, error.code)
+            answers.append(answer)
+        response.topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def fail(request: m.ListOffsetsRequest, code: ErrorCode) -> m.ListOffsetsResponse:
+    """The same refusal for every partition."""
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name, partitions=[_refusal(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refusal(number: int, code: ErrorCode) -> m.ListOffsetsResponse.ListOffsetsPartitionResponse:
+    return m.ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+
+
+def _answer(
+    ctx: RequestContext, key: TopicPartition, asked: m.ListOffsetsRequest.ListOffsetsPartition, is_committed_only: bool
+) -> m.ListOffsetsResponse.ListOffsetsPartitionResponse:
+    version, timestamp = ctx.api_version, asked.timestamp
+    if version < TIMES_FROM:
+        offsets = _before_times(ctx.broker.replicas.leader(*key), timestamp, ctx.broker.now_ms())
+        return m.ListOffsetsResponse.ListOffsetsPartitionResponse(
+            partition_index=key.partition, old_style_offsets=offsets[: max(0, asked.max_num_offsets)]
+        )
+    if timestamp < 0 and version < NAMED_SINCE.get(timestamp, VERSIONS.stop):
+        raise KafkaError(f"version {version} has no timestamp {timestamp}", ErrorCode.UNSUPPORTED_VERSION)
+    partition = ctx.broker.replicas.leader(*key)
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    answer = _look_up(partition, timestamp, is_committed_only)
+    answer.partition_index = key.partition
+    if version < LEADER_EPOCH_FROM:
+        answer.leader_epoch = NO_EPOCH
+    return answer
+
+
+def _before_times(partition: Partition, timestamp_ms: int, now_ms: int) -> list[int]:
+    """What version 0 asks for; the high watermark stands for all that lies above it."""
+    log = partition.log
+    if timestamp_ms == EARLIEST:
+        return [log.log_start_offset]
+    try:
+        offsets = segment_offsets(
+            log.segments,
+            INT64_MAX if timestamp_ms == LATEST else timestamp_ms,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            now_ms=now_ms,
+        )
+    except OSError as error:
+        raise StorageError(f"{partition.key} could not be looked at: {error}") from error
+    readable = [each for each in offsets if each <= partition.high_watermark]
+    return readable if len(readable) == len(offsets) else [partition.high_watermark, *readable]
+
+
+def _look_up(
+    partition: Partition, timestamp_ms: int, is_committed_only: bool
+) -> m.ListOffsetsResponse.ListOffsetsPartitionResponse:
+    answer = m.ListOffsetsResponse.ListOffsetsPartitionResponse()
+    log = partition.log
+    end_offset = partition.last_stable_offset if is_committed_only else partition.high_watermark
+    if timestamp_ms == LATEST:
+        answer.offset, answer.leader_epoch = end_offset, partition.leader_epoch
+    elif timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = log.log_start_offset
+        answer.leader_epoch = log.leader_epochs.epoch_for(answer.offset)
+    elif timestamp_ms not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        found = (
+            log.max_timestamp_offset()
+            if timestamp_ms == MAX_TIMESTAMP
+            else log.offset_for_time(timestamp_ms, end_offset)
+        )
+        if found is not None:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+    return answer

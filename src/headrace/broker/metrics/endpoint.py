@@ -1,0 +1,89 @@
+"""The address where Prometheus asks (`headrace.metrics.listen`): `GET /metrics`, one answer per connection.
+
+What is counted is read on the event loop, in turns, and written out on a thread: while nobody asks it costs nothing.
+Serves HTTP/1.0 and 1.1 as far as a scraper needs it. Nothing is authenticated.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from headrace.broker.metrics.page import Page
+from headrace.errors import InvalidConfig
+from headrace.limits import METRICS_REQUEST_BYTES_MAX, METRICS_REQUESTS_AT_ONCE_MAX
+
+log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+_PATIENCE_S = 10.0
+_TEXT = "text/plain; charset=utf-8"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` (loopback without a host; `[::1]:PORT`). Raises `InvalidConfig`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise InvalidConfig(f"headrace.metrics.listen={text!r} is not HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@asynccontextmanager
+async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str, int]]:
+    """Answers at `address` while the context is open; where that is. Raises `InvalidConfig`, `OSError`."""
+    host, port = parse_address(address)
+    slots, open_now = asyncio.Semaphore(METRICS_REQUESTS_AT_ONCE_MAX), set[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
+        try:
+            async with asyncio.timeout(_PATIENCE_S), slots:
+                writer.write(await _answer(reader, page))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass
+        except Exception:
+            log.exception("the metrics could not be told")
+        finally:
+            open_now.discard(writer)
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(serve, host, port, limit=METRICS_REQUEST_BYTES_MAX)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"headrace.metrics.listen={address}") from error
+    bound = server.sockets[0].getsockname()
+    log.info("metrics are served", extra={"address": f"http://{bound[0]}:{bound[1]}{PATH}"})
+    try:
+        yield bound[0], bound[1]
+    finally:
+        server.close()
+        for writer in open_now:  # nobody who is slow to ask holds up the broker's end
+            writer.transport.abort()
+
+
+async def _answer(reader: asyncio.StreamReader, page: Page) -> bytes:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    except asyncio.LimitOverrunError:
+        return _response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, b"", _TEXT)
+    words = head[0].split()
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return _response(HTTPStatus.BAD_REQUEST, b"", _TEXT)
+    method, target, _ = words
+    if method not in ("GET", "HEAD"):
+        return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"", _TEXT)
+    if target.partition("?")[0] != PATH:
+        return _response(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}\n".encode(), _TEXT)
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+    body, content_type = await page.render(fields.get("accept", ""))
+    return _response(HTTPStatus.OK, body, content_type, with_body=method == "GET")
+
+
+def _response(status: HTTPStatus, body: bytes, content_type: str, *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (body if with_body else b"")

@@ -1,0 +1,221 @@
+"""Everything that a broker tells Prometheus, under Kafka's names.
+
+The names are those that the JMX exporter's own example for Kafka (`kafka-2_0_0.yml`) makes of Apache Kafka's beans, so
+that dashboards made for those fit:
+
+    kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec  kafka_server_brokertopicmetrics_messagesin_total
+    kafka.network:type=RequestMetrics,name=TotalTimeMs          kafka_network_requestmetrics_totaltimems
+    kafka.log:type=Log,name=Size                                kafka_log_log_size
+
+A sample without a topic is for all topics together, as in Kafka. Times are histograms and sums where Kafka has
+percentiles, so that brokers can be added up. How far groups are behind is no bean of Kafka's: those names are the ones
+of kafka-lag-exporter. Left out: errors by code, metrics of quotas, followers and transactions.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from itertools import accumulate
+
+from headrace.broker.dispatch import Dispatcher, message_name
+from headrace.broker.metrics.family import HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
+from headrace.broker.metrics.group_lag import GroupLag
+from headrace.broker.metrics.request_times import FIRST_BOUND_BITS, RequestTimes
+from headrace.broker.metrics.traffic import Traffic
+from headrace.broker.partition import Partition
+from headrace.broker.parts import Broker
+from headrace.broker.server import Server
+from headrace.groups.group import State
+from headrace.types import NO_LEADER, TopicPartition
+
+_NS_PER_MS = 1_000_000
+_TURN = 512
+
+_TOPIC_COUNTERS = (
+    ("messagesin", "messages_in", "Records appended."),
+    ("bytesin", "bytes_in", "Bytes of record batches appended."),
+    ("bytesout", "bytes_out", "Bytes of record batches sent to consumers."),
+    ("totalproducerequests", "produces", "Batches appended, one per partition of a Produce request."),
+    ("totalfetchrequests", "fetches", "Partitions read, one per partition of a Fetch request."),
+    ("failedproducerequests", "failed_produces", "Partitions of Produce requests that were refused."),
+    ("failedfetchrequests", "failed_fetches", "Partitions of Fetch requests that were refused."),
+)
+_PHASES = (
+    ("requestqueuetimems", "queue_ns", "behind requests of the same connection"),
+    ("localtimems", "local_ns", "in decoding, the handler, and encoding"),
+    ("remotetimems", "remote_ns", "in waiting for replicas, records, members or a thread"),
+    ("responsesendtimems", "send_ns", "behind earlier answers and until the socket had the last byte"),
+)
+
+
+class Page:
+    """What is told, read from the parts of a running broker."""
+
+    def __init__(self, broker: Broker, dispatcher: Dispatcher, server: Server) -> None:
+        self._broker, self._dispatcher, self._server = broker, dispatcher, server
+        self._lag = GroupLag()
+
+    async def render(self, accept: str) -> tuple[bytes, str]:
+        """The page as it is now, and its content type. Letting others have their turn, on the event loop."""
+        families = [family async for family in self._families()]
+
+        def write_out() -> tuple[bytes, str]:
+            from headrace.broker.metrics.exposition import render
+
+            return render(families, accept)
+
+        return await self._broker.loop.run_in_executor(None, write_out)
+
+    async def _families(self) -> AsyncIterator[Family]:
+        for family in (*self._traffic(), *self._requests(), *self._connections(), *self._waiting(), *self._cluster()):
+            yield family
+        for family in await self._partitions():
+            yield family
+        for family in await self._groups():
+            yield family
+
+    def _traffic(self) -> Iterable[Family]:
+        table = self._broker.replicas.traffic
+        table.keep_only({partition.key.topic for partition in self._broker.replicas})
+        rows: list[tuple[dict[str, str], Traffic]] = [({}, table.total())]
+        rows += [({"topic": topic}, traffic) for topic, traffic in table]
+        for name, attribute, text in _TOPIC_COUNTERS:
+            samples = [(labels, getattr(traffic, attribute)) for labels, traffic in rows]
+            yield counter(f"kafka_server_brokertopicmetrics_{name}", text, samples)
+
+    def _requests(self) -> Iterable[Family]:
+        asked = {
+            message_name(handler.api_key, ""): handler.times
+            for handler in self._dispatcher.handlers.values()
+            if any(handler.times.by_version)
+        }
+        yield counter(
+            "kafka_network_requestmetrics_requests",
+            "Requests taken up.",
+            [
+                ({"request": name, "version": str(version)}, count)
+                for name, times in asked.items()
+                for version, count in enumerate(times.by_version)
+                if count
+            ],
+        )
+        for name, attribute, text in _PHASES:
+            samples = [
+                Sample(suffix, {"request": request}, value)
+                for request, times in asked.items()
+                for suffix, value in (
+                    ("_count", sum(times.totals)), ("_sum", getattr(times, attribute) / _NS_PER_MS)
+                )
+            ]  # fmt: skip
+            yield Family(f"kafka_network_requestmetrics_{name}", SUMMARY, f"Milliseconds {text}.", samples)
+        totals = [sample for name, times in asked.items() for sample in _distribution(name, times)]
+        name = "kafka_network_requestmetrics_totaltimems"
+        yield Family(
+            name, HISTOGRAM, "Milliseconds from a request's last byte in to its answer's last byte out.", totals
+        )
+
+    def _connections(self) -> Iterable[Family]:
+        server, prefix = self._server, "kafka_server_socket_server_metrics_connection"
+        counts: Counter[str] = Counter(each.listener for each in server.connections)
+        rows = [({"listener": name}, counts[name]) for name in server.listener_names]
+        yield gauge(f"{prefix}_count", "Open connections.", rows)
+        yield counter(f"{prefix}_creation", "Connections accepted.", [({}, server.opened)])
+        yield counter(f"{prefix}_close", "Connections ended.", [({}, server.opened - len(server.connections))])
+
+    def _waiting(self) -> Iterable[Family]:
+        sizes: Counter[str] = Counter()
+        for operation in self._broker.purgatory.operations():
+            key = getattr(operation, "api_key", None)
+            sizes["OffsetCommit" if key is None else message_name(key, "")] += 1
+        rows = [({"delayedOperation": name}, sizes[name]) for name in sorted({"Produce", "Fetch", *sizes})]
+        name = "kafka_server_delayedoperationpurgatory_purgatorysize"
+        yield gauge(name, "Requests that wait for records, for replicas, or for their time to run out.", rows)
+
+    def _cluster(self) -> Iterable[Family]:
+        topics = self._broker.metadata.topics.values()
+        leaders = [partition.leader for topic in topics for partition in topic.partitions.values()]
+        controller = "kafka_controller_kafkacontroller"
+        is_active = self._broker.controller.is_active
+        yield number(f"{controller}_activecontrollercount", "1 where the controller is.", int(is_active))
+        yield number(f"{controller}_globaltopiccount", "Topics of the cluster.", len(topics))
+        yield number(f"{controller}_globalpartitioncount", "Partitions of the cluster.", len(leaders))
+        offline = sum(leader == NO_LEADER for leader in leaders)
+        yield number(f"{controller}_offlinepartitionscount", "Partitions that nobody leads.", offline)
+
+    async def _partitions(self) -> list[Family]:
+        partitions = list(self._broker.replicas)
+        led = [partition for partition in partitions if partition.is_leader]
+        manager = "kafka_server_replicamanager"
+        families = [
+            number(f"{manager}_partitioncount", "Partitions of this broker.", len(partitions)),
+            number(f"{manager}_leadercount", "Partitions that it leads.", len(led)),
+            number(
+                f"{manager}_underreplicatedpartitions",
+                "Partitions that it leads and whose ISR lacks a replica.",
+                sum(map(_is_under_replicated, led)),
+            ),
+            number(
+                f"{manager}_underminisrpartitioncount",
+                "Partitions that it leads and that refuse acks=all.",
+                sum(not partition.state.has_min_isr for partition in led),
+            ),
+        ]
+        rows: list[tuple[dict[str, str], tuple[int, ...]]] = []
+        for count, partition in enumerate(partitions, 1):
+            log = partition.log
+            numbers = (log.size_bytes, len(log.segments), log.log_start_offset, log.log_end_offset)
+            rows.append((_labels(partition.key), numbers))
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+        for index, (name, text) in enumerate(
+            (("size", "Bytes of the segments."), ("numlogsegments", "Segments."),
+             ("logstartoffset", "The first offset."), ("logendoffset", "The offset of the next record."))
+        ):  # fmt: skip
+            families.append(gauge(f"kafka_log_log_{name}", text, [(labels, each[index]) for labels, each in rows]))
+        under = [(_labels(each.key), int(_is_under_replicated(each))) for each in led]
+        families.append(gauge("kafka_cluster_partition_underreplicated", "1 where the ISR lacks a replica.", under))
+        return families
+
+    async def _groups(self) -> list[Family]:
+        groups, broker = self._broker.groups, self._broker
+        _, overviews = groups.overview()
+        states = Counter(each.state for each in overviews)
+        manager, lag = "kafka_coordinator_group_groupmetadatamanager", "kafka_consumergroup_group"
+        families = [number(f"{manager}_numgroups", "Groups that this broker coordinates.", len(overviews))]
+        families += [
+            number(f"{manager}_numgroups{state.value.lower()}", f"Those that are {state.value}.", states[state])
+            for state in State
+        ]
+        positions = groups.positions()
+        families.append(number(f"{manager}_numoffsets", "Offsets that they have committed.", len(positions)))
+        lags = [each async for each in self._lag.measure(positions, broker.replicas, broker.now_ms())]
+        rows = [({"group": each.position.group_id, **_labels(each.position.partition)}, each) for each in lags]
+        return [
+            *families,
+            gauge(f"{lag}_offset", "The committed offset.", [(labels, each.position.offset) for labels, each in rows]),
+            gauge(f"{lag}_lag", "Records behind.", [(labels, each.records) for labels, each in rows]),
+            gauge(
+                f"{lag}_lag_seconds",
+                "How long ago the first record that is not consumed was produced; 0 when there is none.",
+                [(labels, each.seconds) for labels, each in rows if each.seconds is not None],
+            ),
+        ]
+
+
+def _distribution(request: str, times: RequestTimes) -> Iterable[Sample]:
+    used = max((index for index, count in enumerate(times.totals) if count), default=0)
+    for index, count in enumerate(accumulate(times.totals[: used + 1])):
+        bound_ms = (1 << (FIRST_BOUND_BITS + index)) / _NS_PER_MS
+        yield Sample("_bucket", {"request": request, "le": str(bound_ms)}, count)
+    labels, total_ns = {"request": request}, times.queue_ns + times.local_ns + times.remote_ns + times.send_ns
+    yield Sample("_bucket", {"request": request, "le": "+Inf"}, sum(times.totals))
+    yield Sample("_count", labels, sum(times.totals))
+    yield Sample("_sum", labels, total_ns / _NS_PER_MS)
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    return len(partition.state.isr) < len(partition.state.replicas)
+
+
+def _labels(key: TopicPartition) -> dict[str, str]:
+    return {"topic": key.topic, "partition": str(key.partition)}

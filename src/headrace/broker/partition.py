@@ -1,0 +1,123 @@
+"""One partition on this broker: its log, and what is known of its replicas, moved together."""
+
+from headrace.broker.metrics.traffic import Traffic
+from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
+from headrace.log.partition_log import AppendResult, PartitionLog
+from headrace.records.header import BatchHeader
+from headrace.replication.partition_state import FollowerFetched, LeaderAndIsr, PartitionState, Transition
+from headrace.types import NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+
+ACKS_ALL = -1
+HIGH_WATERMARK = -1
+"""In place of an offset up to which records are to be deleted."""
+
+
+class Partition:
+    """A live partition; `key` is what requests that wait for it wait on."""
+
+    __slots__ = ("key", "log", "state", "traffic")
+
+    def __init__(
+        self, key: TopicPartition, log: PartitionLog, state: PartitionState, traffic: Traffic | None = None
+    ) -> None:
+        self.key = key
+        self.log = log
+        self.state = state
+        self.traffic = traffic or Traffic()  # its topic's
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads it."""
+        return self.state.is_leader
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch of the leader that this broker follows, or is."""
+        return self.state.leader_epoch
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed, exclusive."""
+        return self.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a reader of committed transactions may see, exclusive."""
+        return self.log.last_stable_offset(self.state.high_watermark)
+
+    def append(self, batch: memoryview, header: BatchHeader, *, now_ms: int, acks: int) -> AppendResult:
+        """Appends as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log raises."""
+        state = self.state
+        if not state.is_leader:
+            raise NotLeaderOrFollower(f"{self.key} is led by broker {state.leader}")
+        if acks == ACKS_ALL and not state.has_min_isr:
+            raise KafkaError(
+                f"The size of the current ISR {sorted(state.isr)} is insufficient to satisfy the min.isr requirement "
+                f"of {state.min_insync_replicas} for partition {self.key}",
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+            )
+        log = self.log
+        result = log.append(batch, header, leader_epoch=state.leader_epoch, now_ms=now_ms)
+        if state.on_leader_append(log.log_end_offset, now_ms):
+            log.update_high_watermark(state.high_watermark)
+        traffic = self.traffic
+        traffic.produces += 1
+        traffic.messages_in += header.record_count
+        traffic.bytes_in += len(batch)
+        return result
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Raises FENCED_LEADER_EPOCH when the asker's leader epoch is older, UNKNOWN_LEADER_EPOCH when it is newer."""
+        if epoch in (NO_EPOCH, self.state.leader_epoch):
+            return
+        is_old = epoch < self.state.leader_epoch
+        raise KafkaError(
+            f"{self.key} is in leader epoch {self.state.leader_epoch}, not {epoch}",
+            ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
+        )
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the last epoch not above `epoch` that wrote records, where those end, exclusive); (-1, -1) when not known.
+
+        Apache Kafka notes a leader's epoch when its term begins; the log here does so with the first record of the
+        term, which spares a file per partition at each start. Until then the term before ends where the log does.
+        """
+        if epoch > self.state.leader_epoch:
+            return -1, -1
+        if epoch == self.state.leader_epoch and self.state.is_leader:
+            return epoch, self.log.log_end_offset
+        latest = self.log.leader_epochs.latest
+        return self.log.leader_epochs.end_offset_for(min(epoch, latest), self.log.log_end_offset)
+
+    def delete_records(self, offset: int, now_ms: int) -> int:
+        """Has the log begin at `offset` (-1: at the high watermark), or where it begins if that is later; where.
+
+        Raises NOT_LEADER_OR_FOLLOWER; POLICY_VIOLATION where only the cleaner may take records away;
+        OFFSET_OUT_OF_RANGE beyond the high watermark.
+        """
+        if not self.state.is_leader:
+            raise NotLeaderOrFollower(f"{self.key} is led by broker {self.state.leader}")
+        if self.log.config.is_compacted and not self.log.config.is_deleted_by_age:
+            raise KafkaError(
+                f"Records of partition {self.key} can not be deleted due to the configured policy",
+                ErrorCode.POLICY_VIOLATION,
+            )
+        wanted = self.high_watermark if offset == HIGH_WATERMARK else offset
+        if wanted < 0:
+            raise OffsetOutOfRange(f"the offset {offset} for partition {self.key} is not valid")
+        return self.log.delete_records_before(wanted, now_ms)
+
+    def follower_fetched(self, follower: BrokerId, offset: int, now_ms: int) -> FollowerFetched | None:
+        """A follower asked for `offset`; None when it is no replica of this partition."""
+        fetched = self.state.follower_fetched(follower, offset, now_ms)
+        if fetched is not None and fetched.high_watermark_moved:
+            self.log.update_high_watermark(self.state.high_watermark)
+        return fetched
+
+    def apply(self, told: LeaderAndIsr, now_ms: int) -> Transition:
+        """Takes over what the controller says."""
+        self.state.log_end_offset = self.log.log_end_offset
+        transition = self.state.apply(told, now_ms)
+        if transition is not Transition.STALE:
+            self.log.update_high_watermark(self.state.high_watermark)
+        return transition

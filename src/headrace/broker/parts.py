@@ -1,0 +1,39 @@
+"""The parts of one running broker, as handlers reach them. `app` puts them together."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.group_shell import GroupShell
+from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.purgatory import Purgatory
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.config import BrokerConfig
+from headrace.coordination.controller import Controller
+from headrace.coordination.producer_ids import ProducerIds
+from headrace.protocol.apis import ApiKey
+
+
+@dataclass(slots=True)
+class Broker:
+    """Everything that a request may need."""
+
+    config: BrokerConfig
+    cluster_id: str
+    loop: asyncio.AbstractEventLoop
+    tasks: asyncio.TaskGroup
+    now_ms: Callable[[], int]
+    purgatory: Purgatory
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    controller: Controller
+    groups: GroupShell
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessionCache
+    served: tuple[tuple[ApiKey, range], ...] = ()
+    """Each API and the versions that are advertised of it."""
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Runs `work` beside the requests; it must not raise."""
+        self.tasks.create_task(work)

@@ -1,0 +1,213 @@
+"""The partitions that live on this broker: opened, led, followed and dropped as the controller says.
+
+    LeaderAndIsr   open or make the log; lead or follow, if the message is not older than what is known
+    StopReplica    close, and delete when told so
+
+A partition's high watermark begins where the log manager's checkpoint says; a leader without followers moves it to
+the log's end at once.
+Source: Kafka's `ReplicaManager`. Left out so far: replica fetchers, the failure of one log directory among several.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.metrics.traffic import TrafficByTopic
+from headrace.broker.partition import Partition
+from headrace.config import TopicConfig
+from headrace.coordination.configs import TopicConfigs
+from headrace.coordination.model import NO_UUID
+from headrace.coordination.requests import EPOCH_DURING_DELETE
+from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from headrace.log.manager import LogManager
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol import messages as m
+from headrace.replication.partition_state import LeaderAndIsr, PartitionState, Transition
+from headrace.types import BrokerId, LeaderEpoch, TopicPartition
+
+__all__ = ["Partition", "ReplicaManager"]
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    """Every partition of this broker."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        logs: LogManager,
+        metadata: MetadataCache,
+        configs: TopicConfigs,
+        *,
+        now_ms: Callable[[], int],
+        touch: Callable[[TopicPartition], None],
+        lag_max_ms: int = 30_000,
+    ) -> None:
+        """`touch` is told of a partition whose leader or high watermark changed by other than an append, or that was
+        flushed."""
+        self._broker_id = broker_id
+        self.logs = logs
+        self._metadata = metadata
+        self.configs = configs
+        self._now_ms = now_ms
+        self._touch = touch
+        self._lag_max_ms = lag_max_ms
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self.traffic = TrafficByTopic()
+        configs.on_change(self._on_config)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def get(self, topic: str, number: int) -> Partition:
+        """The partition. Raises `UnknownTopicOrPartition`, or `NotLeaderOrFollower` when other brokers have it."""
+        found = self._partitions.get((topic, number))
+        if found is None:
+            if self._metadata.partition(topic, number) is not None:
+                raise NotLeaderOrFollower(f"{topic}-{number} is not on broker {self._broker_id}")
+            raise UnknownTopicOrPartition(f"there is no partition {topic}-{number}")
+        return found
+
+    def find(self, key: TopicPartition) -> Partition | None:
+        """The partition, if this broker has it."""
+        return self._partitions.get(key)
+
+    def leader(self, topic: str, number: int) -> Partition:
+        """The partition, which this broker leads. Raises as `get`, and `NotLeaderOrFollower`."""
+        found = self._partitions.get((topic, number)) or self.get(topic, number)
+        if not found.state.is_leader:
+            raise NotLeaderOrFollower(f"{found.key} is led by broker {found.state.leader}")
+        return found
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """What a topic sets itself, by Kafka's name."""
+        return self.configs.overrides(topic)
+
+    # What the controller says
+
+    async def make_logs(self, request: m.LeaderAndIsrRequest) -> None:
+        """Makes the logs that `apply_leader_and_isr` will need, off the event loop: each waits for the disk.
+
+        What cannot be made is left out; applying the request tries again and answers with the error.
+        """
+        missing = [
+            (TopicPartition(topic.topic_name, state.partition_index), topic.topic_id)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if self._broker_id in state.replicas
+        ]
+        missing = [(key, topic_id) for key, topic_id in missing if self.logs.get(key) is None]
+        run, now_ms = asyncio.get_running_loop().run_in_executor, self._now_ms()
+        made = await asyncio.gather(
+            *(
+                run(None, self.logs.make, key, directory, None if topic_id == NO_UUID else topic_id, now_ms)
+                for (key, topic_id), directory in zip(missing, self.logs.directories_for_new(len(missing)), strict=True)
+            ),
+            return_exceptions=True,
+        )
+        for each in made:
+            if isinstance(each, PartitionLog):
+                self.logs.adopt(each)
+
+    def apply_leader_and_isr(self, request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
+        """Leads and follows; an error for each partition. The topics' settings must have been loaded."""
+        now_ms = self._now_ms()
+        answers = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                key = TopicPartition(topic.topic_name, state.partition_index)
+                errors.append(
+                    m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                        topic_name=topic.topic_name,
+                        partition_index=state.partition_index,
+                        error_code=self._apply_one(key, topic.topic_id, state, now_ms),
+                    )
+                )
+            answers.append(
+                m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
+            )
+        return m.LeaderAndIsrResponse(topics=answers)
+
+    def _apply_one(
+        self, key: TopicPartition, topic_id: bytes, state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState, now_ms: int
+    ) -> ErrorCode:
+        if self._broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            partition = self._partitions.get(key) or self._open(key, topic_id, now_ms)
+        except (OSError, KafkaError) as error:
+            log.error("%s cannot be opened: %s", key, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if partition.log.topic_id not in (topic_id, None) and topic_id != NO_UUID:
+            log.error("%s on disk is of another topic of that name: it was deleted and made anew", key)
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        told = LeaderAndIsr(
+            BrokerId(state.leader),
+            LeaderEpoch(state.leader_epoch),
+            tuple(BrokerId(each) for each in state.isr),
+            state.partition_epoch,
+            tuple(BrokerId(each) for each in state.replicas),
+        )
+        transition = partition.apply(told, now_ms)
+        self._partitions[key] = partition
+        if transition is Transition.STALE:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if transition is not Transition.UNCHANGED:
+            self._touch(key)
+        return ErrorCode.NONE
+
+    def _open(self, key: TopicPartition, topic_id: bytes, now_ms: int) -> Partition:
+        config = self.configs.get(key.topic)
+        opened = self.logs.create(key, None if topic_id == NO_UUID else topic_id, now_ms)
+        opened.on_flush = lambda: self._touch(key)
+        state = PartitionState(
+            self._broker_id,
+            log_end_offset=opened.log_end_offset,
+            high_watermark=opened.high_watermark,
+            min_insync_replicas=config.min_insync_replicas,
+            lag_max_ms=self._lag_max_ms,
+        )
+        return Partition(key, opened, state, self.traffic.of(key.topic))
+
+    def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
+        """Lets go of partitions; an error for each."""
+        now_ms = self._now_ms()
+        errors = [
+            m.StopReplicaResponse.StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=self._stop_one(TopicPartition(topic.topic_name, state.partition_index), state, now_ms),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+        return m.StopReplicaResponse(partition_errors=errors)
+
+    def _stop_one(
+        self, key: TopicPartition, state: m.StopReplicaRequest.StopReplicaPartitionState, now_ms: int
+    ) -> ErrorCode:
+        partition = self._partitions.get(key)
+        if partition is not None and EPOCH_DURING_DELETE != state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        try:
+            if state.delete_partition:
+                self.logs.delete(key, now_ms)
+        except (OSError, KafkaError) as error:
+            log.error("%s cannot be deleted: %s", key, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if partition is not None:
+            partition.state.is_leader = False
+            del self._partitions[key]
+            self._touch(key)
+        return ErrorCode.NONE
+
+    # Settings
+
+    def _on_config(self, topic: str, config: TopicConfig) -> None:
+        self.logs.configure(topic)
+        for partition in self._partitions.values():
+            if partition.key.topic == topic:
+                partition.state.min_insync_replicas = config.min_insync_replicas

@@ -1,0 +1,199 @@
+r"""`headrace consume TOPIC`: records to stdout.
+
+    headrace consume flights                         all there are, then what comes
+    headrace consume flights --exit --count 10       the first ten
+    headrace consume flights --from -10 --exit       the last ten of each partition
+    headrace consume flights --from @2013-06-01 --to @2013-07-01
+    headrace consume flights --group readers         go on where the group was, and commit
+    headrace consume flights --format '%p %o %k %s\n'
+
+A format's letters are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time in ms, %K and %S
+lengths of key and value (-1: null), %% a percent sign; \n, \t, \\ as in C.
+"""
+
+import base64
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import Json, as_json, printable
+from headrace.cli.places import END, parse_place, resolve
+from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, checked, cluster_of
+from headrace.client.admin import Admin
+from headrace.client.chunks import ConsumerRecord
+from headrace.client.consumer import Consumer, ConsumerSettings
+from headrace.types import Offset, TopicPartition
+
+Print = Callable[[ConsumerRecord], bytes]
+
+_PLACES = "beginning, end, N, -N (before the end) or @TIME."
+_FORMAT = "Such as '%p %o %k %s\\n'; letters as kcat's."
+_POLL_MS = 500
+_POLL_RECORDS = 10_000
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "0": "\0"}
+_PART = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    start: Annotated[
+        str, typer.Option("--from", "-f", metavar="PLACE", help="beginning, end, N, -N, @TIME.")
+    ] = "beginning",
+    stop: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="Stop there; the same words.")] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end; short for --to end.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many records.")] = None,
+    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only these.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Share with a group, and commit.")] = None,
+    text_format: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="Such as '%p %o %k %s\\n'.")
+    ] = None,
+    committed: Annotated[bool, typer.Option("--read-committed", help="Leave aborted transactions out.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False,
+) -> None:
+    """Print a topic's records."""
+    if json and text_format is not None:
+        raise UsageProblem("--json and --format: one of the two")
+    if group is not None and (partition or stop or exit_at_end):
+        raise UsageProblem("--group shares partitions and never ends: leave --partition, --to and --exit out")
+    show = _as_json_line if json else _formatter(text_format or "%s\\n", sys.stdout.isatty())
+    settings = ConsumerSettings(
+        group_id=group,
+        auto_offset_reset="latest" if group is not None and start in ("end", "latest") else "earliest",
+        isolation_level="read_committed" if committed else "read_uncommitted",
+    )
+    with Consumer(checked(bootstrap), settings, CLIENT) as consumer:
+        if group is not None:
+            consumer.subscribe([topic])
+            _print(_records(consumer, {}, count), show)
+        else:
+            stop = "end" if exit_at_end and stop is None else stop
+            ends = _prepare(bootstrap, consumer, topic, start, stop, partition)
+            _print(_records(consumer, ends, count), show)
+
+
+def _prepare(
+    bootstrap: str, consumer: Consumer, topic: str, start: str, stop: str | None, chosen: list[int] | None
+) -> dict[TopicPartition, Offset]:
+    """Assign and seek; where each partition ends, for those that end."""
+    first = parse_place("--from", start)
+    last = None if stop is None else parse_place("--to", stop)
+    with cluster_of(bootstrap) as cluster:
+        admin = Admin(cluster)
+        partitions = admin.partitions_of(topic)
+        if chosen:
+            unknown = sorted(set(chosen) - {each.partition for each in partitions})
+            if unknown:
+                raise UsageProblem(f"--partition {unknown[0]}: {topic} has partitions 0 to {len(partitions) - 1}")
+            partitions = [each for each in partitions if each.partition in chosen]
+        starts = resolve(admin, first, partitions)
+        ends = {} if last is None else resolve(admin, last, partitions)
+        readable = resolve(admin, END, partitions) if ends else {}
+    consumer.assign(partitions)
+    for partition, offset in starts.items():
+        consumer.seek(partition, offset)
+    return {partition: min(end, readable[partition]) for partition, end in ends.items()}
+
+
+def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int | None) -> Iterator[ConsumerRecord]:
+    """Records until every partition has reached its end (for ever where there are no ends), `count` at most.
+
+    Never polls for more than is still wanted: what poll returned is what a group commits.
+    """
+    unfinished = set(ends)
+    left = sys.maxsize if count is None else count
+    while left > 0:
+        if ends:
+            done = [each for each in unfinished if consumer.position(each) >= ends[each]]
+            consumer.pause(done)
+            unfinished.difference_update(done)
+            if not unfinished:
+                return
+        for record in consumer.poll(_POLL_MS, min(left, _POLL_RECORDS)):
+            end = ends.get(TopicPartition(record.topic, record.partition))
+            if end is None or record.offset < end:
+                left -= 1
+                yield record
+
+
+def _print(records: Iterator[ConsumerRecord], show: Print) -> None:
+    out = sys.stdout.buffer
+    for record in records:
+        out.write(show(record))
+        if out.isatty():
+            out.flush()
+    out.flush()
+
+
+# -- formats
+
+
+def _as_json_line(record: ConsumerRecord) -> bytes:
+    line: dict[str, Json] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _json_of(record.key),
+        "value": _json_of(record.value),
+        "headers": [[name, _json_of(value)] for name, value in record.headers],
+    }
+    return as_json(line).encode() + b"\n"
+
+
+def _json_of(data: bytes | None) -> Json:
+    """Text as a string, null as null, other bytes as {"base64": ...}."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _formatter(text_format: str, to_terminal: bool) -> Print:
+    """The format as a function; its letters are looked up once."""
+    fields = _fields(to_terminal)
+    parts: list[bytes | Print] = []
+    for letter, escape, plain in _PART.findall(text_format):
+        if plain:
+            parts.append(plain.encode())
+        elif letter == "%":
+            parts.append(b"%")
+        elif letter in fields and letter:
+            parts.append(fields[letter])
+        elif escape in _ESCAPES and escape:
+            parts.append(_ESCAPES[escape].encode())
+        else:
+            raise UsageProblem(f"--format: %{letter} is none of {', '.join('%' + known for known in fields)}")
+
+    def show(record: ConsumerRecord) -> bytes:
+        return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
+
+    return show
+
+
+def _fields(to_terminal: bool) -> dict[str, Print]:
+    shown = _for_terminal if to_terminal else bytes
+    return {
+        "t": lambda record: printable(record.topic).encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "T": lambda record: b"%d" % record.timestamp_ms,
+        "k": lambda record: shown(record.key or b""),
+        "s": lambda record: shown(record.value or b""),
+        "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
+        "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+        "h": lambda record: _for_terminal(b",".join([_header(*header) for header in record.headers])),
+    }
+
+
+def _header(name: str, value: bytes | None) -> bytes:
+    return name.encode() + b"=" + (b"NULL" if value is None else value)
+
+
+def _for_terminal(data: bytes) -> bytes:
+    return printable(data.decode("utf-8", "backslashreplace"), keep="\t").encode()

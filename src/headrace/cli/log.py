@@ -1,0 +1,48 @@
+"""`headrace log dump`: what is in the files of a data directory, ours or Apache Kafka's; no broker is needed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import print_json, printable
+from headrace.cli.shared import AsJson, UsageProblem
+from headrace.log.dump import Value
+from headrace.log.dump import dump as rows_of
+
+app = typer.Typer(help="Look into log files.", no_args_is_help=True)
+
+
+@app.callback()
+def _log() -> None:
+    """Look into log files."""
+
+
+@app.command()
+def dump(
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE...")],
+    deep: Annotated[bool, typer.Option("--deep", help="Records too, and indexes compared with their segment.")] = False,
+    json: AsJson = False,
+) -> int:
+    """Print batches, index entries, producers and checkpoints; exit code 1 when something is damaged."""
+    damaged, file = 0, ""
+    for path in paths:
+        try:
+            for row in rows_of(path, deep=deep):
+                damaged += row["kind"] == "damage" or row.get("is_valid") is False
+                if json:
+                    print_json(row)
+                    continue
+                if row["file"] != file:
+                    file = str(row["file"])
+                    print(printable(file))
+                print("  " + _line(row))
+        except ValueError as wrong:
+            raise UsageProblem(str(wrong)) from wrong
+    return 1 if damaged else 0
+
+
+def _line(row: Mapping[str, Value]) -> str:
+    details = " ".join(f"{key}={printable(str(value))}" for key, value in row.items() if key not in ("kind", "file"))
+    return f"{row['kind']:<12} {details}"

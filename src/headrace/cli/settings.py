@@ -1,0 +1,82 @@
+"""`headrace config get|set|unset`: settings of a topic or a broker."""
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import print_json, print_table, printable
+from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of, pairs
+from headrace.client.admin import RESOURCE_BROKER, RESOURCE_TOPIC, Admin
+
+app = typer.Typer(help="Show and change settings of topics and brokers.", no_args_is_help=True)
+
+_KINDS = {"topic": RESOURCE_TOPIC, "broker": RESOURCE_BROKER}
+
+Kind = Annotated[str, typer.Argument(metavar="topic|broker")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name, or the broker's number.")]
+
+
+@app.command("get")
+def get(
+    kind: Kind,
+    name: Name,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False,
+) -> None:
+    """Show settings: those named, or those that are not the default."""
+    with cluster_of(bootstrap) as cluster:
+        entries = Admin(cluster).describe_configs(_kind(kind), name)
+    known = {entry.name for entry in entries}
+    for key in keys or []:
+        if key not in known:
+            raise UsageProblem(f"{kind} {name} has no setting {key!r}")
+    shown = [entry for entry in entries if (entry.name in keys if keys else everything or not entry.is_default)]
+    if json:
+        print_json({entry.name: entry.value for entry in shown})
+    else:
+        rows = [(e.name, "(secret)" if e.is_sensitive else e.value, "default" if e.is_default else "") for e in shown]
+        print_table(["SETTING", "VALUE", ""], rows)
+
+
+@app.command("set")
+def set_values(
+    kind: Kind,
+    name: Name,
+    values: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+) -> None:
+    """Set settings; others stay as they are."""
+    _change(kind, name, {**pairs("setting", values)}, bootstrap, dry_run, json)
+
+
+@app.command("unset")
+def unset(
+    kind: Kind,
+    name: Name,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+) -> None:
+    """Take settings back to their defaults."""
+    _change(kind, name, dict.fromkeys(keys), bootstrap, dry_run, json)
+
+
+def _change(kind: str, name: str, changes: dict[str, str | None], bootstrap: str, dry_run: bool, as_json: bool) -> None:
+    with cluster_of(bootstrap) as cluster:
+        Admin(cluster).alter_configs(_kind(kind), name, changes, validate_only=dry_run)
+    if as_json:
+        print_json({kind: name, "config": changes, "dry_run": dry_run})
+    else:
+        verb = "would change" if dry_run else "changed"
+        print(f"{verb} {len(changes)} settings of {kind} {printable(name)}")
+
+
+def _kind(kind: str) -> int:
+    if kind not in _KINDS:
+        raise UsageProblem(f"settings of {kind!r}: expected topic or broker")
+    return _KINDS[kind]

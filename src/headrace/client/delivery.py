@@ -1,0 +1,237 @@
+"""Records on their way to a partition, and what became of them.
+
+A `Batch` is the unit that is encoded, sent, retried and acknowledged; a `Delivery` is one record's view of its batch.
+Nothing per record is kept beside its bytes, so that a future costs one small object.
+
+    OPEN ──full, linger, flush──▶ waiting ──▶ in flight ──▶ done (offset, or an error)
+                                     ▲             │
+                                     └──retriable──┘
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headrace.client.column_input import Headers, column_of_values, headers_column
+from headrace.client.failures import DeadlineExceeded
+from headrace.errors import KafkaError
+from headrace.records.columns import BinaryColumn, HeadersColumn
+from headrace.types import Offset, TopicPartition
+
+NO_SEQUENCE = -1
+RECORD_OVERHEAD_BYTES = 12
+"""What a record costs beside its key, value and headers: an estimate, on the safe side for small records."""
+
+_log = logging.getLogger(__name__)
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is; `offset` is -1 where the broker did not say (acks=0, or a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int
+
+
+DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
+
+
+class ColumnSlice(NamedTuple):
+    """Rows `start` to `stop` (exclusive) of columns in Arrow's layout."""
+
+    keys: BinaryColumn | None
+    values: BinaryColumn | None
+    timestamps_ms: array[int] | memoryview
+    headers: HeadersColumn | None
+    start: int
+    stop: int
+
+
+class Rows:
+    """Records given one at a time, until they become columns."""
+
+    __slots__ = ("headers", "keys", "timestamps_ms", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps_ms: list[int] = []
+        self.headers: dict[int, Headers] = {}
+
+    def to_columns(self) -> ColumnSlice:
+        """The same records as columns."""
+        count = len(self.values)
+        headers = headers_column([self.headers.get(row, ()) for row in range(count)]) if self.headers else None
+        return ColumnSlice(
+            column_of_values(self.keys),
+            column_of_values(self.values),
+            array("q", self.timestamps_ms),
+            headers,
+            0,
+            count,
+        )
+
+
+class Batch:
+    """Records of one partition that travel together."""
+
+    __slots__ = (
+        "_callbacks",
+        "_done",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "content",
+        "count",
+        "encoded",
+        "error",
+        "expires_s",
+        "log_append_time_ms",
+        "number",
+        "opened_s",
+        "partition",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        content: Rows | ColumnSlice,
+        number: int,
+        opened_s: float,
+        expires_s: float,
+    ) -> None:
+        self.partition = partition
+        self.content = content
+        self.number = number
+        self.opened_s = opened_s
+        self.expires_s = expires_s
+        self.count = 0
+        self.size_bytes = 0
+        self.attempts = 0
+        self.base_sequence = NO_SEQUENCE
+        self.encoded: bytearray | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: KafkaError | None = None
+        self._callbacks: list[tuple[int, DeliveryCallback]] = []
+        self._done = threading.Event()
+
+    def columns(self) -> ColumnSlice:
+        """The records as columns; rows are turned into them once."""
+        if isinstance(self.content, Rows):
+            self.content = self.content.to_columns()
+        return self.content
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was acknowledged or has failed."""
+        return self._done.is_set()
+
+    def outcome(self, timeout_s: float | None) -> KafkaError | None:
+        """What it failed with, or None; waits until it is done, DeadlineExceeded when that takes longer."""
+        if not self._done.wait(timeout_s):
+            raise DeadlineExceeded(f"{self.partition}: not acknowledged within {timeout_s} s; still being tried")
+        return self.error
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until it is done; raises what it failed with."""
+        error = self.outcome(timeout_s)
+        if error is not None:
+            raise error
+
+    def finish(self, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
+        """Acknowledge or fail it, drop its content's bytes, and call back."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self.encoded = None
+        self._done.set()
+        callbacks, self._callbacks = self._callbacks, []
+        for index, callback in callbacks:
+            self._call_back(index, callback)
+        if not isinstance(self.content, Rows):
+            self.content = self.content._replace(keys=None, values=None, headers=None)
+
+    def add_callback(self, index: int, callback: DeliveryCallback) -> None:
+        """Call when done (at once when it is already), from the sender's thread; exceptions are logged."""
+        if self._done.is_set():
+            self._call_back(index, callback)
+        else:
+            self._callbacks.append((index, callback))
+            if self._done.is_set() and (index, callback) in self._callbacks:
+                self._callbacks.remove((index, callback))
+                self._call_back(index, callback)
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where record `index` of the batch is."""
+        offset = Offset(self.base_offset + index if self.base_offset >= 0 else -1)
+        timestamp = self.log_append_time_ms if self.log_append_time_ms >= 0 else self._timestamp(index)
+        return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp)
+
+    def _timestamp(self, index: int) -> int:
+        if isinstance(self.content, Rows):
+            return self.content.timestamps_ms[index]
+        return self.content.timestamps_ms[self.content.start + index]
+
+    def _call_back(self, index: int, callback: DeliveryCallback) -> None:
+        try:
+            callback(None if self.error else self.metadata(index), self.error)
+        except Exception:
+            _log.exception("a delivery callback for %s raised", self.partition)
+
+
+class Delivery:
+    """The future of one record."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the record was acknowledged or has failed."""
+        return self._batch.is_done
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Where the record is, waiting for it; raises KafkaError when it could not be delivered."""
+        self._batch.wait(timeout_s)
+        return self._batch.metadata(self._index)
+
+    def exception(self, timeout_s: float | None = None) -> KafkaError | None:
+        """Why the record could not be delivered, or None; waits for it."""
+        return self._batch.outcome(timeout_s)
+
+    def add_done_callback(self, callback: DeliveryCallback) -> None:
+        """Call `callback(metadata, error)`, one of them None, when it is known."""
+        self._batch.add_callback(self._index, callback)
+
+
+class ColumnsDelivery:
+    """The future of one `send_columns`."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.batches = batches
+
+    @property
+    def count(self) -> int:
+        """How many records it stands for."""
+        return sum(batch.count for batch in self.batches)
+
+    def done(self) -> bool:
+        """Whether every batch was acknowledged or has failed."""
+        return all(batch.is_done for batch in self.batches)
+
+    def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
+        """Where the first record of each batch is; raises the first failure."""
+        for batch in self.batches:
+            batch.wait(timeout_s)
+        return [batch.metadata(0) for batch in self.batches]

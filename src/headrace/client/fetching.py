@@ -1,0 +1,127 @@
+"""What to ask a leader for, and what its answer means. Does no IO.
+
+A Fetch asks for the bytes from an offset on; the answer may begin before that offset (in the middle of a batch) and
+end in a cut-off batch; `records.columns.scan_batches` copes with both. A partition's answer with an error is one of:
+retriable (ask for metadata, try again), OFFSET_OUT_OF_RANGE (the caller decides), or final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.client.failures import error_for
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.records.header import LOG_OVERHEAD_BYTES, read_header
+from headrace.types import LeaderEpoch, Offset, TopicPartition
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+_CONSUMER_REPLICA = -1
+_OFFSET_AND_LENGTH = Struct(">qi")
+_FULL_FETCH_EPOCH = -1  # no incremental fetch session
+
+
+class FetchSizes(NamedTuple):
+    """How much one Fetch may bring, and how long the broker waits for the first byte of it."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 << 20
+    partition_max_bytes: int = 8 << 20
+
+
+FETCH_SIZES = FetchSizes()
+
+
+class Position(NamedTuple):
+    """From where to fetch; the epoch, where known, lets a leader notice that the asker is behind or ahead."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class Fetched(NamedTuple):
+    """One partition's answer without an error."""
+
+    records: memoryview
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    aborted: tuple[tuple[int, int], ...]
+    """(producer id, first offset) of each aborted transaction in reach, as the broker sent them."""
+
+
+def fetch_request(
+    positions: Mapping[TopicPartition, Position], sizes: FetchSizes, isolation_level: int
+) -> m.FetchRequest:
+    """The request that asks one leader for all `positions`, in their order (the first is served first)."""
+    topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
+    for (topic, partition), position in positions.items():
+        asked = m.FetchRequest.FetchPartition(
+            partition=partition,
+            current_leader_epoch=position.leader_epoch,
+            fetch_offset=position.offset,
+            partition_max_bytes=sizes.partition_max_bytes,
+        )
+        topics.setdefault(topic, []).append(asked)
+    return m.FetchRequest(
+        replica_id=_CONSUMER_REPLICA,
+        max_wait_ms=sizes.max_wait_ms,
+        min_bytes=sizes.min_bytes,
+        max_bytes=sizes.max_bytes,
+        isolation_level=isolation_level,
+        session_id=0,
+        session_epoch=_FULL_FETCH_EPOCH,
+        topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=asked) for topic, asked in topics.items()],
+    )
+
+
+def answers_by_partition(
+    answer: m.FetchResponse,
+) -> dict[TopicPartition, m.FetchResponse.PartitionData]:
+    """The answer's parts; KafkaError when it failed as a whole."""
+    if answer.error_code:
+        raise error_for(answer.error_code, "the fetch was refused")
+    return {
+        TopicPartition(topic.topic, part.partition_index): part
+        for topic in answer.responses
+        for part in topic.partitions
+    }
+
+
+def fetched(partition: TopicPartition, offset: Offset, part: m.FetchResponse.PartitionData) -> Fetched:
+    """One partition's answer; OffsetOutOfRange or another KafkaError that names the partition."""
+    if part.error_code:
+        detail = ""
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = part.log_start_offset
+            detail = f"; its log starts at {start}" if start >= 0 else "; deleted by retention, or not there yet"
+        raise error_for(part.error_code, f"{partition} at offset {offset}{detail}")
+    aborted = part.aborted_transactions or []
+    return Fetched(
+        records=memoryview(part.records if part.records is not None else b""),
+        high_watermark=Offset(part.high_watermark),
+        last_stable_offset=Offset(part.last_stable_offset),
+        log_start_offset=Offset(part.log_start_offset),
+        aborted=tuple((entry.producer_id, entry.first_offset) for entry in aborted),
+    )
+
+
+def following_offset(records: memoryview, offset: Offset) -> Offset:
+    """From where to fetch after `records`: behind their last complete batch, or `offset` where there is none.
+
+    Looks at two numbers a batch, so that the next request is on its way before this answer is decoded.
+    """
+    pos = last = 0
+    end = len(records)
+    while pos + _OFFSET_AND_LENGTH.size <= end:
+        _, length = _OFFSET_AND_LENGTH.unpack_from(records, pos)
+        if length <= 0 or pos + LOG_OVERHEAD_BYTES + length > end:
+            break
+        last, pos = pos, pos + LOG_OVERHEAD_BYTES + length
+    if pos == 0:
+        return offset
+    return Offset(max(offset, read_header(records, last).next_offset))

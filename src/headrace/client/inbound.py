@@ -1,0 +1,85 @@
+"""Response frames out of received bytes, without a copy of the large ones. Does no IO.
+
+    frame:  size int32 | size bytes
+
+The owner of the socket asks for `writable()`, receives into it, says `wrote(count)` and takes what `next_frame()`
+gives. Small frames share one scratch buffer and are copied out of it; a frame that does not fit the scratch gets a
+buffer of its own size, into which the rest is received straight: a fetch of 50 MB is written once by the kernel and
+read in place by the decoder. (`headrace.protocol.frames` serves the broker's side, where frames are small.)
+"""
+
+from struct import Struct
+
+from headrace.client.settings import RESPONSE_BYTES_MAX
+from headrace.errors import InvalidRequest
+
+SCRATCH_BYTES = 64 << 10
+_SIZE = Struct(">i")
+
+
+class FrameBuffer:
+    """Collects one connection's bytes and cuts them into frames."""
+
+    __slots__ = ("_end", "_filled", "_frame", "_max_bytes", "_scratch", "_start")
+
+    def __init__(self, max_bytes: int = RESPONSE_BYTES_MAX) -> None:
+        self._max_bytes = max_bytes
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._start = self._end = 0
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    def writable(self) -> memoryview:
+        """Where the next received bytes belong; never empty."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        if self._start:
+            self._compact()
+        return memoryview(self._scratch)[self._end :]
+
+    def wrote(self, count: int) -> None:
+        """`count` bytes were received into the last `writable()`."""
+        if self._frame is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next complete frame without its size, or None when more bytes are needed.
+
+        InvalidRequest when a size is negative or above the limit: the stream cannot be followed after that.
+        """
+        if self._frame is not None:
+            return self._take_large()
+        held = self._end - self._start
+        if held < _SIZE.size:
+            return None
+        (size,) = _SIZE.unpack_from(self._scratch, self._start)
+        if not 0 <= size <= self._max_bytes:
+            raise InvalidRequest(f"an answer of {size} bytes announced, limit {self._max_bytes}: not a Kafka broker?")
+        body = self._start + _SIZE.size
+        if held - _SIZE.size >= size:
+            self._start = body + size
+            return memoryview(bytes(self._scratch[body : body + size]))
+        if _SIZE.size + size > SCRATCH_BYTES:
+            self._begin_large(size, body)
+        return None
+
+    def _take_large(self) -> memoryview | None:
+        frame = self._frame
+        if frame is None or self._filled < len(frame):
+            return None
+        self._frame = None
+        return memoryview(frame)
+
+    def _begin_large(self, size: int, body: int) -> None:
+        frame = bytearray(size)
+        self._filled = self._end - body
+        frame[: self._filled] = memoryview(self._scratch)[body : self._end]
+        self._frame = frame
+        self._start = self._end = 0
+
+    def _compact(self) -> None:
+        held = self._end - self._start
+        self._scratch[:held] = self._scratch[self._start : self._end]
+        self._start, self._end = 0, held

@@ -1,0 +1,54 @@
+"""When the first record that a group has not consumed was produced: what its lag in seconds is counted from.
+
+The broker can be asked for offsets by time, but not for the time of an offset, so the record's batch is fetched, and
+that alone. Where a committed offset has been deleted or compacted away, the first record after it counts.
+"""
+
+from __future__ import annotations
+
+from headrace.client.chunks import ReadOptions, columns_of
+from headrace.client.cluster import Cluster
+from headrace.client.fetching import (
+    READ_UNCOMMITTED,
+    Fetched,
+    FetchSizes,
+    Position,
+    answers_by_partition,
+    fetch_request,
+    fetched,
+    following_offset,
+)
+from headrace.errors import KafkaError
+from headrace.protocol import messages as m
+from headrace.types import NO_EPOCH, Offset, TopicPartition
+
+_ONE_BATCH = FetchSizes(max_wait_ms=0, min_bytes=0, max_bytes=1, partition_max_bytes=1)
+_TIMES_ONLY = ReadOptions(keys=False, values=False, sizes=_ONE_BATCH)
+
+
+def first_record_ms(cluster: Cluster, partition: TopicPartition, start: Offset, end: Offset) -> int | None:
+    """The timestamp of the first record with an offset in [start, end), in ms; None when there is none."""
+    position = start
+    while position < end:
+        answer = _fetch_one_batch(cluster, partition, position)
+        for columns in columns_of(answer, position, end, _TIMES_ONLY):
+            return columns.timestamps_ms[0]
+        following = following_offset(answer.records, position)
+        if following <= position:
+            return None
+        position = following
+    return None
+
+
+def _fetch_one_batch(cluster: Cluster, partition: TopicPartition, position: Offset) -> Fetched:
+    deadline = cluster.deadline()
+    request = fetch_request({partition: Position(position, NO_EPOCH)}, _ONE_BATCH, READ_UNCOMMITTED)
+
+    def attempt() -> Fetched:
+        answer = cluster.call(cluster.leader(partition, deadline), request, m.FetchResponse, deadline)
+        part = answers_by_partition(answer).get(partition)
+        if part is None:
+            raise KafkaError(f"{partition}: the broker's answer leaves it out")
+        return fetched(partition, position, part)
+
+    return cluster.retry(attempt, deadline)

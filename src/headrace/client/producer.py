@@ -1,0 +1,305 @@
+"""The producer: records in, one at a time or as columns; acknowledged batches out.
+
+    send / send_columns ─▶ partition ─▶ accumulator ─▶ sender thread ─▶ leader
+             ▲                              │
+             └────── waits for room ◀───────┘      at most `buffer_memory_bytes` unacknowledged
+
+Defaults are Kafka's (acks=all, idempotent, linger 5 ms) but for `batch_bytes`: 256 KiB where Java has 16, since small
+batches are what costs a broker. One producer may be used by many threads. Source: `KafkaProducer`, `Sender`.
+Left out: transactions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+
+from headrace.client.accumulator import Accumulator, Limits, cut
+from headrace.client.cluster import Cluster
+from headrace.client.column_input import ColumnLike, Headers, column_of, headers_column, int64_column, row_count
+from headrace.client.delivery import (
+    RECORD_OVERHEAD_BYTES,
+    Batch,
+    ColumnsDelivery,
+    ColumnSlice,
+    Delivery,
+    DeliveryCallback,
+)
+from headrace.client.failures import BufferExhausted, ClientClosed, DeadlineExceeded
+from headrace.client.metadata import TopicInfo
+from headrace.client.partitioner import StickyPartition, partition_for_key
+from headrace.client.scatter import scatter
+from headrace.client.sender import Sender, SendPolicy
+from headrace.client.settings import ClientSettings
+from headrace.client.timing import Deadline, now_ms
+from headrace.errors import ErrorCode, InvalidConfig, InvalidRecord, UnknownTopicOrPartition
+from headrace.records.columns import BinaryColumn, HeadersColumn
+from headrace.records.compression import Codec
+from headrace.types import TopicPartition
+
+ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
+IDEMPOTENT_IN_FLIGHT_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How a producer batches, waits and makes sure."""
+
+    acks: int | str = "all"
+    compression: str = "none"
+    compression_level: int | None = None
+    idempotence: bool | None = None
+    """None: yes, where acks=all allows it."""
+    linger_ms: float = 5
+    batch_bytes: int = 256 << 10
+    request_bytes: int = 8 << 20
+    buffer_memory_bytes: int = 64 << 20
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    max_in_flight: int = 5
+
+    def policy(self, request_timeout_ms: int) -> SendPolicy:
+        """The part that the sender needs, checked; InvalidConfig names the setting at fault."""
+        acks = ACKS.get(self.acks)
+        if acks is None:
+            raise InvalidConfig(f"acks={self.acks!r}: expected 0, 1 or 'all'")
+        idempotent = acks == -1 if self.idempotence is None else self.idempotence
+        if idempotent and acks != -1:
+            raise InvalidConfig(f"acks={self.acks!r} cannot be idempotent: set acks='all' or idempotence=False")
+        if idempotent and self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
+            raise InvalidConfig(f"max_in_flight={self.max_in_flight}: an idempotent producer may have 5 at most")
+        try:
+            codec = Codec[self.compression.upper()]
+        except KeyError:
+            names = ", ".join(known.name.lower() for known in Codec)
+            raise InvalidConfig(f"compression={self.compression!r}: expected one of {names}") from None
+        return SendPolicy(acks, codec, self.compression_level, idempotent, self.max_in_flight, request_timeout_ms)
+
+
+class Producer:
+    """Sends records to topics; `with` it, or `close` it, to be sure that all is delivered."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        settings: ProducerSettings | None = None,
+        client: ClientSettings | None = None,
+    ) -> None:
+        self.settings = settings or ProducerSettings()
+        client = client or ClientSettings()
+        policy = self.settings.policy(client.request_timeout_ms)
+        self._cluster = Cluster(bootstrap, client)
+        self._accumulator = Accumulator(
+            Limits(
+                self.settings.batch_bytes,
+                self.settings.linger_ms / 1000,
+                self.settings.request_bytes,
+                self.settings.delivery_timeout_ms / 1000,
+            )
+        )
+        self._sticky: dict[str, StickyPartition] = {}
+        self._closed = False
+        self._closing = threading.Lock()
+        self._sender = Sender(self._cluster, self._accumulator, policy)
+        self._sender.start()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(None if kind is None else 0.0)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Give a record to the sender. Blocks while the topic is unknown or the buffer full, `max_block_ms` at most.
+
+        Raises UnknownTopicOrPartition, BufferExhausted and BrokerUnreachable; what fails later is in the Delivery.
+        """
+        chosen = TopicPartition(topic, self._choose(topic, key, partition))
+        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
+        sender = self._sender
+        with sender.lock:
+            if self._accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
+                self._wait_for_room(size, chosen)
+            delivery, filled = self._accumulator.append(
+                chosen, key, value, now_ms() if timestamp_ms is None else timestamp_ms, headers, time.monotonic()
+            )
+        if filled and key is None and partition is None:
+            self._move_on(topic)
+        sender.wake()
+        if on_delivery is not None:
+            delivery.add_done_callback(on_delivery)
+        return delivery
+
+    def send_columns(
+        self,
+        topic: str,
+        keys: ColumnLike | None,
+        values: ColumnLike | None,
+        timestamps_ms: int | Sequence[int] | memoryview | None = None,
+        partition: int | None = None,
+        headers: Sequence[Headers] | HeadersColumn | None = None,
+    ) -> ColumnsDelivery:
+        """Give many records at once, as columns of equal length; no Python object is made for a record.
+
+        `keys` and `values` are a BinaryColumn, a pyarrow array, or a list of bytes or None; `timestamps_ms` is one
+        time for all (None: now) or one for each. Without `partition`, keys choose as in `send`; rows without a key
+        stick to one partition a batch. Rows of one partition keep their order. The buffers must not change until
+        they are delivered.
+        """
+        columns = _columns(keys, values, timestamps_ms, headers)
+        if columns.stop == 0:
+            return ColumnsDelivery([])
+        if partition is not None or columns.keys is None:
+            return ColumnsDelivery(self._add_columns(topic, partition, columns))
+        info = self._topic(topic)
+        parts = scatter(columns, len(info.partitions), self._sticky_partition(info))
+        return ColumnsDelivery([batch for chosen, part in parts for batch in self._add_columns(topic, chosen, part)])
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Send everything now and wait until it is acknowledged or has failed; failures are in the Deliveries.
+
+        DeadlineExceeded when that takes longer than `timeout_ms` (None: as long as delivery may take).
+        """
+        deadline = Deadline.after_ms(timeout_ms if timeout_ms is not None else self.settings.delivery_timeout_ms * 2)
+        sender = self._sender
+        with sender.lock:
+            sender.flushing += 1
+            unfinished = self._accumulator.unfinished()
+        try:
+            sender.wake()
+            for batch in unfinished:
+                batch.outcome(deadline.remaining_s)
+        except DeadlineExceeded as cause:
+            left = sum(not batch.is_done for batch in unfinished)
+            raise DeadlineExceeded(f"flush: {left} batches are not acknowledged yet; {cause.message}") from None
+        finally:
+            with sender.lock:
+                sender.flushing -= 1
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Flush (waiting `timeout_ms` at most; 0: not at all), stop the sender, fail what is left."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if timeout_ms is None or timeout_ms > 0:
+                self.flush(timeout_ms)
+        finally:
+            self._sender.stop(self._cluster.settings.request_timeout_ms / 1000)
+            self._cluster.close()
+            for batch in self._accumulator.unfinished():
+                batch.finish(-1, -1, ClientClosed(f"{batch.partition}: the producer was closed before delivery"))
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        return len(self._topic(topic).partitions)
+
+    # -- choosing
+
+    def _topic(self, topic: str) -> TopicInfo:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        known = self._cluster.view.topics.get(topic)
+        if known is not None and known.partitions and known.error == ErrorCode.NONE:
+            return known
+        return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
+
+    def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
+        info = self._topic(topic)
+        if partition is not None:
+            if not 0 <= partition < len(info.partitions):
+                raise UnknownTopicOrPartition(
+                    f"{topic}-{partition}: the topic has partitions 0 to {len(info.partitions) - 1} only"
+                )
+            return partition
+        if key is not None:
+            return partition_for_key(key, len(info.partitions))
+        return self._sticky_partition(info)
+
+    def _sticky_partition(self, info: TopicInfo) -> int:
+        sticky = self._sticky.get(info.name)
+        if sticky is None:
+            sticky = self._sticky.setdefault(info.name, StickyPartition())
+        return sticky.current(info.available or range(len(info.partitions)))
+
+    def _move_on(self, topic: str) -> None:
+        info = self._topic(topic)
+        self._sticky_partition(info)
+        self._sticky[topic].move_on(info.available)
+
+    # -- giving to the sender
+
+    def _add_columns(self, topic: str, partition: int | None, rows: ColumnSlice) -> list[Batch]:
+        """Cut rows into batches and queue them; without a partition, each batch goes where the sticky one is then."""
+        batches = []
+        for part, size in cut(rows, self.settings.batch_bytes):
+            chosen = TopicPartition(topic, self._choose(topic, None, partition))
+            with self._sender.lock:
+                if self._accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
+                    self._wait_for_room(size, chosen)
+                batches.append(self._accumulator.add_columns(chosen, part, size, time.monotonic()))
+            if partition is None:
+                self._move_on(topic)
+            self._sender.wake()
+        return batches
+
+    def _wait_for_room(self, size: int, partition: TopicPartition) -> None:
+        """Until `size` bytes fit the buffer (the sender's lock is held); a record larger than it goes alone."""
+        deadline = Deadline.after_ms(self.settings.max_block_ms)
+        limit = self.settings.buffer_memory_bytes
+        self._sender.flushing += 1
+        try:
+            while (held := self._accumulator.bytes_held) and held + size > limit:
+                self._sender.wake()
+                if not self._sender.room.wait(deadline.remaining_s) and deadline.expired:
+                    raise BufferExhausted(
+                        f"{partition}: the buffer's {limit} bytes have been full for {self.settings.max_block_ms} ms; "
+                        "the brokers are slower than the records come"
+                    )
+        finally:
+            self._sender.flushing -= 1
+
+
+def _columns(
+    keys: ColumnLike | None,
+    values: ColumnLike | None,
+    timestamps_ms: int | Sequence[int] | memoryview | None,
+    headers: Sequence[Headers] | HeadersColumn | None,
+) -> ColumnSlice:
+    """What was given as columns of one length; InvalidRecord when the lengths differ."""
+    given = {"keys": keys, "values": values, "timestamps_ms": timestamps_ms, "headers": headers}
+    lengths = {name: _length(column) for name, column in given.items() if _length(column) is not None}
+    counts = set(lengths.values())
+    if len(counts) != 1:
+        told = ", ".join(f"{name}: {count}" for name, count in lengths.items())
+        raise InvalidRecord(f"columns must be of one length, these are {told or 'none'}")
+    count = counts.pop()
+    assert count is not None
+    times: array[int] | memoryview
+    if timestamps_ms is None or isinstance(timestamps_ms, int):
+        times = array("q", [now_ms() if timestamps_ms is None else timestamps_ms]) * count
+    else:
+        times = int64_column(timestamps_ms)
+    made = headers if headers is None or isinstance(headers, HeadersColumn) else headers_column(headers)
+    return ColumnSlice(column_of(keys), column_of(values), times, made, 0, count)
+
+
+def _length(column: object) -> int | None:
+    if isinstance(column, BinaryColumn):
+        return row_count(column)
+    if isinstance(column, HeadersColumn):
+        return memoryview(column.list_offsets).nbytes // 4 - 1
+    return len(column) if isinstance(column, Sized) else None

@@ -1,0 +1,5 @@
+"""One partition's log: segments, indexes, recovery, retention, producers; and the data directories that hold many.
+
+Read `partition_log` first: it is the log as the broker sees it. `segment` is one of its files with the two
+indexes beside it; `recovery` is what happens when a log is opened; `manager` owns every log of a broker.
+"""

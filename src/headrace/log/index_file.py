@@ -1,0 +1,99 @@
+"""What both sparse indexes of a segment are: two ascending columns in memory, fixed-size entries in a file.
+
+In memory the columns are arrays, so that a look-up is one C bisection. New entries are kept back and written by
+the page, or with a flush: an index can always be made again from its segment, and after a crash it is. An index
+file is open only while it is read or written, so a partition costs one descriptor, not three.
+
+    file:   entries, then (in a file that Apache Kafka left open) zeros up to `segment.index.bytes`
+
+Not checksummed. Source: Kafka's AbstractIndex. Left out: its memory map, and with it the zeros that fill an active
+index up to its full size; either side reads both.
+"""
+
+import operator
+from array import array
+from bisect import bisect_left
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from struct import Struct
+
+from headrace.log.files import Files
+
+WRITE_BYTES = 4096
+"""Entries are written when so many bytes of them wait."""
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class CorruptIndex(Exception):
+    """An index file that cannot belong to its segment."""
+
+
+def is_ascending(column: "array[int]", *, strictly: bool) -> bool:
+    """Whether every value is greater than (or, not strictly, at least) the one before."""
+    return all(map(operator.lt if strictly else operator.le, column, islice(column, 1, None)))
+
+
+def used_part(data: bytes, entry: Struct, name: str) -> bytes:
+    """The entries of an index file without the zeros behind them. Raises CorruptIndex for half an entry."""
+    used = -(-len(data.rstrip(b"\0")) // entry.size) * entry.size
+    if used > len(data):
+        raise CorruptIndex(f"{name}: {len(data)} bytes end within an entry of {entry.size}")
+    return data[:used]
+
+
+class IndexFile:
+    """Two columns, `keys` ascending, and the file they are written to."""
+
+    __slots__ = ("base_offset", "entries_max", "entry", "keys", "path", "unwritten", "values", "written_bytes")
+
+    def __init__(self, path: Path, base_offset: int, bytes_max: int, entry: Struct, keys: "array[int]") -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.entry = entry
+        self.entries_max = bytes_max // entry.size
+        self.keys = keys
+        self.values = array("i")
+        self.unwritten = bytearray()
+        self.written_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def add(self, files: Files, key: int, value: int) -> None:
+        """Add an entry behind the last. A disk that does not take it now is asked again with the next one: the batch
+        is written, and must not fail for its index."""
+        self.keys.append(key)
+        self.values.append(value)
+        self.unwritten += self.entry.pack(key, value)
+        if len(self.unwritten) >= WRITE_BYTES:
+            with suppress(OSError):
+                self.write(files)
+
+    def write(self, files: Files, *, sync: bool = False) -> None:
+        """Bring the file to the state of memory, and cut off what lies behind it."""
+        file = files.open(self.path, create=True)
+        if self.unwritten:
+            file.write(self.unwritten, self.written_bytes)
+            self.written_bytes += len(self.unwritten)
+            self.unwritten.clear()
+        if file.size() != self.written_bytes:
+            file.truncate(self.written_bytes)
+        if sync:
+            file.sync()
+
+    def keep(self, entries: int) -> None:
+        """Drop every entry but the first `entries`; the next `write` cuts the file."""
+        del self.keys[entries:], self.values[entries:]
+        self.written_bytes = 0
+        self.unwritten = bytearray(b"".join(map(self.entry.pack, self.keys, self.values)))
+
+    def clear(self) -> None:
+        """Drop every entry, for a rebuild."""
+        self.keep(0)
+
+
+def entries_below(column: "array[int]", relative_offset: int) -> int:
+    """How many leading entries of a column of relative offsets are below `relative_offset`."""
+    return bisect_left(column, min(relative_offset, RELATIVE_OFFSET_MAX))

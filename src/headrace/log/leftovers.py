@@ -1,0 +1,57 @@
+"""Files that an interrupted deletion or compaction left in a partition's directory.
+
+    *.deleted     was about to be removed: removed
+    *.cleaned     a compacted segment that was not complete: removed
+    *.swap        a compacted segment that was complete: takes the place of the segments that it was made from
+    *.index, *.timeindex, *.txnindex without a segment: removed
+
+Compaction renames `.cleaned` to `.swap` only when everything is on the disk, and drops `.swap` only when the old
+segments are out of the way; so each state says what is to be done. Source: Kafka's LogLoader.
+"""
+
+from pathlib import Path
+
+from headrace.log.files import Files
+from headrace.log.names import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TXN_INDEX, is_segment_file, offset_of
+from headrace.log.scan import read_headers
+
+
+def clear_leftovers(files: Files, directory: Path) -> None:
+    """Finish or undo what was interrupted."""
+    names = files.names(directory)
+    first_cleaned = min((offset_of(name) for name in names if name.endswith(CLEANED)), default=None)
+    for name in names:
+        torn_swap = first_cleaned is not None and name.endswith(SWAP) and offset_of(name) >= first_cleaned
+        if torn_swap or name.endswith((DELETED, CLEANED)):
+            files.remove(directory / name)
+    if any(name.endswith(SWAP) for name in names):
+        _finish_swap(files, directory)
+    names = files.names(directory)
+    segments = {offset_of(name) for name in names if is_segment_file(name, LOG)}
+    for name in names:
+        is_index = any(is_segment_file(name, suffix) for suffix in (INDEX, TIME_INDEX, TXN_INDEX))
+        if is_index and offset_of(name) not in segments:
+            files.remove(directory / name)
+
+
+def _finish_swap(files: Files, directory: Path) -> None:
+    names = files.names(directory)
+    swapped = [name for name in names if name.endswith(LOG + SWAP)]
+    if swapped:
+        first = min(map(offset_of, swapped))
+        end = max(_next_offset(files, directory / name) for name in swapped)
+        for name in names:
+            is_old = any(is_segment_file(name, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX))
+            if is_old and first <= offset_of(name) < end:
+                files.remove(directory / name)
+    for name in names:
+        if name.endswith(SWAP):
+            files.rename(directory / name, directory / name.removesuffix(SWAP))
+
+
+def _next_offset(files: Files, path: Path) -> int:
+    """The offset after the last batch of a segment file."""
+    next_offset = offset_of(path.name)
+    for _, header in read_headers(files.open_readonly(path), 0, files.file_size(path)):
+        next_offset = header.next_offset
+    return next_offset

@@ -1,0 +1,297 @@
+"""Every log of a broker, over its data directories.
+
+    manager = LogManager([Path("data")], broker_id=1, topic_config=config_of)     locks the directories
+    manager.claim(cluster_id)                                                     refuses another cluster's or broker's
+    manager.load(now_ms)                                                          opens every partition
+    manager.create(partition, topic_id, now_ms) / .get(partition) / .delete(partition, now_ms)
+    manager.tick(now_ms)                                                          a few times a second
+    manager.close(now_ms)
+
+`tick` is where everything happens that time asks for: flushes, retention, removal of deleted files, checkpoints. The
+clock is the caller's; so is the thread pool, when `background` is given. Source: Kafka's LogManager.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.config import TopicConfig
+from headrace.errors import KafkaError, StorageError
+from headrace.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
+from headrace.log.data_directory import DataDirectory, DataDirectoryRefused
+from headrace.log.files import Files, LocalFiles
+from headrace.log.flush import Background, FlushWork, inline
+from headrace.log.names import DELETE_DIRECTORY, parse_partition
+from headrace.log.partition_log import PartitionLog
+from headrace.log.partition_metadata import CorruptPartitionMetadata
+from headrace.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+CLOSING_THREADS = 16
+PRODUCER_EXPIRATION_CHECK_MS = 600_000
+
+
+class Periods(NamedTuple):
+    """How often each upkeep is done, in ms; the defaults are the settings' own."""
+
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+    high_watermark_checkpoint_ms: int = 5_000
+    producer_expiration_ms: int = 86_400_000
+
+
+DEFAULT_PERIODS = Periods()
+
+
+class LogManager:
+    """The logs of one broker. Single owner, as the logs are."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        *,
+        broker_id: int,
+        topic_config: Callable[[str], TopicConfig],
+        files: Files | None = None,
+        background: Background = inline,
+        periods: Periods = DEFAULT_PERIODS,
+    ) -> None:
+        """Lock the data directories. Raises DataDirectoryRefused, and then holds none."""
+        self.files = files or LocalFiles()
+        self.broker_id = broker_id
+        self.topic_config = topic_config
+        self.background = background
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.directories: list[DataDirectory] = []
+        self._periods = periods
+        self._doomed: list[tuple[int, Path]] = []
+        self._due: dict[Callable[[int], None], tuple[int, int]] = {}
+        try:
+            for path in directories:
+                self.directories.append(DataDirectory(self.files, path))
+        except KafkaError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let go of the data directories, without closing anything."""
+        for directory in self.directories:
+            directory.release()
+        self.directories.clear()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directories belong to; None when all are new. Raises DataDirectoryRefused."""
+        return next((found.cluster_id for d in self.directories if (found := d.identity()) is not None), None)
+
+    def claim(self, cluster_id: str) -> None:
+        """Mark new directories as this broker's. Raises DataDirectoryRefused for one that is another's."""
+        for directory in self.directories:
+            directory.claim(cluster_id, self.broker_id)
+
+    # Partitions
+
+    def load(self, now_ms: int) -> None:
+        """Open every partition there is, recovering those of a directory that was not closed. Raises
+        DataDirectoryRefused for one that cannot be opened."""
+        for directory in self.directories:
+            self._load_directory(directory, now_ms)
+        for task, period_ms in (
+            (self.delete_old_segments, self._periods.retention_check_ms),
+            (self.checkpoint, self._periods.checkpoint_ms),
+            (self.checkpoint_high_watermarks, self._periods.high_watermark_checkpoint_ms),
+            (self.expire_producers, PRODUCER_EXPIRATION_CHECK_MS),
+        ):
+            self._due[task] = (now_ms + period_ms, period_ms)
+
+    def _load_directory(self, directory: DataDirectory, now_ms: int) -> None:
+        recovery_points = directory.read_checkpoint(RECOVERY_POINT)
+        log_starts = directory.read_checkpoint(LOG_START_OFFSET)
+        high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
+        names = self.files.names(directory.path)
+        partitions = {name: parse_partition(name) for name in names}
+        was_clean = directory.take_clean_mark()
+        for name in names:
+            path = directory.path / name
+            if name.endswith(DELETE_DIRECTORY):
+                self.files.remove_tree(path)
+                continue
+            partition = partitions[name]
+            if partition is None or not self.files.is_directory(path):
+                continue
+            try:
+                log = PartitionLog.open(
+                    path,
+                    partition,
+                    self.topic_config(partition.topic),
+                    files=self.files,
+                    now_ms=now_ms,
+                    recovery_point=recovery_points.get(partition, 0),
+                    log_start_offset=log_starts.get(partition, 0),
+                    was_clean=was_clean,
+                )
+            except (CorruptPartitionMetadata, KafkaError, OSError) as error:
+                raise DataDirectoryRefused(f"{path} cannot be opened: {error}") from error
+            log.background = self.background
+            log.update_high_watermark(high_watermarks.get(partition, 0))
+            self.logs[partition] = log
+
+    def get(self, partition: TopicPartition) -> PartitionLog | None:
+        """A partition's log, if this broker has it."""
+        return self.logs.get(partition)
+
+    def create(self, partition: TopicPartition, topic_id: bytes | None, now_ms: int) -> PartitionLog:
+        """A partition's log, made when it is not there, in the directory that has the fewest. Raises StorageError,
+        and INCONSISTENT_TOPIC_ID for a partition of another topic of that name."""
+        log = self.logs.get(partition)
+        if log is None:
+            (directory,) = self.directories_for_new(1)
+            log = self.make(partition, directory, topic_id, now_ms)
+            self.adopt(log)
+        elif topic_id is not None:
+            log.set_topic_id(topic_id)
+        return log
+
+    def directories_for_new(self, count: int) -> list[Path]:
+        """Where that many new partitions should go, so that each directory has about as many as the others."""
+        held = {directory.path: 0 for directory in self.directories}
+        for log in self.logs.values() if len(held) > 1 else ():
+            held[log.directory.parent] += 1
+        chosen = []
+        for _ in range(count):
+            path = min(held, key=held.__getitem__)
+            held[path] += 1
+            chosen.append(path)
+        return chosen
+
+    def make(self, partition: TopicPartition, directory: Path, topic_id: bytes | None, now_ms: int) -> PartitionLog:
+        """The log of a new partition, on the disk but not yet this manager's. Any thread. Raises StorageError."""
+        config = self.topic_config(partition.topic)
+        path = directory / str(partition)
+        try:
+            return PartitionLog.open(path, partition, config, files=self.files, now_ms=now_ms, topic_id=topic_id)
+        except OSError as error:
+            raise StorageError(f"{partition} could not be created: {error}") from error
+
+    def adopt(self, log: PartitionLog) -> None:
+        """Look after a log that `make` made, unless there is one for its partition already."""
+        log.background = self.background
+        self.logs.setdefault(log.partition, log)
+
+    def delete(self, partition: TopicPartition, now_ms: int) -> None:
+        """Take a partition away; its directory is renamed now and removed after `file.delete.delay.ms`. Raises
+        StorageError."""
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            try:
+                doomed = log.delete(uuid.uuid4().hex)
+            except OSError as error:
+                raise StorageError(f"{partition} could not be deleted: {error}") from error
+            self._doomed.append((now_ms + log.config.file_delete_delay_ms, doomed))
+
+    def configure(self, topic: str) -> None:
+        """Have a topic's logs go on with its settings of now."""
+        config = self.topic_config(topic)
+        for partition, log in self.logs.items():
+            if partition.topic == topic:
+                log.configure(config)
+
+    # Time
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due. What one log's disk refuses is logged, and does not keep the others from theirs."""
+        for log in self.logs.values():
+            if log.flush_due(now_ms):
+                log.flush_in_background(now_ms)
+            if log.removals:
+                self._try(log.purge, now_ms)
+        for task, (due_ms, period_ms) in self._due.items():
+            if now_ms >= due_ms:
+                self._due[task] = (now_ms + period_ms, period_ms)
+                self._try(task, now_ms)
+        while self._doomed and self._doomed[0][0] <= now_ms:
+            self._try(self._remove_doomed, now_ms)
+
+    def _remove_doomed(self, _now_ms: int) -> None:
+        self.files.remove_tree(self._doomed.pop(0)[1])
+
+    def _try(self, task: Callable[[int], object], now_ms: int) -> None:
+        try:
+            task(now_ms)
+        except (OSError, KafkaError) as error:
+            logger.error("%s: %s", task.__qualname__, error)
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Apply every log's retention."""
+        for log in self.logs.values():
+            self._try(log.delete_old_segments, now_ms)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that wrote nothing for `producer.id.expiration.ms`."""
+        for log in self.logs.values():
+            log.producers.expire(now_ms, self._periods.producer_expiration_ms)
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Write down every log's recovery point and start. Raises OSError."""
+        self._write(RECOVERY_POINT, lambda log: log.recovery_point)
+        self._write(LOG_START_OFFSET, _start_inside_segment)
+
+    def checkpoint_soon(self) -> None:
+        """Have the next tick do what `checkpoint` does: somebody counts on a log's new start."""
+        if self.checkpoint in self._due:
+            self._due[self.checkpoint] = (0, self._due[self.checkpoint][1])
+
+    def checkpoint_high_watermarks(self, now_ms: int) -> None:
+        """Write down every log's high watermark. Raises OSError."""
+        self._write(HIGH_WATERMARK, lambda log: log.high_watermark)
+
+    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+        for directory in self.directories:
+            offsets: Mapping[TopicPartition, int] = {
+                partition: offset
+                for partition, log in self.logs.items()
+                if log.directory.parent == directory.path and (offset := value(log)) is not None
+            }
+            directory.write_checkpoint(name, offsets)
+
+    def close(self, now_ms: int) -> None:
+        """Close every log; a directory whose logs all closed is marked, so that the next start skips recovery."""
+        unclean: set[Path] = set()
+        works: list[tuple[PartitionLog, FlushWork | None]] = []
+        for log in self.logs.values():
+            try:
+                works.append((log, log.begin_close()))
+            except StorageError as error:
+                logger.error("%s", error)
+                unclean.add(log.directory.parent)
+        errors = _run_together([work for _, work in works if work is not None])
+        for log, work in works:
+            try:
+                log.finish_close(work, now_ms, None if work is None else next(errors))
+            except StorageError as error:
+                logger.error("%s", error)
+                unclean.add(log.directory.parent)
+        self.checkpoint(now_ms)
+        self.checkpoint_high_watermarks(now_ms)
+        for directory in self.directories:
+            if directory.path not in unclean:
+                directory.leave_clean_mark()
+        self.release()
+        self.logs.clear()
+
+
+def _run_together(works: list[FlushWork]) -> Iterator[Exception | None]:
+    """Run flushes at the same time: a file system writes many waiting syncs at once. Yields how each ended."""
+    if len(works) < 2:
+        return map(FlushWork.try_run, works)
+    from concurrent.futures import ThreadPoolExecutor  # a start does not need it
+
+    with ThreadPoolExecutor(CLOSING_THREADS) as pool:
+        return iter(list(pool.map(FlushWork.try_run, works)))
+
+
+def _start_inside_segment(log: PartitionLog) -> int | None:
+    """The log's start where no segment's name says it."""
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

@@ -1,0 +1,60 @@
+"""The file that says which topic a partition's directory belongs to: `partition.metadata`.
+
+    version: 0
+    topic_id: 0sjTqGE0QfmGgaQnlg3lPg        16 bytes, URL-safe base64 without padding
+
+A topic that is deleted and made again has the same directory name and another id (KIP-516). The file is synced with
+the log's first flush; one that a crash left empty before that is written again when the controller names the topic.
+Source: Kafka's PartitionMetadataFile, Uuid.
+"""
+
+import binascii
+from pathlib import Path
+
+from headrace.log.files import Files
+
+FILE_NAME = "partition.metadata"
+TOPIC_ID_BYTES = 16
+
+
+class CorruptPartitionMetadata(Exception):
+    """A metadata file without a readable topic id."""
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """A topic id as Kafka prints it."""
+    text = binascii.b2a_base64(topic_id, newline=False).decode().rstrip("=")
+    return text.translate({ord("+"): "-", ord("/"): "_"})
+
+
+def parse_topic_id(text: str) -> bytes:
+    """The topic id that `format_topic_id` printed. Raises ValueError."""
+    topic_id = binascii.a2b_base64(text.translate({ord("-"): "+", ord("_"): "/"}) + "==")
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise ValueError(f"{text!r} is no topic id")
+    return topic_id
+
+
+def write_topic_id(files: Files, directory: Path, topic_id: bytes) -> Path:
+    """Make or replace the metadata file of a partition, not synced; returns where it is."""
+    path = directory / FILE_NAME
+    files.replace(path, f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode(), sync=False)
+    return path
+
+
+def read_topic_id(files: Files, directory: Path) -> bytes | None:
+    """The topic id of a partition's directory; None when it has no metadata file, or one that a crash left empty.
+
+    Raises CorruptPartitionMetadata.
+    """
+    path = directory / FILE_NAME
+    text = files.read(path) if files.exists(path) else b""
+    if not text.strip(b"\0"):
+        return None
+    try:
+        fields = dict(line.split(":", 1) for line in text.decode().splitlines())
+        if int(fields["version"]) != 0:
+            raise ValueError(f"version {fields['version']} is not 0")
+        return parse_topic_id(fields["topic_id"].strip())
+    except (KeyError, ValueError) as error:
+        raise CorruptPartitionMetadata(f"{path}: {error}") from error

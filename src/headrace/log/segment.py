@@ -1,0 +1,306 @@
+"""One segment of a log: a file of batches, an offset index and a time index, all named by the base offset.
+
+    …000.log         batch | batch | batch …                 only ever appended to
+    …000.index       an entry for about every 4 KiB          offset -> position
+    …000.timeindex   at the same places                      time -> offset
+    …000.txnindex    aborted transactions, if any
+
+A look-up has two steps: the index gives a batch that begins at or before the offset, and from there batch headers are
+read until the one that holds it. Only the last segment of a log, the active one, is written to. A closed segment
+costs its name and its size until someone reads it: file and indexes are opened when they are first asked for, and an
+index that is missing or makes no sense is made again.
+
+Invariants: `size` counts whole batches; what a failed write left behind it is written over. Offsets ascend, but need
+not be without gaps. An offset fits the segment while it is less than 2^31 above the base offset.
+Source: Kafka's LogSegment. Left out: `preallocate`, and the memory maps of the indexes.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+from headrace.config import TopicConfig
+from headrace.errors import CorruptMessage
+from headrace.log.files import Bytes, Files, LogFile
+from headrace.log.index import OffsetIndex
+from headrace.log.index_file import RELATIVE_OFFSET_MAX, CorruptIndex
+from headrace.log.names import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_file
+from headrace.log.scan import read_headers
+from headrace.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from headrace.log.txn_index import TransactionIndex
+from headrace.records.header import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+
+class Segment:
+    """One segment."""
+
+    __slots__ = (
+        "_file",
+        "_first_timestamp_ms",
+        "_index",
+        "_largest",
+        "_time_index",
+        "base_offset",
+        "config",
+        "created_ms",
+        "directory",
+        "files",
+        "is_index_full",
+        "roll_after_ms",
+        "size",
+        "txn_index",
+        "unindexed_bytes",
+    )
+
+    def __init__(
+        self, files: Files, directory: Path, base_offset: int, config: TopicConfig, *, size: int, now_ms: int
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = now_ms
+        self.unindexed_bytes = 0
+        self.is_index_full = False
+        self.txn_index = TransactionIndex(self.path(TXN_INDEX))
+        self._file: LogFile | None = None
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._largest: TimestampOffset | None = None
+        self._first_timestamp_ms: int | None = None
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Go on with other settings. The jitter is drawn from the segment's name, so that rolls spread out."""
+        self.config = config
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms - 1)
+        name = f"{self.directory.name}/{self.base_offset}".encode()
+        self.roll_after_ms = config.segment_ms - (crc32(name) % jitter_ms if jitter_ms > 0 else 0)
+
+    @classmethod
+    def create(cls, files: Files, directory: Path, base_offset: int, config: TopicConfig, *, now_ms: int) -> "Segment":
+        """Make an empty segment. Files of its name that are there already are overwritten."""
+        segment = cls(files, directory, base_offset, config, size=0, now_ms=now_ms)
+        segment._file = files.open(segment.path(LOG), create=True)
+        segment._file.truncate(0)
+        segment.reset_indexes()
+        segment.write_indexes()
+        files.remove(segment.path(TXN_INDEX))
+        return segment
+
+    def path(self, suffix: str) -> Path:
+        """The path of one of the segment's files."""
+        return self.directory / offset_file(self.base_offset, suffix)
+
+    @property
+    def file(self) -> LogFile:
+        """The open log file."""
+        if self._file is None:
+            self._file = self.files.open(self.path(LOG))
+        return self._file
+
+    @property
+    def modified_ms(self) -> int:
+        """When it was last written to. Raises OSError."""
+        return self.files.modified_ms(self.path(LOG))
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, loaded or rebuilt."""
+        if self._index is None:
+            self._load_indexes()
+            assert self._index is not None
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, loaded or rebuilt."""
+        if self._time_index is None:
+            self._load_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The segment's largest timestamp, and the last offset of the first batch that reached it."""
+        if self._largest is None:
+            self._largest = self._find_largest()
+        return self._largest
+
+    # Appending
+
+    def append(self, batch: Bytes, last_offset: int, max_timestamp_ms: int) -> int:
+        """Write one batch behind the others; returns its position. Raises OSError, and then nothing has changed."""
+        position = self.size
+        size = len(batch)
+        (self._file or self.file).write(batch, position)
+        self.size = position + size
+        if position == 0:
+            self._first_timestamp_ms = max_timestamp_ms
+        self._note(position, size, last_offset, max_timestamp_ms)
+        return position
+
+    def _note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Keep the largest timestamp and, every `index.interval.bytes`, an index entry."""
+        if max_timestamp_ms > (self._largest or self.largest).timestamp_ms:
+            self._largest = TimestampOffset(max_timestamp_ms, last_offset)
+        if self.unindexed_bytes > self.config.index_interval_bytes:
+            self.unindexed_bytes = 0
+            index, time_index = self.index, self.time_index
+            index.append(self.files, last_offset, position)
+            time_index.append(self.files, *self.largest)
+            self.is_index_full = index.is_full or time_index.is_full
+        self.unindexed_bytes += size
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+        """Whether a batch has to go to a new segment: for size, age, a full index, or an offset too far up.
+
+        Age is what lies between the timestamps of the first batch and this one (of the creation and now, where
+        batches have none): so a segment holds `segment_ms` of data, also when old data is loaded.
+        """
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if not self.size:
+            return size > self.config.segment_bytes  # it fits no segment, which is for the caller to say
+        first_ms = self._first_timestamp_ms
+        if first_ms is None:
+            first_ms = self._read_first_timestamp()
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
+        return self.size + size > self.config.segment_bytes or waited_ms > self.roll_after_ms or self.is_index_full
+
+    def close_for_appends(self) -> None:
+        """Have the time index end with the largest timestamp, and write both indexes: at a roll, or at the end."""
+        self.time_index.append(self.files, *self.largest)
+        self.write_indexes()
+
+    # Reading
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The position and header of the first batch that ends at or after `offset`; None when there is none."""
+        for position, header in self.headers(self.index.lookup(offset)):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """The headers of the batches from `position`, where one begins. Raises CorruptMessage."""
+        return read_headers(self.file, position, self.size)
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """A whole batch."""
+        return self.file.read(header.size_bytes, position)
+
+    def last_entry(self) -> tuple[int, BatchHeader] | None:
+        """The position and header of the last whole batch; None when there is none. Raises CorruptMessage."""
+        newest = deque(self.headers(self.index.last_position), maxlen=1)
+        return newest[0] if newest else None
+
+    # Indexes
+
+    def reset_indexes(self) -> None:
+        """Begin both indexes anew."""
+        bytes_max = self.config.segment_index_bytes
+        self._index = OffsetIndex(self.path(INDEX), self.base_offset, bytes_max)
+        self._time_index = TimeIndex(self.path(TIME_INDEX), self.base_offset, bytes_max)
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self.unindexed_bytes = 0
+        self.is_index_full = False
+
+    def write_indexes(self) -> None:
+        """Bring both index files up to date."""
+        self.index.write(self.files)
+        self.time_index.write(self.files)
+
+    def note_scanned(self, position: int, header: BatchHeader) -> None:
+        """Index a batch that is in the file already, during a rebuild or a recovery."""
+        self._note(position, header.size_bytes, header.last_offset, header.max_timestamp)
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes again from the batch headers."""
+        self.reset_indexes()
+        for position, header in self.headers():
+            self.note_scanned(position, header)
+        self.close_for_appends()
+
+    def finish_recovery(self, size: int) -> None:
+        """Cut the file behind the last good batch, and write the indexes that were made while it was checked."""
+        if self.size != size or self.file.size() != size:
+            self.file.truncate(size)
+            self.file.sync()
+            self.size = size
+        self.close_for_appends()
+
+    def _load_indexes(self) -> None:
+        bytes_max = self.config.segment_index_bytes
+        try:
+            index = OffsetIndex.load(self.files, self.path(INDEX), self.base_offset, bytes_max)
+            time_index = TimeIndex.load(self.files, self.path(TIME_INDEX), self.base_offset, bytes_max)
+            self._check_belongs(index)
+        except (CorruptIndex, CorruptMessage, FileNotFoundError) as error:
+            logger.warning("indexes of %s are made again: %s", self.path(LOG), error)
+            self.rebuild_indexes()
+        else:
+            self._index, self._time_index = index, time_index
+            self.is_index_full = index.is_full or time_index.is_full
+            self.unindexed_bytes = self.size - index.last_position
+
+    def _check_belongs(self, index: OffsetIndex) -> None:
+        """The last entry has to point to the batch that ends with its offset."""
+        if index.keys:
+            found = next(self.headers(index.last_position), None) if index.last_position < self.size else None
+            if found is None or found[1].last_offset != self.base_offset + index.keys[-1]:
+                raise CorruptIndex(f"{index.path.name}: its last entry points to no such batch")
+
+    def _find_largest(self) -> TimestampOffset:
+        """The last entry of the time index, unless a batch behind it is later (after a crash, or a truncation)."""
+        largest = self.time_index.last
+        for _, header in self.headers(self.index.lookup(largest.offset)):
+            if header.max_timestamp > largest.timestamp_ms:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return largest
+
+    def _read_first_timestamp(self) -> int:
+        found = next(self.headers(), None)
+        self._first_timestamp_ms = found[1].max_timestamp if found else NO_TIMESTAMP
+        return self._first_timestamp_ms
+
+    # Cutting, removing
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and everything behind it."""
+        found = self.locate(offset)
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(self.files, offset)
+        if found is not None:
+            self.cut(found[0])
+        self.write_indexes()
+
+    def cut(self, size: int) -> None:
+        """Cut the log file to `size` bytes; the indexes are the caller's."""
+        self.file.truncate(size)
+        self.size = size
+        self._largest = None
+        if size == 0:
+            self._first_timestamp_ms = None
+        self.unindexed_bytes = size - (self._index.last_position if self._index else 0)
+        self.is_index_full = False
+
+    def mark_deleted(self) -> list[Path]:
+        """Rename the segment's files to `.deleted`; returns where they are now. Readers go on undisturbed."""
+        renamed = []
+        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
+            path = self.path(suffix)
+            if self.files.exists(path):
+                renamed.append(path.with_name(path.name + DELETED))
+                self.files.rename(path, renamed[-1])
+        self._file = None
+        return renamed
+
+    def release(self) -> None:
+        """Let go of the file; it closes when no reader holds it."""
+        self._file = None

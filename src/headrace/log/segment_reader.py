@@ -1,0 +1,180 @@
+"""Segment files as a reader without a broker sees them: which there are, what they hold, and their records as columns.
+
+    DIR/flights-0/00000000000000000000.log      closed: it ends where the next one begins
+    DIR/flights-0/00000000000000191427.log      the newest: may be written to right now
+
+`DIR` may be a data directory, a partition's directory, or one segment file (which then counts as closed). Works on
+files of ours and of Apache Kafka, and changes nothing. A partition's records begin at the log start offset that the
+data directory's checkpoint has, where there is one, and end with its last closed segment; with `newest`, with the last
+batch of the newest segment whose CRC is right. On a cluster of several brokers the end of a newest segment may hold
+what is not committed yet. Left out: the isolation of transactions, and formats before v2 (refused by name).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.errors import CorruptMessage, KafkaError
+from headrace.log import checkpoints, index
+from headrace.log.files import Files, LogFile
+from headrace.log.index_file import CorruptIndex
+from headrace.log.names import INDEX, LOG, is_segment_file, offset_of, parse_partition
+from headrace.log.scan import read_checked, read_headers
+from headrace.records.batch import decode_records
+from headrace.records.columns import RecordColumns, scan_batches
+from headrace.records.header import HEADER_BYTES, read_header
+from headrace.types import TopicPartition
+
+CHUNK_BYTES = 8 << 20
+
+
+class SegmentFile(NamedTuple):
+    """One segment: its records have offsets in [base_offset, end_offset)."""
+
+    path: Path
+    base_offset: int
+    end_offset: int
+
+
+class PartitionFiles(NamedTuple):
+    """The segments of one partition, in order, none of them empty; `start_offset` may lie inside the first."""
+
+    partition: TopicPartition
+    start_offset: int
+    segments: tuple[SegmentFile, ...]
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record."""
+        return self.segments[-1].end_offset if self.segments else self.start_offset
+
+
+def find_partitions(files: Files, path: Path, *, newest: bool) -> list[PartitionFiles]:
+    """The partitions at or below `path`, in order. FileNotFoundError when there are none; CorruptMessage, OSError."""
+    if is_segment_file(path.name, LOG):
+        partition = parse_partition(path.parent.name)
+        if partition is None or not files.exists(path):
+            raise FileNotFoundError(f"{path}: there is no such segment file in a directory named TOPIC-PARTITION")
+        return [_partition_files(files, partition, [path], newest=True)]
+    if not files.is_directory(path):
+        raise FileNotFoundError(f"{path}: there is no such directory")
+    named = [path] if _segments(files, path) else [path / name for name in files.names(path)]
+    found = []
+    for directory in named:
+        partition = parse_partition(directory.name)
+        if partition is not None and files.is_directory(directory):
+            found.append(_partition_files(files, partition, _segments(files, directory), newest=newest))
+    if not found:
+        raise FileNotFoundError(f"{path}: neither this nor what is in it is a directory TOPIC-PARTITION with segments")
+    return sorted(found)
+
+
+def _segments(files: Files, directory: Path) -> list[Path]:
+    return [directory / name for name in files.names(directory) if is_segment_file(name, LOG)]
+
+
+def _partition_files(files: Files, partition: TopicPartition, paths: list[Path], *, newest: bool) -> PartitionFiles:
+    bases = [offset_of(path.name) for path in paths]
+    ends = [*bases[1:], _end_of_newest(files, paths[-1]) if newest else bases[-1]] if paths else []
+    segments = [SegmentFile(*found) for found in zip(paths, bases, ends, strict=True)]
+    start = bases[0] if bases else 0
+    if paths:
+        checkpoint = paths[0].parents[1] / checkpoints.LOG_START_OFFSET
+        start = max(start, checkpoints.read_offsets(files, checkpoint).get(partition, 0))
+    kept = tuple(segment for segment in segments if segment.end_offset > max(segment.base_offset, start))
+    return PartitionFiles(partition, start, kept)
+
+
+def _end_of_newest(files: Files, path: Path) -> int:
+    file = files.open_readonly(path)
+    end = offset_of(path.name)
+    for _, header in read_checked(file, file.size(), end):
+        end = header.next_offset
+    return end
+
+
+def offset_for_time(files: Files, partition: PartitionFiles, timestamp_ms: int) -> int | None:
+    """The first record at or after a time; None when there is none. CorruptMessage, OSError."""
+    for segment in partition.segments:
+        file = files.open_readonly(segment.path)
+        for position, header in read_headers(file, 0, file.size()):
+            if header.base_offset >= segment.end_offset:
+                break
+            if header.max_timestamp < timestamp_ms or header.last_offset < partition.start_offset or header.is_control:
+                continue
+            for record in decode_records(file.read(header.size_bytes, position), header):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= partition.start_offset:
+                    return record.offset
+    return None
+
+
+def read_segment(
+    files: Files,
+    path: Path,
+    start: int,
+    end: int,
+    *,
+    batch_rows: int,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = False,
+) -> Iterator[RecordColumns]:
+    """The records with offsets in [start, end) in chunks of about `batch_rows`: whole batches, no empty chunk.
+
+    Control records are passed over. CorruptMessage names file and position of a damaged or cut-off batch before `end`.
+    """
+    file = files.open_readonly(path)
+    position = _position_of(files, path, start)
+    wanted = (keys, values, headers)
+    while start < end and position < file.size():
+        chunk = memoryview(_read_batches(file, path, position))
+        consumed = 0
+        while consumed < len(chunk):
+            columns = _scan(chunk[consumed:], path, position + consumed, start, end, batch_rows, wanted)
+            if columns.count:
+                yield columns
+            consumed += columns.bytes_consumed
+            start = max(start, columns.next_offset)
+            if start >= end or columns.bytes_consumed == 0:
+                break
+        position += consumed
+
+
+def _read_batches(file: LogFile, path: Path, position: int) -> bytes:
+    """Bytes from `position` on that hold one complete batch at least."""
+    chunk = file.read(CHUNK_BYTES, position)
+    try:
+        size = read_header(chunk).size_bytes if len(chunk) >= HEADER_BYTES else HEADER_BYTES
+    except KafkaError as error:
+        raise CorruptMessage(f"{path} at position {position}: {error.message}") from error
+    if size > len(chunk):
+        chunk = file.read(size, position)
+    if size > len(chunk):
+        raise CorruptMessage(f"{path} at position {position}: a batch of {size} bytes is cut off")
+    return chunk
+
+
+def _scan(
+    data: memoryview, path: Path, position: int, start: int, end: int, rows: int, wanted: tuple[bool, bool, bool]
+) -> RecordColumns:
+    keys, values, headers = wanted
+    try:
+        return scan_batches(
+            data, from_offset=start, to_offset=end, keys=keys, values=values, headers=headers, max_records=rows
+        )
+    except CorruptMessage as error:
+        raise CorruptMessage(f"{path}, from position {position} on: {error.message}") from error
+
+
+def _position_of(files: Files, path: Path, offset: int) -> int:
+    """A position at or before the batch that holds `offset`; 0 where the index cannot help."""
+    index_path = path.with_suffix(INDEX)
+    if not files.exists(index_path):
+        return 0
+    try:
+        relative_offsets, positions = index.read_columns(files.read(index_path), index_path.name)
+    except CorruptIndex:
+        return 0
+    slot = bisect_right(relative_offsets, offset - offset_of(path.name)) - 1
+    return positions[slot] if slot >= 0 else 0

@@ -1,0 +1,11 @@
+"""Kafka's protocol, sans IO: bytes to messages and back.
+
+schemas/*.schema   what every message looks like at every version, in our notation
+schema.py          reads the notation
+compiler.py        turns one (message, version) into straight-line Python, at first use
+message.py         the base class of all messages: decode, encode, encode_chunks
+messages.py        the messages themselves, by name, made at first use; messages.pyi tells type checkers
+headers.py         request and response headers
+frames.py          length-prefixed frames out of a byte stream
+apis.py            the API keys
+"""

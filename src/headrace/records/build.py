@@ -1,0 +1,141 @@
+"""Columns in Arrow's layout to record batches, with no Python object per record.
+
+The kernel measures the rows first, so that a batch is made in one piece of the right size, then writes them. Source:
+Kafka's MemoryRecordsBuilder, DefaultRecord; its Utils.murmur2 and BuiltInPartitioner for the partitions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple, TypeAlias
+
+from headrace.limits import INT32_MAX
+from headrace.records import kernel
+from headrace.records.binary import BinaryColumn, Buffer, HeadersColumn, as_bytes, as_int32s, as_int64s, int32s
+from headrace.records.compression import Codec, compress
+from headrace.records.header import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    pack_header,
+)
+
+_Column: TypeAlias = tuple[memoryview, memoryview, memoryview]
+
+_NO_INTS = memoryview(array("i"))
+_NO_BYTES = memoryview(b"")
+
+
+def build_batch(
+    keys: BinaryColumn | None,
+    values: BinaryColumn | None,
+    start: int,
+    stop: int,
+    timestamps_ms: Buffer,
+    headers: HeadersColumn | None = None,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """The rows [start, stop) of some columns as one batch; a column that is None is null in every row.
+
+    ValueError when there is no row, or the columns are shorter than `stop` or than their own offsets.
+    """
+    if stop <= start:
+        raise ValueError("a batch holds at least one record")
+    columns = _flat(keys, values, headers, timestamps_ms)
+    sizes = int32s(stop - start)
+    reached, size = kernel.measure(*columns, start, stop, INT32_MAX - HEADER_BYTES, sizes)
+    if reached != stop:
+        raise ValueError(
+            f"row {size} does not lie in its columns" if reached < 0 else "the rows do not fit a batch of 2 GiB"
+        )
+    batch = bytearray(HEADER_BYTES + size)
+    end, max_timestamp = kernel.build(*columns, start, stop, sizes, batch, HEADER_BYTES)
+    if end != len(batch):
+        raise ValueError("the columns changed while a batch was built from them")
+    if codec is not Codec.NONE:
+        batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:], level)
+    attributes = codec | (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
+    header = BatchHeader(
+        base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, 0, attributes, stop - start - 1,
+        as_int64s(timestamps_ms)[start], max_timestamp, producer_id, producer_epoch, base_sequence, stop - start,
+    )  # fmt: skip
+    pack_header(batch, 0, header)
+    return batch
+
+
+def fitting_rows(
+    keys: BinaryColumn | None,
+    values: BinaryColumn | None,
+    start: int,
+    stop: int,
+    timestamps_ms: Buffer,
+    headers: HeadersColumn | None = None,
+    *,
+    max_batch_bytes: int,
+) -> tuple[int, int]:
+    """Up to which row (exclusive) the rows from `start` fit an uncompressed batch, one at least, and its bytes."""
+    columns = _flat(keys, values, headers, timestamps_ms)
+    reached, size = kernel.measure(*columns, start, stop, max_batch_bytes - HEADER_BYTES, int32s(stop - start))
+    if reached < 0:
+        raise ValueError(f"row {size} does not lie in its columns")
+    return reached, HEADER_BYTES + size
+
+
+def partitions_of(keys: BinaryColumn, start: int, stop: int, partition_count: int) -> array[int]:
+    """The partition that Java's default partitioner gives each key, -1 for a null key; int32."""
+    out = int32s(stop - start)
+    bad = kernel.partitions_of(*_flat_column(keys), start, stop, partition_count, out)
+    if bad >= 0:
+        raise ValueError(f"row {bad} does not lie in its column")
+    return out
+
+
+class _Flat(NamedTuple):
+    """Columns as the kernel takes them: nothing but buffers, empty ones for what is not there."""
+
+    key_offsets: memoryview
+    key_data: memoryview
+    key_validity: memoryview
+    value_offsets: memoryview
+    value_data: memoryview
+    value_validity: memoryview
+    list_offsets: memoryview
+    header_key_offsets: memoryview
+    header_key_data: memoryview
+    header_key_validity: memoryview
+    header_value_offsets: memoryview
+    header_value_data: memoryview
+    header_value_validity: memoryview
+    timestamps: memoryview
+
+
+def _flat(
+    keys: BinaryColumn | None, values: BinaryColumn | None, headers: HeadersColumn | None, timestamps_ms: Buffer
+) -> _Flat:
+    return _Flat(
+        *_flat_column(keys),
+        *_flat_column(values),
+        _NO_INTS if headers is None else as_int32s(headers.list_offsets),
+        *_flat_column(headers and headers.keys),
+        *_flat_column(headers and headers.values),
+        as_int64s(timestamps_ms),
+    )
+
+
+def _flat_column(column: BinaryColumn | None) -> _Column:
+    if column is None:
+        return _NO_INTS, _NO_BYTES, _NO_BYTES
+    validity = None if column.null_count == 0 else column.validity
+    return as_int32s(column.offsets), as_bytes(column.data), _NO_BYTES if validity is None else as_bytes(validity)

@@ -1,0 +1,237 @@
+"""Record batches to columns in Arrow's layout, with no Python object per record and without Arrow.
+
+Reading takes two passes: the kernel scans where the parts of each record lie, then copies each wanted part to its
+column, whose size by then is known to the byte.
+
+    batches ─▶ spans int32[6 * n], offsets int64[n], timestamps int64[n] ─▶ keys, values, headers (see `binary`)
+
+`build` is the way back; its functions are here too. Source: Kafka's DefaultRecordBatch and CompletedFetch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.errors import CorruptMessage
+from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX, INT64_MAX
+from headrace.records import kernel
+from headrace.records.binary import BinaryColumn, HeadersColumn, column_of, int32s, int64s
+from headrace.records.build import build_batch, fitting_rows, partitions_of
+from headrace.records.compression import Bytes
+from headrace.records.header import BatchHeader, crc_is_valid, iter_headers, records_of
+
+__all__ = [
+    "BATCHES_BYTES_MAX",
+    "CREATE_TIME",
+    "LOG_APPEND_TIME",
+    "BinaryColumn",
+    "HeadersColumn",
+    "RecordColumns",
+    "build_batch",
+    "column_of",
+    "fitting_rows",
+    "open_batch",
+    "partitions_of",
+    "scan_batches",
+]
+
+BATCHES_BYTES_MAX = 256 << 20
+"""Decompressed bytes after which a scan takes no further batch."""
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+_BASE_OFFSET_MAX = INT64_MAX - INT32_MAX - 1  # whatever the delta, the next offset fits 64 bits
+
+_KEY = 0  # where a field's start is in a span
+_VALUE = 2
+
+
+class RecordColumns(NamedTuple):
+    """Records of one partition, in the order of their offsets; a column that was not asked for is None."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    offsets: array[int]
+    """int64"""
+    timestamps_ms: array[int]
+    """int64"""
+    timestamp_types: bytearray
+    """int8: 0 is CreateTime, 1 LogAppendTime"""
+    keys: BinaryColumn | None
+    values: BinaryColumn | None
+    headers: HeadersColumn | None
+    next_offset: int
+    """From where to go on: behind the last batch looked at, or `to_offset`."""
+    bytes_consumed: int
+    """How much of the input was looked at; what follows is a batch cut off, past the limits or corrupt."""
+
+
+class OpenBatch(NamedTuple):
+    """One batch whose records, decompressed, lie from `start` to `end` of `data`."""
+
+    header: BatchHeader
+    data: Bytes
+    start: int
+    end: int
+
+
+class _Rows(NamedTuple):
+    """The buffer that the rows [start, stop) lie in."""
+
+    data: Bytes
+    start: int
+    stop: int
+
+
+def scan_batches(
+    buf: Bytes,
+    *,
+    from_offset: int = 0,
+    to_offset: int | None = None,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = False,
+    max_records: int = INT32_MAX,
+    max_bytes: int = BATCHES_BYTES_MAX,
+    max_batch_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    check_crcs: bool = True,
+    skip: Callable[[BatchHeader, memoryview], bool] | None = None,
+) -> RecordColumns:
+    """The records with offsets in [from_offset, to_offset) of the complete batches in a Fetch answer.
+
+    Stops before a batch that is cut off, that would bring the rows over `max_records`, or that comes after `max_bytes`
+    of decompressed records, but never before the first one. Control batches hold no rows; neither do batches that
+    `skip` answers True for (it is asked about every batch in order, control batches too: the place to drop aborted
+    transactions). CorruptMessage when the first batch is damaged, or decompresses to over `max_batch_bytes`; a damaged
+    batch after good ones ends the scan before it, so that the good ones are delivered.
+    """
+    stop_offset = INT64_MAX if to_offset is None else to_offset
+    view = memoryview(buf)[:INT32_MAX]
+    batches: list[OpenBatch] = []
+    next_offset = from_offset
+    records = size = consumed = 0
+    try:
+        for pos, header in iter_headers(view):
+            if header.last_offset_delta < 0 or not 0 <= header.base_offset <= _BASE_OFFSET_MAX:
+                raise CorruptMessage(f"no batch is at offsets {header.base_offset} to {header.last_offset}")
+            if header.base_offset >= stop_offset:
+                next_offset = max(from_offset, stop_offset)
+                break
+            batch = view[pos : pos + header.size_bytes]
+            if header.last_offset >= from_offset:
+                if batches and (records + header.record_count > max_records or size >= max_bytes):
+                    break
+                if check_crcs and not crc_is_valid(batch, 0, header):
+                    raise CorruptMessage(f"the batch at offset {header.base_offset} does not match its CRC")
+                skipped = skip is not None and skip(header, batch)
+                if not skipped and not header.is_control:
+                    batches.append(open_batch(view, pos, header, max_batch_bytes))
+                    records += header.record_count
+                    size += batches[-1].end - batches[-1].start
+                next_offset = min(header.next_offset, stop_offset)
+            consumed = pos + header.size_bytes
+    except CorruptMessage:
+        if consumed == 0:
+            raise
+    table = SpanTable(records)
+    for opened in batches:
+        table.add(opened, from_offset, stop_offset)
+    return table.columns(keys, values, headers, next_offset, consumed)
+
+
+def open_batch(buf: Bytes, pos: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> OpenBatch:
+    """The records of the complete batch at `pos`, decompressed.
+
+    CorruptMessage when they do not decompress, or to over `max_bytes`, or the header counts more than fit.
+    """
+    data, start, end = records_of(buf, pos, header, max_bytes)
+    if not 0 <= header.record_count <= (end - start) // kernel.RECORD_BYTES_MIN:
+        raise CorruptMessage(
+            f"the batch at offset {header.base_offset} claims {header.record_count} records in {end - start} bytes"
+        )
+    return OpenBatch(header, data, start, end)
+
+
+class SpanTable:
+    """Where the parts of many records lie, before any of them is copied."""
+
+    def __init__(self, records: int) -> None:
+        """Room for so many records."""
+        self.count = 0
+        self.offsets = int64s(records)
+        self.timestamps_ms = int64s(records)
+        self.timestamp_types = bytearray(records)
+        self.spans = int32s(records * kernel.SPAN_FIELDS)
+        self._rows: list[_Rows] = []
+        self._key_bytes = self._null_keys = self._value_bytes = self._null_values = self._headers = 0
+
+    def add(self, batch: OpenBatch, from_offset: int = 0, to_offset: int = INT64_MAX) -> None:
+        """The batch's records with offsets in [from_offset, to_offset). CorruptMessage when its header lied."""
+        header, data, start, end = batch
+        is_append_time = header.is_log_append_time
+        base_timestamp = header.max_timestamp if is_append_time else header.base_timestamp
+        problem, stop, key_bytes, null_keys, value_bytes, null_values, headers = kernel.scan(
+            data, start, end, header.record_count, header.base_offset, header.last_offset_delta, base_timestamp,
+            is_append_time, from_offset, to_offset, self.offsets, self.timestamps_ms, self.spans, self.count,
+        )  # fmt: skip
+        if problem:
+            where = f"record {stop} of the batch at offset {header.base_offset}"
+            raise CorruptMessage(f"{where}: {kernel.PROBLEMS[problem]}")
+        if is_append_time:
+            self.timestamp_types[self.count : stop] = b"\x01" * (stop - self.count)
+        self._rows.append(_Rows(data, self.count, stop))
+        self.count = stop
+        self._key_bytes += key_bytes
+        self._null_keys += null_keys
+        self._value_bytes += value_bytes
+        self._null_values += null_values
+        self._headers += headers
+
+    def columns(self, keys: bool, values: bool, headers: bool, next_offset: int, consumed: int) -> RecordColumns:
+        """The records as columns; the table is used up."""
+        count = self.count
+        del self.offsets[count:], self.timestamps_ms[count:], self.timestamp_types[count:]
+        fields = kernel.SPAN_FIELDS
+        return RecordColumns(
+            count,
+            self.offsets,
+            self.timestamps_ms,
+            self.timestamp_types,
+            _gathered(self._rows, self.spans, fields, _KEY, self._key_bytes, self._null_keys) if keys else None,
+            _gathered(self._rows, self.spans, fields, _VALUE, self._value_bytes, self._null_values) if values else None,
+            _headers_of(self._rows, self.spans, self._headers) if headers else None,
+            next_offset,
+            consumed,
+        )
+
+
+def _gathered(
+    rows: list[_Rows], spans: array[int], stride: int, field: int, size: int, null_count: int
+) -> BinaryColumn:
+    """One field of all rows, copied out of the buffers that they lie in."""
+    count = rows[-1].stop if rows else 0
+    offsets, data = int32s(count + 1), bytearray(size)
+    validity = bytearray((count + 7) // 8 if null_count else 0)
+    for source, start, stop in rows:
+        if not kernel.gather(source, spans, stride, field, start, stop, offsets, data, validity):
+            raise CorruptMessage("a record's field lies outside its batch")
+    return BinaryColumn(offsets, data, validity if null_count else None, null_count)
+
+
+def _headers_of(rows: list[_Rows], spans: array[int], header_count: int) -> HeadersColumn:
+    list_offsets = int32s(rows[-1].stop + 1 if rows else 1)
+    fields = kernel.HEADER_SPAN_FIELDS
+    header_spans = int32s(header_count * fields)
+    for source, start, stop in rows:
+        if not kernel.scan_headers(source, spans, start, stop, list_offsets, header_spans):
+            raise CorruptMessage("a record's headers lie outside its batch")
+    headers = [_Rows(source, list_offsets[start], list_offsets[stop]) for source, start, stop in rows]
+    key_lengths, value_lengths = header_spans[1::fields], header_spans[3::fields]
+    null_count = value_lengths.count(-1)
+    return HeadersColumn(
+        list_offsets,
+        _gathered(headers, header_spans, fields, _KEY, sum(key_lengths), 0),
+        _gathered(headers, header_spans, fields, _VALUE, sum(value_lengths) + null_count, null_count),
+    )

@@ -1,0 +1,197 @@
+"""The four codecs of a record batch, with a bound on what may come out.
+
+    1 gzip     RFC 1952, one member or several
+    2 snappy   written xerial-framed, as Java's clients write it; read so, or raw, as other clients write it
+                   82 'SNAPPY' 00 | version int32 | compatible int32 | (size int32 | raw snappy block)…
+    3 lz4      the frame format; written with independent blocks of 64 KiB, all that Java's reader takes
+                   04 22 4d 18 | 60 40 82 | (size uint32 LE, top bit: stored | block)… | 00000000
+    4 zstd     one frame or several
+
+A few kilobytes can decompress to gigabytes (zstd 32,680 times), and a frame may lie about its size. So nothing is
+allocated on a frame's word: output goes into a buffer that starts at a multiple of the input and grows in steps, up
+to the caller's bound; work done twice on the way stays below a third of the whole. Source: Kafka's CompressionType,
+KafkaLZ4BlockOutputStream, snappy-java's SnappyOutputStream. Left out: lz4 frames of 0.8 clients with a wrong header
+checksum (they come with format 0).
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+
+import cramjam
+
+from headrace.errors import CorruptMessage, UnsupportedCompressionType
+from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
+
+Bytes = bytes | bytearray | memoryview
+_DecompressInto = Callable[[Bytes, bytearray], int]
+
+_FIRST_GUESS = 4  # times the input
+_FIRST_GUESS_BYTES_MIN = 16 * 1024
+_GROWTH = 4
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_SNAPPY_RATIO_MAX = 22  # a copy of 64 bytes takes 3
+
+_LZ4_HEADER = bytes.fromhex("04224d18604082")  # version 1, independent blocks of 64 KiB, no checksums
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x80000000
+_LZ4_END = bytes(4)
+
+_int32 = Struct(">i")
+_uint32_le = Struct("<I")
+
+
+class Codec(IntEnum):
+    """A batch's compression: the low three bits of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of_attributes(cls, attributes: int) -> "Codec":
+        """The codec in a batch's attributes. UnsupportedCompressionType for the numbers 5 to 7."""
+        number = attributes & 7
+        if number > 4:
+            raise UnsupportedCompressionType(f"codec {number} is not known")
+        return _CODECS[number]
+
+
+_CODECS = tuple(Codec)
+
+
+def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
+    """`data` in one frame of `codec`; `level` as the codec counts it, None for Kafka's default."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, -1 if level is None else level, wbits=31)
+        case Codec.SNAPPY:
+            return _compress_xerial(data)
+        case Codec.LZ4:
+            return _compress_lz4(data, level)
+        case Codec.ZSTD:
+            return bytes(memoryview(cramjam.zstd.compress(data, 3 if level is None else level)))
+
+
+def decompress(codec: Codec, data: Bytes, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> Bytes:
+    """What `data` holds, at most `max_bytes` of it.
+
+    `data` itself for Codec.NONE. CorruptMessage when it does not decompress, or to more than `max_bytes`; never
+    allocates much more than that on the way.
+    """
+    match codec:
+        case Codec.NONE:
+            if len(data) > max_bytes:
+                raise _too_large(codec, max_bytes)
+            return data
+        case Codec.GZIP:
+            return _decompress_in_steps(codec, cramjam.gzip.decompress_into, data, max_bytes)
+        case Codec.SNAPPY:
+            return _decompress_snappy(data, max_bytes)
+        case Codec.LZ4:
+            return _decompress_in_steps(codec, cramjam.lz4.decompress_into, data, max_bytes)
+        case Codec.ZSTD:
+            return _decompress_in_steps(codec, cramjam.zstd.decompress_into, data, max_bytes)
+
+
+def _decompress_in_steps(codec: Codec, decompress_into: _DecompressInto, data: Bytes, max_bytes: int) -> bytearray:
+    """Decompress into a buffer that is made larger, up to `max_bytes`, for as long as the output overruns it.
+
+    Whether a failure was an overrun or nonsense the library does not say in a way to rely on, so nonsense too is tried
+    again with more room; that costs a third more time and no more memory.
+    """
+    room = min(max_bytes, max(_FIRST_GUESS_BYTES_MIN, len(data) * _FIRST_GUESS))
+    while True:
+        out = bytearray(room)
+        try:
+            size = decompress_into(data, out)
+        except cramjam.DecompressionError as problem:
+            if room == max_bytes:
+                name = f"{codec.name.lower()} data of {len(data)} bytes"
+                raise CorruptMessage(f"{name} does not decompress to at most {max_bytes}: {problem}") from None
+        else:
+            del out[size:]
+            return out
+        del out  # before the next one is made
+        room = min(max_bytes, room * _GROWTH)
+
+
+def _compress_lz4(data: Bytes, level: int | None) -> bytes:
+    """One frame of independent blocks, each stored as it is where compression does not shorten it."""
+    view = memoryview(data)
+    parts: list[Bytes] = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        block = view[start : start + _LZ4_BLOCK_BYTES]
+        if level is None:
+            packed = memoryview(cramjam.lz4.compress_block(block, mode="fast", acceleration=1, store_size=False))
+        else:
+            packed = memoryview(
+                cramjam.lz4.compress_block(block, mode="high_compression", compression=level, store_size=False)
+            )
+        if len(packed) < len(block):
+            parts += (_uint32_le.pack(len(packed)), packed)
+        else:
+            parts += (_uint32_le.pack(len(block) | _LZ4_STORED), block)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _compress_xerial(data: Bytes) -> bytes:
+    view = memoryview(data)
+    parts: list[Bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        packed = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_int32.pack(len(packed)), packed)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Bytes, max_bytes: int) -> bytearray:
+    """Xerial-framed or raw, as the first bytes tell."""
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, max_bytes)
+    out = bytearray()
+    pos = 0
+    while pos < len(view):
+        if view[pos : pos + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a stream may follow another
+            pos += len(_XERIAL_HEADER)
+            continue
+        if pos + 4 > len(view):
+            raise CorruptMessage("xerial-framed snappy ends inside a block's size")
+        size = _int32.unpack_from(view, pos)[0]
+        pos += 4
+        if not 0 < size <= len(view) - pos:
+            raise CorruptMessage(f"a xerial block of {size} bytes where {len(view) - pos} are left")
+        out += _decompress_snappy_block(view[pos : pos + size], max_bytes - len(out))
+        pos += size
+    return out
+
+
+def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as problem:
+        raise CorruptMessage(f"snappy block without a size: {problem}") from None
+    if size > len(block) * _SNAPPY_RATIO_MAX:
+        raise CorruptMessage(f"a snappy block of {len(block)} bytes claims to hold {size}")
+    if size > max_bytes:
+        raise _too_large(Codec.SNAPPY, max_bytes)
+    out = bytearray(size)
+    try:
+        written = cramjam.snappy.decompress_raw_into(block, out)
+    except cramjam.DecompressionError as problem:
+        raise CorruptMessage(f"snappy block does not decompress: {problem}") from None
+    del out[written:]
+    return out
+
+
+def _too_large(codec: Codec, max_bytes: int) -> CorruptMessage:
+    return CorruptMessage(f"{codec.name.lower()} data holds more than {max_bytes} bytes")

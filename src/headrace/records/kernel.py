@@ -1,0 +1,611 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: annotation_typing=False, binding=False
+"""The loops over single records: the one module that is compiled.
+
+    record:  length varint | attributes int8 | timestamp_delta varlong | offset_delta varint
+             | key_length varint (-1: null) | key | value_length varint (-1: null) | value
+             | header_count varint | (key_length varint | key | value_length varint (-1: null) | value)…
+
+This is plain Python. Cython compiles it with the C types that `kernel.pxd` gives its names, about a thousand times
+faster; where nothing was compiled it runs as it stands, the slow reference of itself. So it keeps to what means the
+same in both: numbers that fit 64 bits, no slices but in `_copy`, no exceptions. Every function takes flat buffers and
+answers numbers; what is wrong with the bytes is one of `PROBLEMS`. It is long for a file, and stays one: only what is
+compiled together is inlined, and only what is inlined is fast.
+
+Nothing is taken on trust. No index is used before it was compared with its buffer's length, since compiled code reads
+whatever lies there.
+
+    spans    int32[6 * n], where the parts of record i lie in their buffer
+             key start | key length (-1: null) | value start | value length (-1: null) | headers start | header count
+    header spans   int32[4 * n], the same for headers: key start, key length, value start, value length
+
+Source: Kafka's DefaultRecord, ByteUtils and Utils.murmur2; Arrow's binary layout for the columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+try:
+    import cython
+except ImportError:
+    from headrace.records import uncompiled as cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+COMPILED: bool = cython.compiled
+"""Whether this is the C version."""
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+Out: TypeAlias = "bytearray | memoryview"
+Ints: TypeAlias = "array[int] | memoryview"
+
+PROBLEMS = (
+    "no problem",
+    "its length reaches past the end of the batch, or is no number",
+    "its fields do not fill its length",
+    "its offset delta is not the one its place asks for",
+    "it has no key, and the topic is compacted",
+    "its timestamp does not fit 64 bits",
+    "bytes follow the last record",
+    "more records than the header counts",
+)
+_BAD_LENGTH = 1
+_BAD_FIELD = 2
+_BAD_OFFSET = 3
+_NO_KEY = 4
+_BAD_TIMESTAMP = 5
+_TRAILING_BYTES = 6
+_TOO_MANY = 7
+
+SPAN_FIELDS = 6
+HEADER_SPAN_FIELDS = 4
+RECORD_BYTES_MIN = 7
+"""The smallest record: length, attributes, two deltas, two null lengths, no headers."""
+
+_INT32_MAX = 0x7FFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
+_UINT32_MAX = 0xFFFFFFFF
+_MURMUR_SEED = 0x9747B28C
+_MURMUR_FACTOR = 0x5BD1E995
+
+
+def _varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """A number of 32 bits and the position behind it; position -1 when it is cut short or wider."""
+    if pos >= end:
+        return 0, -1
+    folded = buf[pos]
+    pos += 1
+    if folded < 0x80:
+        return (folded >> 1) ^ -(folded & 1), pos
+    if pos < end and buf[pos] < 0x80:
+        folded = (folded & 0x7F) | (buf[pos] << 7)
+        return (folded >> 1) ^ -(folded & 1), pos + 1
+    folded &= 0x7F
+    shift = 7
+    while pos < end and shift < 35:
+        byte = buf[pos]
+        pos += 1
+        folded |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if folded >> 32:
+                return 0, -1
+            return (folded >> 1) ^ -(folded & 1), pos
+        shift += 7
+    return 0, -1
+
+
+def _varlong(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """A number of 64 bits and the position behind it; position -1 when it is cut short or wider."""
+    if pos >= end:
+        return 0, -1
+    folded = buf[pos]
+    pos += 1
+    if folded < 0x80:
+        return (folded >> 1) ^ -(folded & 1), pos
+    folded &= 0x7F
+    shift = 7
+    while pos < end and shift < 70:
+        byte = buf[pos]
+        pos += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        folded |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (folded >> 1) ^ -(folded & 1), pos
+        shift += 7
+    return 0, -1
+
+
+def _field(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
+    """Start, length (-1: null) and end of a length-prefixed field; end -1 when it does not fit."""
+    length, pos = _varint(buf, pos, end)
+    if pos < 0 or length < -1:
+        return 0, 0, -1
+    if length < 0:
+        return pos, -1, pos
+    if length > end - pos:
+        return 0, 0, -1
+    return pos, length, pos + length
+
+
+def _skip_headers(buf: Buffer, pos: int, end: int, count: int) -> int:
+    """The position behind so many headers; -1 when they do not fit or a key is null."""
+    for _ in range(count):
+        _start, length, pos = _field(buf, pos, end)
+        if pos < 0 or length < 0:
+            return -1
+        _start, length, pos = _field(buf, pos, end)
+        if pos < 0:
+            return -1
+    return pos
+
+
+def _record(buf: Buffer, pos: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """One record: position behind it (or a problem, negated), timestamp delta, offset delta, then its span."""
+    length, pos = _varint(buf, pos, end)
+    if pos < 0 or length < 0 or length > end - pos:
+        return -_BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    end = pos + length
+    timestamp_delta, pos = _varlong(buf, pos + 1, end)  # behind the attributes, which mean nothing yet
+    if pos < 0:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    offset_delta, pos = _varint(buf, pos, end)
+    if pos < 0:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    key, key_length, pos = _field(buf, pos, end)
+    if pos < 0:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    value, value_length, pos = _field(buf, pos, end)
+    if pos < 0:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    header_count, pos = _varint(buf, pos, end)
+    if pos < 0 or header_count < 0:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    headers = pos
+    if header_count > 0:
+        pos = _skip_headers(buf, pos, end, header_count)
+    if pos != end:
+        return -_BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    return end, timestamp_delta, offset_delta, key, key_length, value, value_length, headers, header_count
+
+
+def _overflows(base: int, delta: int) -> bool:
+    """Whether the sum of two 64-bit numbers is none."""
+    if delta >= 0:
+        return base > _INT64_MAX - delta
+    return base < -_INT64_MAX - 1 - delta
+
+
+def _difference_overflows(one: int, other: int) -> bool:
+    """Whether the difference of two 64-bit numbers is none."""
+    if other >= 0:
+        return one < -_INT64_MAX - 1 + other
+    return one > _INT64_MAX + other
+
+
+def walk(buf: Buffer, pos: int, end: int, count: int, base_timestamp: int, keys_required: bool) -> tuple[int, int, int]:
+    """Check the records of a produced batch: `count` of them from `pos` to `end`, offset deltas 0, 1, 2…
+
+    The problem (0: none), the record that has it, and the largest timestamp.
+    """
+    if pos < 0 or end > len(buf) or pos > end:
+        return _BAD_LENGTH, 0, 0
+    max_timestamp = -_INT64_MAX - 1
+    index = 0
+    while index < count:
+        pos, timestamp, offset, _key, key_length, _value, _length, _headers, _header_count = _record(buf, pos, end)
+        if pos < 0:
+            return -pos, index, 0
+        if offset != index:
+            return _BAD_OFFSET, index, 0
+        if keys_required and key_length < 0:
+            return _NO_KEY, index, 0
+        if _overflows(base_timestamp, timestamp):
+            return _BAD_TIMESTAMP, index, 0
+        if base_timestamp + timestamp > max_timestamp:
+            max_timestamp = base_timestamp + timestamp
+        index += 1
+    if pos != end:
+        return _TRAILING_BYTES, index, 0
+    return 0, index, max_timestamp
+
+
+def scan(
+    buf: Buffer,
+    pos: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    is_append_time: bool,
+    from_offset: int,
+    to_offset: int,
+    offsets: Ints,
+    timestamps: Ints,
+    spans: Ints,
+    at: int,
+) -> tuple[int, int, int, int, int, int, int]:
+    """Find the parts of a batch's records whose offsets lie in [from_offset, to_offset), from row `at` on.
+
+    Offset deltas must rise, up to the last one; compaction may have left gaps. With `is_append_time` the base
+    timestamp is everybody's. The problem (0: none), the row behind the last one written (or, with a problem, the
+    record that has it), bytes of keys, null keys, bytes of values, null values, headers.
+    """
+    if pos < 0 or end > len(buf) or pos > end or end > _INT32_MAX:
+        return _BAD_LENGTH, 0, 0, 0, 0, 0, 0
+    if base_offset < 0 or base_offset > _INT64_MAX - _INT32_MAX - 1:
+        return _BAD_OFFSET, 0, 0, 0, 0, 0, 0
+    capacity = min(len(offsets), len(timestamps), len(spans) // 6)
+    key_bytes = value_bytes = null_keys = null_values = headers_found = 0
+    last_delta = -1
+    row = at
+    for index in range(count):
+        (pos, timestamp, delta, key, key_length, value, value_length, headers, header_count) = _record(buf, pos, end)
+        if pos < 0:
+            return -pos, index, 0, 0, 0, 0, 0
+        if delta <= last_delta or delta > last_offset_delta:
+            return _BAD_OFFSET, index, 0, 0, 0, 0, 0
+        last_delta = delta
+        if base_offset + delta < from_offset or base_offset + delta >= to_offset:
+            continue
+        if is_append_time:
+            timestamp = 0
+        if _overflows(base_timestamp, timestamp):
+            return _BAD_TIMESTAMP, index, 0, 0, 0, 0, 0
+        if row < 0 or row >= capacity:
+            return _TOO_MANY, index, 0, 0, 0, 0, 0
+        offsets[row] = base_offset + delta
+        timestamps[row] = base_timestamp + timestamp
+        span = row * 6
+        spans[span] = key
+        spans[span + 1] = key_length
+        spans[span + 2] = value
+        spans[span + 3] = value_length
+        spans[span + 4] = headers
+        spans[span + 5] = header_count
+        if key_length < 0:
+            null_keys += 1
+        else:
+            key_bytes += key_length
+        if value_length < 0:
+            null_values += 1
+        else:
+            value_bytes += value_length
+        headers_found += header_count
+        row += 1
+    if pos != end:
+        return _TRAILING_BYTES, count, 0, 0, 0, 0, 0
+    return 0, row, key_bytes, null_keys, value_bytes, null_values, headers_found
+
+
+def scan_headers(
+    buf: Buffer,
+    spans: Ints,
+    start: int,
+    stop: int,
+    list_offsets: Ints,
+    header_spans: Ints,
+) -> bool:
+    """Find the headers of the rows [start, stop), which `scan` found in the same buffer.
+
+    Fills `list_offsets[start + 1:stop + 1]`, going on from `list_offsets[start]`, and the spans of those headers.
+    Whether everything was where it has to be.
+    """
+    if start < 0 or stop > len(spans) // 6 or stop >= len(list_offsets):
+        return False
+    end = len(buf)
+    capacity = len(header_spans) // 4
+    header = list_offsets[start] if start < len(list_offsets) else -1
+    for row in range(start, stop):
+        pos = spans[row * 6 + 4]
+        count = spans[row * 6 + 5]
+        if header < 0 or pos < 0 or count < 0 or count > capacity - header:
+            return False
+        for _ in range(count):
+            key, key_length, pos = _field(buf, pos, end)
+            if pos < 0 or key_length < 0:
+                return False
+            value, value_length, pos = _field(buf, pos, end)
+            if pos < 0:
+                return False
+            header_spans[header * 4] = key
+            header_spans[header * 4 + 1] = key_length
+            header_spans[header * 4 + 2] = value
+            header_spans[header * 4 + 3] = value_length
+            header += 1
+        list_offsets[row + 1] = header
+    return True
+
+
+def _copy(out: Out, at: int, buf: Buffer, start: int, size: int) -> None:
+    """`out[at:at + size] = buf[start:start + size]`; the caller has compared both with their lengths."""
+    if cython.compiled:
+        if size > 0:
+            memcpy(cython.address(out[at]), cython.address(buf[start]), size)
+    else:
+        out[at : at + size] = buf[start : start + size]
+
+
+def gather(
+    buf: Buffer,
+    spans: Ints,
+    stride: int,
+    field: int,
+    start: int,
+    stop: int,
+    offsets: Ints,
+    data: Out,
+    validity: Out,
+) -> bool:
+    """Copy one field of the rows [start, stop) to an Arrow binary column.
+
+    A row has `stride` numbers in `spans`; `field` is the index of the start, its length follows. Fills
+    `offsets[start + 1:stop + 1]`, going on from `offsets[start]`, the bytes they mean, and, unless `validity` is empty,
+    a bit for every row that is not null. Whether everything fitted.
+    """
+    if start < 0 or stop >= len(offsets) or stride < field + 2 or field < 0 or stop > len(spans) // stride:
+        return False
+    has_validity = len(validity) > 0
+    if has_validity and stop > len(validity) * 8:
+        return False
+    to = offsets[start] if start < len(offsets) else -1
+    size = len(data)
+    end = len(buf)
+    for row in range(start, stop):
+        at = spans[row * stride + field]
+        length = spans[row * stride + field + 1]
+        if length >= 0:
+            if at < 0 or length > end - at or to < 0 or length > size - to:
+                return False
+            _copy(data, to, buf, at, length)
+            to += length
+            if has_validity:
+                validity[row >> 3] |= 1 << (row & 7)
+        offsets[row + 1] = to
+    return True
+
+
+def _varint_size(value: int) -> int:
+    """Bytes of a zigzag number of up to 64 bits."""
+    folded = value * 2 if value >= 0 else -(value + 1) * 2 + 1
+    size = 1
+    while folded > 0x7F:
+        folded >>= 7
+        size += 1
+    return size
+
+
+def _put_varint(out: Out, pos: int, value: int) -> int:
+    """Write a zigzag number of up to 64 bits; the position behind it. The caller made room."""
+    folded = value * 2 if value >= 0 else -(value + 1) * 2 + 1
+    while folded > 0x7F:
+        out[pos] = (folded & 0x7F) | 0x80
+        folded >>= 7
+        pos += 1
+    out[pos] = folded
+    return pos + 1
+
+
+def _length_at(offsets: Ints, size: int, validity: Buffer, row: int) -> int:
+    """Length of a column's value, -1: null, -2: its offsets do not lie in its data. The caller compared `row`."""
+    if len(offsets) == 0 or (len(validity) > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0):
+        return -1
+    start = offsets[row]
+    length = offsets[row + 1] - start
+    if start < 0 or length < 0 or length > size - start:
+        return -2
+    return length
+
+
+def _is_short(offsets: Ints, validity: Buffer, stop: int) -> bool:
+    """Whether a column that is there has fewer rows than `stop`."""
+    return len(offsets) > 0 and (stop >= len(offsets) or (len(validity) > 0 and stop > len(validity) * 8))
+
+
+def _with_field(size: int, length: int) -> int:
+    """A size that one more field is added to; -1 once a length was none."""
+    if size < 0 or length < -1:
+        return -1
+    return size + _varint_size(length) + (length if length > 0 else 0)
+
+
+def _headers_size(
+    key_offsets: Ints,
+    key_bytes: int,
+    no_validity: Buffer,
+    value_offsets: Ints,
+    value_bytes: int,
+    value_validity: Buffer,
+    start: int,
+    stop: int,
+) -> int:
+    """Bytes of a record's headers and of their count; -1 when they do not lie in their columns."""
+    if start < 0 or stop < start or len(key_offsets) == 0 or len(value_offsets) == 0:
+        return -1
+    if _is_short(key_offsets, no_validity, stop) or _is_short(value_offsets, value_validity, stop):
+        return -1
+    size = _varint_size(stop - start)
+    for row in range(start, stop):
+        size = _with_field(size, _length_at(key_offsets, key_bytes, no_validity, row))
+        size = _with_field(size, _length_at(value_offsets, value_bytes, value_validity, row))
+    return size
+
+
+def measure(
+    key_offsets: Ints,
+    key_data: Buffer,
+    key_validity: Buffer,
+    value_offsets: Ints,
+    value_data: Buffer,
+    value_validity: Buffer,
+    list_offsets: Ints,
+    header_key_offsets: Ints,
+    header_key_data: Buffer,
+    header_key_validity: Buffer,
+    header_value_offsets: Ints,
+    header_value_data: Buffer,
+    header_value_validity: Buffer,
+    timestamps: Ints,
+    start: int,
+    stop: int,
+    bytes_max: int,
+    sizes: Ints,
+) -> tuple[int, int]:
+    """How many bytes the rows [start, stop) of some columns take as records, and each one's own into `sizes`.
+
+    Stops before the row that would bring the sum over `bytes_max`, though never before the first. The row behind the
+    last one counted and the sum; or -1 and the row that does not lie in its columns. Empty offsets: all rows null.
+    """
+    if start < 0 or stop < start or stop > len(timestamps) or stop - start > len(sizes):
+        return -1, start
+    if _is_short(key_offsets, key_validity, stop) or _is_short(value_offsets, value_validity, stop):
+        return -1, start
+    has_headers = len(list_offsets) > 0
+    if has_headers and (stop >= len(list_offsets) or len(header_key_validity) > 0):
+        return -1, start
+    total = 0
+    for row in range(start, stop):
+        if _difference_overflows(timestamps[row], timestamps[start]):
+            return -1, row
+        size = 1 + _varint_size(timestamps[row] - timestamps[start]) + _varint_size(row - start)
+        size = _with_field(size, _length_at(key_offsets, len(key_data), key_validity, row))
+        size = _with_field(size, _length_at(value_offsets, len(value_data), value_validity, row))
+        headers = 1
+        if has_headers:
+            headers = _headers_size(
+                header_key_offsets, len(header_key_data), header_key_validity, header_value_offsets,
+                len(header_value_data), header_value_validity, list_offsets[row], list_offsets[row + 1],
+            )  # fmt: skip
+        if size < 0 or headers < 0 or size + headers > _INT32_MAX - 5:
+            return -1, row
+        size += headers
+        whole = size + _varint_size(size)
+        if row > start and total + whole > bytes_max:
+            return row, total
+        sizes[row - start] = size
+        total += whole
+    return stop, total
+
+
+def _put_field(out: Out, pos: int, offsets: Ints, data: Buffer, validity: Buffer, row: int) -> int:
+    """Write a length and, unless it is null, the value; the position behind. The caller made room."""
+    length = _length_at(offsets, len(data), validity, row)
+    pos = _put_varint(out, pos, length)
+    if length > 0:
+        _copy(out, pos, data, offsets[row], length)
+        pos += length
+    return pos
+
+
+def build(
+    key_offsets: Ints,
+    key_data: Buffer,
+    key_validity: Buffer,
+    value_offsets: Ints,
+    value_data: Buffer,
+    value_validity: Buffer,
+    list_offsets: Ints,
+    header_key_offsets: Ints,
+    header_key_data: Buffer,
+    header_key_validity: Buffer,
+    header_value_offsets: Ints,
+    header_value_data: Buffer,
+    header_value_validity: Buffer,
+    timestamps: Ints,
+    start: int,
+    stop: int,
+    sizes: Ints,
+    out: Out,
+    pos: int,
+) -> tuple[int, int]:
+    """Write the rows [start, stop), of which `measure` found the `sizes`, as records from `pos` on.
+
+    The position behind them and the largest timestamp; position -1 when `out` is too small or a size is wrong. The
+    columns are those that were measured: that they are unchanged is taken on trust, the one thing here that is.
+    """
+    max_timestamp = -_INT64_MAX - 1
+    for row in range(start, stop):
+        size = sizes[row - start]
+        if size < 0 or pos < 0 or size + _varint_size(size) > len(out) - pos:
+            return -1, 0
+        pos = _put_varint(out, pos, size)
+        end = pos + size
+        out[pos] = 0
+        pos = _put_varint(out, pos + 1, timestamps[row] - timestamps[start])
+        pos = _put_varint(out, pos, row - start)
+        pos = _put_field(out, pos, key_offsets, key_data, key_validity, row)
+        pos = _put_field(out, pos, value_offsets, value_data, value_validity, row)
+        first = last = 0
+        if len(list_offsets) > 0:
+            first, last = list_offsets[row], list_offsets[row + 1]
+        pos = _put_varint(out, pos, last - first)
+        for header in range(first, last):
+            pos = _put_field(out, pos, header_key_offsets, header_key_data, header_key_validity, header)
+            pos = _put_field(out, pos, header_value_offsets, header_value_data, header_value_validity, header)
+        if pos != end:
+            return -1, 0
+        if timestamps[row] > max_timestamp:
+            max_timestamp = timestamps[row]
+    return pos, max_timestamp
+
+
+def _murmur2(data: Buffer, start: int, length: int) -> int:
+    """Kafka's 32-bit hash of `data[start:start + length]`, unsigned. The caller compared it with the length."""
+    mixed = (_MURMUR_SEED ^ length) & _UINT32_MAX
+    pos = start
+    for _ in range(length // 4):
+        word = data[pos] | (data[pos + 1] << 8) | (data[pos + 2] << 16) | (data[pos + 3] << 24)
+        word = (word * _MURMUR_FACTOR) & _UINT32_MAX
+        word ^= word >> 24
+        word = (word * _MURMUR_FACTOR) & _UINT32_MAX
+        mixed = ((mixed * _MURMUR_FACTOR) & _UINT32_MAX) ^ word
+        pos += 4
+    rest = length & 3
+    if rest == 3:
+        mixed ^= data[pos + 2] << 16
+    if rest >= 2:
+        mixed ^= data[pos + 1] << 8
+    if rest >= 1:
+        mixed = ((mixed ^ data[pos]) * _MURMUR_FACTOR) & _UINT32_MAX
+    mixed ^= mixed >> 13
+    mixed = (mixed * _MURMUR_FACTOR) & _UINT32_MAX
+    return mixed ^ (mixed >> 15)
+
+
+def murmur2(data: Buffer) -> int:
+    """Kafka's hash of a key, as Java's signed int."""
+    mixed = _murmur2(data, 0, len(data))
+    return mixed - _UINT32_MAX - 1 if mixed > _INT32_MAX else mixed
+
+
+def partitions_of(
+    offsets: Ints,
+    data: Buffer,
+    validity: Buffer,
+    start: int,
+    stop: int,
+    partition_count: int,
+    out: Ints,
+) -> int:
+    """The partition that Java's producer picks for each key of the rows [start, stop), -1 where it is null.
+
+    Fills `out[0:stop - start]`. The row that does not lie in its column, -1 when there is none.
+    """
+    if start < 0 or stop < start or stop - start > len(out) or partition_count < 1:
+        return start
+    if _is_short(offsets, validity, stop):
+        return start
+    size = len(data)
+    for row in range(start, stop):
+        length = _length_at(offsets, size, validity, row)
+        if length < -1:
+            return row
+        if length < 0:
+            out[row - start] = -1
+        else:
+            out[row - start] = (_murmur2(data, offsets[row], length) & 0x7FFFFFFF) % partition_count
+    return -1

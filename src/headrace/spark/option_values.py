@@ -1,0 +1,152 @@
+"""How one option's text becomes a value, and what is said when it cannot.
+
+    sort_out             names as documented, kafka.* apart; a misspelt name is told the nearest one
+    positive, whole ...  one reader for each kind of value
+    duration_ms          30s, 15m, 1h: as Spark writes them, milliseconds when there is no unit
+
+Every refusal is an OptionError that names the option, the value, and what to do.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final
+
+from headrace.types import TopicPartition
+
+_KAFKA_PREFIX: Final = "kafka."
+_SECURITY: Final = ("sasl.", "ssl.")
+_DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_UNIT_MS: Final = MappingProxyType(
+    {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+)
+
+
+class OptionError(ValueError):
+    """An option is missing, unknown or has a value that cannot be used; the message says what to do."""
+
+    def __init__(self, name: str, value: str | None, what_to_do: str) -> None:
+        shown = name if value is None else f"{name} = {value!r}"
+        super().__init__(f"headrace option {shown}: {what_to_do}")
+        self.name = name
+        self.value = value
+
+
+def sort_out(
+    given: Mapping[str, str], known: Collection[str], refused_kafka: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The options under their documented names, and the kafka.* ones without the prefix.
+
+    `refused_kafka` are kafka.* settings that cannot be honoured, with what to do instead.
+    """
+    canonical = {name.lower(): name for name in known}
+    options: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if lower.startswith(_KAFKA_PREFIX):
+            key = lower.removeprefix(_KAFKA_PREFIX)
+            _check_kafka_setting(key, value, refused_kafka)
+            kafka[key] = value
+        elif lower in canonical:
+            options[canonical[lower]] = value
+        else:
+            near = get_close_matches(lower, canonical, n=1)
+            hint = f"did you mean {canonical[near[0]]}?" if near else f"known are {', '.join(known)}, kafka.*"
+            raise OptionError(name, value, f"there is no such option; {hint}")
+    return options, kafka
+
+
+def _check_kafka_setting(key: str, value: str, refused: Mapping[str, str]) -> None:
+    if key in refused:
+        raise OptionError(f"kafka.{key}", value, f"cannot be set; {refused[key]}")
+    if key.startswith(_SECURITY) or (key == "security.protocol" and value.upper() != "PLAINTEXT"):
+        raise OptionError(
+            f"kafka.{key}", value, "headrace's client speaks PLAINTEXT only so far; use a PLAINTEXT listener"
+        )
+
+
+def bootstrap_servers(kafka: Mapping[str, str]) -> str:
+    """The needed address."""
+    address = kafka.get("bootstrap.servers", "")
+    if not address.strip():
+        raise OptionError("kafka.bootstrap.servers", None, "is needed; give the address of a broker, host:port")
+    return address
+
+
+def by_partition(name: str, value: str, *, lowest: int) -> dict[TopicPartition, int]:
+    """{"topic":{"0":23}} as numbers from `lowest` on."""
+    form = 'write JSON like {"topic":{"0":23,"1":-2}}'
+    parsed = json_object(name, value, form if lowest < 0 else 'write JSON like {"topic":{"0":1700000000000}}')
+    found: dict[TopicPartition, int] = {}
+    for topic, partitions in parsed.items():
+        if not isinstance(partitions, dict):
+            raise OptionError(name, value, f"{form}: {topic!r} has no object of partitions")
+        for index, number in partitions.items():
+            if not _is_digits(index):
+                raise OptionError(name, value, f"{form}: {index!r} is not a partition of {topic!r}")
+            if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+                raise OptionError(name, value, f"{topic}-{index}: {number!r} is not a whole number from {lowest} on")
+            found[TopicPartition(topic, int(index))] = number
+    return found
+
+
+def json_object(name: str, value: str, form: str) -> dict[str, object]:
+    """A JSON object; `form` says how one should look."""
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError as wrong:
+        raise OptionError(name, value, f"{form} ({wrong})") from wrong
+    if not isinstance(parsed, dict):
+        raise OptionError(name, value, form)
+    return parsed
+
+
+def timestamp_ms(name: str, value: str) -> int:
+    """Milliseconds since 1970."""
+    if not _is_digits(value.strip()):
+        raise OptionError(name, value, "write milliseconds since 1970-01-01 UTC, like 1700000000000")
+    return int(value)
+
+
+def one_of(options: Mapping[str, str], name: str, choices: Collection[str], default: str) -> str:
+    """One of a few words."""
+    value = options.get(name, default).strip().lower()
+    if value not in choices:
+        raise OptionError(name, options[name], f"is {' or '.join(choices)}")
+    return value
+
+
+def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """True or false."""
+    return one_of(options, name, ("true", "false"), str(default).lower()) == "true"
+
+
+def positive(options: Mapping[str, str], name: str) -> int | None:
+    """A whole number from 1 on; None when it is not given."""
+    return whole(options, name, 0, lowest=1) if name in options else None
+
+
+def whole(options: Mapping[str, str], name: str, default: int, *, lowest: int = 0) -> int:
+    """A whole number from `lowest` on."""
+    if name not in options:
+        return default
+    value = options[name].strip()
+    if not _is_digits(value) or int(value) < lowest:
+        raise OptionError(name, options[name], f"is a whole number from {lowest} on")
+    return int(value)
+
+
+def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
+    """A duration as Spark writes it, in milliseconds."""
+    value = options.get(name, default).strip().lower()
+    found = _DURATION.fullmatch(value)
+    if found is None or not value.isascii() or found[2] not in _UNIT_MS:
+        raise OptionError(name, options[name], "is a duration like 500ms, 30s, 15m, 1h or 1d")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

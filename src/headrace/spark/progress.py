@@ -1,0 +1,155 @@
+"""A stream's progress as the offsets of a consumer group, and how far it is behind.
+
+    kafka.group.id = G on the stream ─▶ after each batch the offsets of group G are where the query is
+
+so that `headrace group describe G`, lag exporters and dashboards see it. The checkpoint alone says where the query goes
+on; nothing is read back from the group.
+
+Spark tells a source that a batch is done only when the next one is planned, so the last batch of a query (all that an
+AvailableNow query of one batch has) would never be seen. Two ways close that, and `session()` takes the first:
+
+    watch_progress(spark)     a listener that commits after every batch of every query of the session
+    commit_progress(query)    once, also when the query has ended
+
+Both need PySpark in one process with its driver (not Spark Connect), and find the options of a query's sources in its
+plan. The connector commits to no group at all; its metrics of the same name are those of `offsets_behind_latest`.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    SourceProgress,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from headrace.client.cluster import Cluster
+from headrace.client.group_admin import GroupAdmin
+from headrace.errors import KafkaError
+from headrace.spark.cluster_access import client_settings
+from headrace.spark.offsets import offsets_of_json
+from headrace.spark.options import ReadOptions, parse_options
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMAT: Final = "headrace"
+_log = logging.getLogger(__name__)
+GroupOffsets = dict[str, dict[TopicPartition, int]]
+
+
+def commit_offsets(options: ReadOptions, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the offsets of the group in `options`; nothing when there is no group. KafkaError when it refuses."""
+    if options.group_id is None or not offsets:
+        return
+    with Cluster(options.bootstrap_servers, client_settings(options.client_settings)) as cluster:
+        GroupAdmin(cluster).commit(options.group_id, offsets)
+
+
+def commit_progress(query: "StreamingQuery") -> GroupOffsets:
+    """Commit how far the query's last finished batch came; what was committed, by group.
+
+    Sources that are not headrace's, or have no kafka.group.id, are passed over. KafkaError when a group refuses.
+    """
+    progress = query.lastProgress
+    return {} if progress is None else _commit(_java_query(query), progress)
+
+
+def watch_progress(spark: "SparkSession") -> None:
+    """Commit after every batch of every query that is started from now on; once for a session is enough."""
+    if spark not in _watched:
+        _watched[spark] = listener = _ProgressListener(spark)
+        spark.streams.addListener(listener)
+
+
+class Behind(NamedTuple):
+    """How many offsets a query is behind the ends of its partitions."""
+
+    avg: float
+    max: int
+    min: int
+
+
+def offsets_behind_latest(source: SourceProgress) -> Behind | None:
+    """What the connector calls avg-, max- and minOffsetsBehindLatest; None before the first batch.
+
+    `source` is one of `query.lastProgress.sources`.
+    """
+    ends, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+    behind = [max(latest[partition] - end, 0) for partition, end in ends.items() if partition in latest]
+    return Behind(sum(behind) / len(behind), max(behind), min(behind)) if behind else None
+
+
+def _offsets(text: str | None) -> dict[TopicPartition, int]:
+    parsed = json.loads(text) if text and text != "null" else None
+    return offsets_of_json(parsed) if parsed else {}
+
+
+class _ProgressListener(StreamingQueryListener):
+    """Keeps each running query's Java object, since a query that has ended can no longer be asked for."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+        self._queries: dict[str, Any] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        query = self._spark.streams.get(str(event.id))
+        if query is not None:
+            self._queries[str(event.runId)] = _java_query(query)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        query = self._queries.get(str(event.progress.runId))
+        if query is None or event.progress.batchId < 0:
+            return
+        try:
+            _commit(query, event.progress)
+        except KafkaError as failed:
+            _log.warning("the progress of query %s is not committed: %s", event.progress.id, failed)
+
+    def onQueryIdle(self, event: object) -> None:
+        """Nothing new to commit."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._queries.pop(str(event.runId), None)
+
+
+_watched: WeakKeyDictionary["SparkSession", _ProgressListener] = WeakKeyDictionary()
+
+
+def _commit(java_query: Any, progress: StreamingQueryProgress) -> GroupOffsets:
+    ends = {source.description: _offsets(source.endOffset) for source in progress.sources}
+    committed: GroupOffsets = {}
+    for description, given in _headrace_sources(java_query):
+        options = parse_options(given, streaming=True)
+        offsets = ends.get(description)
+        if options.group_id is not None and offsets:
+            commit_offsets(options, offsets)
+            committed.setdefault(options.group_id, {}).update(offsets)
+    return committed
+
+
+def _java_query(query: "StreamingQuery") -> Any:
+    return query._jsq.streamingQuery()
+
+
+def _headrace_sources(java_query: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """(description in the progress, options) of each source of ours in the plan that runs."""
+    leaves = java_query.logicalPlan().collectLeaves()
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if leaf.getClass().getSimpleName().startswith("StreamingDataSourceV2") and _is_ours(leaf.relation()):
+            given = leaf.relation().options().asCaseSensitiveMap()
+            yield leaf.stream().toString(), {str(name): str(given[name]) for name in given}
+
+
+def _is_ours(relation: Any) -> bool:
+    return str(relation.table().name()) == FORMAT

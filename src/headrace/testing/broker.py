@@ -1,0 +1,194 @@
+"""`Broker`: a broker for tests that starts in a moment and leaves nothing behind.
+
+    Broker() ──start──▶ answers at `bootstrap` ──stop──▶ stopped, `data` stays ──close──▶ a temporary `data` is gone
+                             ▲                     │
+                             └───────restart───────┘   same address, same data
+
+What differs from `headrace serve` is in `TEST_SETTINGS`, and a caller's own settings win over it. Syncs are real; where
+they cost too much, point TMPDIR at a file system in memory (`TMPDIR=/dev/shm pytest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SettingValue = str | int | float | bool
+
+TEST_SETTINGS: Mapping[str, SettingValue] = {
+    "group.initial.rebalance.delay.ms": 0,  # the first member of a group does not wait for others
+    "group.min.session.timeout.ms": 100,  # a test that loses a member need not wait six seconds for it
+    "offsets.topic.num.partitions": 1,
+    "log.segment.delete.delay.ms": 1_000,
+}
+_DATA_SETTINGS = ("log.dirs", "log.dir")
+
+
+class BrokerFailed(RuntimeError):
+    """A broker that did not start, ended by itself, or did not stop. Says why, as far as is known."""
+
+
+class Host(Protocol):
+    """Where a broker runs. Used once: a restarted broker has a new one."""
+
+    def start(self, properties: Mapping[str, str]) -> str:
+        """Runs a broker with these settings; its address once it answers. Raises `BrokerFailed`."""
+        ...
+
+    def stop(self) -> None:
+        """Asks it to stop, and waits until nothing of it is left. Raises `BrokerFailed`, also when it ended before."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it without a chance to write anything down. Raises `BrokerFailed` where that cannot be done."""
+        ...
+
+    @property
+    def log(self) -> str:
+        """What it has logged, where that does not go to this process's own `logging`."""
+        ...
+
+
+class Broker:
+    """A broker of a test's own.
+
+    data         the directory of its log; by default a temporary one, removed at the end
+    settings     Kafka's names; a name that does not exist raises `InvalidConfig`, which tells the nearest
+    port         on the loopback interface; 0 for any that is free
+    subprocess   in a process of its own, with an interpreter of its own: slower to start, but `kill` works
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Path | str | None = None,
+        settings: Mapping[str, SettingValue] | None = None,
+        port: int = 0,
+        subprocess: bool = False,
+    ) -> None:
+        self._properties = _checked(settings or {})
+        self._given_data = None if data is None else Path(data)
+        self._temporary: TemporaryDirectory[str] | None = None
+        self._address = f"127.0.0.1:{port}"
+        self._was_started = False
+        self._subprocess = subprocess
+        self._host: Host | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "stopped" if self._was_started else "not started"
+        return f"<headrace.testing.Broker {self._address} {state}>"
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for clients; of a stopped broker, where it was and will be again."""
+        self._check_started()
+        return self._address
+
+    @property
+    def port(self) -> int:
+        """The port of `bootstrap`."""
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def data(self) -> Path:
+        """The directory of its log."""
+        if self._given_data is not None:
+            return self._given_data
+        self._check_started()
+        if self._temporary is None:
+            raise BrokerFailed("this broker is closed, and its temporary data is gone")
+        return Path(self._temporary.name)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._host is not None
+
+    @property
+    def log(self) -> str:
+        """What a `subprocess` broker has logged since its start; inside this process that goes to `logging`."""
+        return self._host.log if self._host is not None else ""
+
+    def start(self) -> Self:
+        """Starts it and waits until it answers; nothing when it runs already. Raises `BrokerFailed`."""
+        if self._host is not None:
+            return self
+        if self._given_data is None and self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
+        self._was_started = True
+        host = _new_host(self._subprocess)
+        properties = {"listeners": self._address, **self._properties, "log.dirs": str(self.data)}
+        try:
+            self._address = host.start(properties)
+        except BaseException:
+            self._remove_data()
+            raise
+        self._host = host
+        return self
+
+    def stop(self) -> None:
+        """Stops it cleanly and keeps its data; nothing when it does not run. Raises `BrokerFailed`."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.stop()
+
+    def restart(self) -> None:
+        """Stops it where it runs, and starts it again with the same address and data."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """`kill -9`, for tests of what survives that; needs `subprocess=True`. `restart` works afterwards."""
+        if self._host is not None:
+            self._host.kill()
+            self._host = None
+
+    def close(self) -> None:
+        """Stops it, and removes its data if that is temporary."""
+        try:
+            self.stop()
+        finally:
+            self._remove_data()
+
+    def _remove_data(self) -> None:
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            temporary.cleanup()
+
+    def _check_started(self) -> None:
+        if not self._was_started:
+            raise BrokerFailed("this broker is not started: use `with Broker() as broker:`, or call start()")
+
+
+def _checked(settings: Mapping[str, SettingValue]) -> dict[str, str]:
+    """As `headrace serve` takes them, over `TEST_SETTINGS`. Raises `InvalidConfig`."""
+    from headrace.config import format_value, parse_broker
+    from headrace.errors import InvalidConfig
+
+    for name in _DATA_SETTINGS:
+        if name in settings:
+            raise InvalidConfig(f"{name} is not set here: the directory is an argument, Broker(data=...)")
+    properties = {name: format_value(value) for name, value in {**TEST_SETTINGS, **settings}.items()}
+    parse_broker(properties)
+    return properties
+
+
+def _new_host(subprocess: bool) -> Host:
+    if subprocess:
+        from headrace.testing.process import BrokerProcess
+
+        return BrokerProcess()
+    from headrace.testing.thread import BrokerThread
+
+    return BrokerThread()

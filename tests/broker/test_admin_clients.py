@@ -1,0 +1,204 @@
+"""The administrative calls of clients that people have, and of Apache Kafka's own command line tools."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import NewPartitions as AioNewPartitions
+from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
+from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
+from aiokafka.structs import TopicPartition as AioTopicPartition
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as PythonTopicPartition
+from kafka.admin import ConfigResource as PythonConfigResource
+from kafka.admin import ConfigResourceType as PythonConfigResourceType
+
+from tests.asker import Asker
+from tests.broker.admin_requests import create_topic, own_settings, partition_count, start_offsets
+from tests.conftest import StartHeadrace
+from tests.peers import kafka
+from tests.wire import Wire, batch
+
+RECORDS = 10
+TIMEOUT_SECONDS = 20
+
+
+@pytest.fixture
+def bootstrap(headrace_server: StartHeadrace) -> str:
+    return str(headrace_server().bootstrap)
+
+
+@pytest.fixture
+def asker(bootstrap: str) -> Iterator[Asker]:
+    with Asker(bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(bootstrap: str, asker: Asker) -> str:
+    """A topic of one partition with ten records and a setting of its own."""
+    name = create_topic(asker, settings={"retention.ms": "1000"})
+    with Wire(bootstrap) as wire:
+        assert wire.produce(name, batch([b"v"] * RECORDS)).error_code == 0
+    return name
+
+
+# confluent-kafka
+
+
+def test_confluent_kafka_administers(bootstrap: str, asker: Asker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_SECONDS)
+    assert partition_count(asker, topic) == 3
+    changes = [
+        ConfigEntry("segment.ms", "7000", incremental_operation=AlterConfigOpType.SET),
+        ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND),
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(TIMEOUT_SECONDS)
+    assert own_settings(asker, topic) == {"segment.ms": "7000", "cleanup.policy": "delete,compact"}
+    resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.bytes": "9000"})
+    with pytest.warns(DeprecationWarning):
+        replaced = admin.alter_configs([resource])
+    for done in replaced.values():
+        done.result(TIMEOUT_SECONDS)
+    assert own_settings(asker, topic) == {"retention.bytes": "9000"}
+    (deleted,) = admin.delete_records([ConfluentTopicPartition(topic, 0, 4)]).values()
+    assert deleted.result(TIMEOUT_SECONDS).low_watermark == 4
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(TIMEOUT_SECONDS)
+    assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [bootstrap]
+
+
+def test_confluent_kafka_reads_why_not(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    with pytest.raises(KafkaException, match="INVALID_PARTITIONS.*1 would not be an increase|already has 1 partition"):
+        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(TIMEOUT_SECONDS)
+    changes = [ConfigEntry("retention.mss", "1", incremental_operation=AlterConfigOpType.SET)]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    (refused,) = admin.incremental_alter_configs([resource]).values()
+    with pytest.raises(KafkaException, match=r"retention\.mss"):
+        refused.result(TIMEOUT_SECONDS)
+    (refused,) = admin.delete_records([ConfluentTopicPartition(topic, 0, RECORDS + 1)]).values()
+    with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
+        refused.result(TIMEOUT_SECONDS)
+
+
+# kafka-python
+
+
+def test_kafka_python_administers(bootstrap: str, asker: Asker, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_partitions({topic: 3})
+        assert partition_count(asker, topic) == 3
+        admin.alter_configs([PythonConfigResource(PythonConfigResourceType.TOPIC, topic, {"segment.ms": "7000"})])
+        assert own_settings(asker, topic)["segment.ms"] == "7000"
+        admin.delete_records({PythonTopicPartition(topic, 0): 4})
+        assert start_offsets(asker, topic, [0]) == {0: 4}
+        assert len(admin.describe_cluster()["brokers"]) == 1
+        assert topic in json.dumps(admin.describe_log_dirs(), default=repr)
+    finally:
+        admin.close()
+
+
+# aiokafka
+
+
+@pytest.fixture
+async def aiokafka_admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    yield admin
+    await admin.close()
+
+
+async def test_aiokafka_administers(aiokafka_admin: AIOKafkaAdminClient, asker: Asker, topic: str) -> None:
+    await aiokafka_admin.create_partitions({topic: AioNewPartitions(3)})
+    assert partition_count(asker, topic) == 3
+    resource = AioConfigResource(AioConfigResourceType.TOPIC, topic, configs={"segment.ms": "7000"})
+    await aiokafka_admin.alter_configs([resource])
+    assert own_settings(asker, topic) == {"segment.ms": "7000"}
+    low = await aiokafka_admin.delete_records({AioTopicPartition(topic, 0): RecordsToDelete(before_offset=4)})
+    assert list(low.values()) == [4]
+
+
+# Apache Kafka's tools
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """Where the tools may write their logs; skips where they cannot run."""
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    return tmp_path
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_topics_grows_and_describes_a_topic(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
+    command = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", bootstrap)
+    kafka.run_tool(*command, "--alter", "--topic", topic, "--partitions", "3", logs=tools)
+    assert partition_count(asker, topic) == 3
+    described = kafka.run_tool(*command, "--describe", "--topic", topic, logs=tools)
+    assert "PartitionCount: 3" in described and "retention.ms=1000" in described
+    with pytest.raises(RuntimeError, match="would not be an increase"):
+        kafka.run_tool(*command, "--alter", "--topic", topic, "--partitions", "2", logs=tools)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_configs_changes_settings(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
+    command = ("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap)
+    of_topic = ("--entity-type", "topics", "--entity-name", topic)
+    changes = ("--add-config", "segment.ms=7000,cleanup.policy=[compact,delete]", "--delete-config", "retention.ms")
+    kafka.run_tool(*command, "--alter", *of_topic, *changes, logs=tools)
+    assert own_settings(asker, topic) == {"segment.ms": "7000", "cleanup.policy": "compact,delete"}
+    described = kafka.run_tool(*command, "--describe", *of_topic, logs=tools)
+    assert "segment.ms=7000" in described and "DYNAMIC_TOPIC_CONFIG" in described
+    with pytest.raises(RuntimeError, match=r"Cannot update these configs dynamically: \[log\.retention\.ms\]"):
+        kafka.run_tool(
+            *command, "--alter", "--entity-type", "brokers", "--entity-name", "0",
+            "--add-config", "log.retention.ms=1", logs=tools,
+        )  # fmt: skip
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_delete_records_and_log_dirs(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
+    wanted = tools / "offsets.json"
+    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
+    connection = ("--bootstrap-server", bootstrap)
+    told = kafka.run_tool(
+        "org.apache.kafka.tools.DeleteRecordsCommand", *connection, "--offset-json-file", str(wanted), logs=tools
+    )
+    assert "low_watermark: 4" in told
+    assert start_offsets(asker, topic, [0]) == {0: 4}
+    described = kafka.run_tool(
+        "org.apache.kafka.tools.LogDirsCommand", *connection, "--describe", "--topic-list", topic, logs=tools
+    )
+    (broker,) = json.loads(described.splitlines()[-1])["brokers"]
+    (directory,) = broker["logDirs"]
+    assert [(each["partition"], each["size"] > 0) for each in directory["partitions"]] == [(f"{topic}-0", True)]
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_cluster_tells_the_cluster(bootstrap: str, tools: Path) -> None:
+    command = "org.apache.kafka.tools.ClusterTool"
+    assert "Cluster ID: " in kafka.run_tool(command, "cluster-id", "--bootstrap-server", bootstrap, logs=tools)
+    endpoints = kafka.run_tool(command, "list-endpoints", "--bootstrap-server", bootstrap, logs=tools)
+    assert bootstrap.partition(":")[2] in endpoints

@@ -1,0 +1,92 @@
+"""Answers leave in order and unharmed, whatever the socket takes at a time."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headrace.broker.outbound import Outbound, Progress
+
+
+class OpenedFile(NamedTuple):
+    fd: int
+
+
+class Range(NamedTuple):
+    file: OpenedFile
+    position: int
+    size: int
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def drained(outbound: Outbound, ours: socket.socket, theirs: socket.socket) -> bytes:
+    received = bytearray()
+    while True:
+        progress = outbound.send(ours)
+        if progress is Progress.COLD:
+            outbound.warm()
+        try:
+            received += theirs.recv(5000)
+        except BlockingIOError:
+            if progress is Progress.DONE:
+                return bytes(received)
+
+
+def test_bytes_and_file_ranges_arrive_in_order(pair: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
+    content = os.urandom(700_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDONLY)
+    outbound = Outbound()
+    outbound.add(b"head")
+    outbound.add(b"er")
+    outbound.add(Range(OpenedFile(fd), 100, 600_000))
+    outbound.add(b"")
+    outbound.add(b"x" * 50_000)
+    outbound.add(Range(OpenedFile(fd), 0, 3))
+    expected = b"header" + content[100:600_100] + b"x" * 50_000 + content[:3]
+    assert outbound.queued_bytes == len(expected)
+    assert drained(outbound, *pair) == expected
+    assert outbound.queued_bytes == 0
+    assert not outbound
+    os.close(fd)
+
+
+def test_a_file_that_is_shorter_than_its_range_ends_the_connection(
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path
+) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"abc")
+    fd = os.open(path, os.O_RDONLY)
+    outbound = Outbound()
+    outbound.add(Range(OpenedFile(fd), 0, 10))
+    with pytest.raises(OSError, match="shorter"):
+        drained(outbound, *pair)
+    os.close(fd)
+
+
+def test_a_range_that_is_not_in_the_page_cache_is_warmed_first(
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path
+) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(os.urandom(1 << 20))
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    outbound = Outbound()
+    outbound.add(Range(OpenedFile(fd), 0, 1 << 20))
+    assert drained(outbound, *pair) == path.read_bytes()
+    os.close(fd)

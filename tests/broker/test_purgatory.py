@@ -1,0 +1,106 @@
+"""Waiting requests end once: when what they wait for happens, or when their time is up."""
+
+import asyncio
+
+import pytest
+
+from headrace.broker.purgatory import Purgatory
+
+
+class Waiter:
+    def __init__(self, completes_at_look: int = 1) -> None:
+        self.looks = 0
+        self.completes_at_look = completes_at_look
+        self.ended: list[str] = []
+
+    def try_complete(self) -> bool:
+        self.looks += 1
+        if self.looks >= self.completes_at_look:
+            self.ended.append("completed")
+            return True
+        return False
+
+    def expire(self) -> None:
+        self.ended.append("expired")
+
+
+async def test_a_touch_completes_those_who_watch_the_key() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    mine, other = Waiter(), Waiter()
+    purgatory.wait(mine, ["a", "b"], 60_000)
+    purgatory.wait(other, ["c"], 60_000)
+    purgatory.touch("b")
+    await asyncio.sleep(0.01)
+    assert (mine.ended, other.ended, len(purgatory)) == (["completed"], [], 1)
+
+
+async def test_all_touches_of_a_loop_turn_are_one_look() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter = Waiter(completes_at_look=2)
+    purgatory.wait(waiter, ["a", "b"], 60_000)
+    for _ in range(1000):
+        purgatory.touch("a")
+        purgatory.touch("b")
+    await asyncio.sleep(0.01)
+    assert (waiter.looks, waiter.ended) == (1, [])
+
+
+async def test_time_runs_out_once_and_in_the_order_of_deadlines() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    ends: list[str] = []
+
+    class Named(Waiter):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def expire(self) -> None:
+            super().expire()
+            ends.append(self.name)
+
+    late, soon = Named("late"), Named("soon")
+    purgatory.wait(late, ["a"], 40)
+    purgatory.wait(soon, ["a"], 10)
+    await asyncio.sleep(0.1)
+    purgatory.touch("a")
+    await asyncio.sleep(0.01)
+    assert ends == ["soon", "late"]
+    assert (late.ended, soon.ended, len(purgatory)) == (["expired"], ["expired"], 0)
+
+
+async def test_what_completed_does_not_expire_and_leaves_nothing_behind() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiters = [Waiter() for _ in range(500)]
+    for waiter in waiters:
+        purgatory.wait(waiter, ["a"], 20)
+        purgatory.touch("a")
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    assert all(waiter.ended == ["completed"] for waiter in waiters)
+    assert len(purgatory) == 0
+
+
+def test_a_time_that_has_come_already_does_not_disturb_later_waits_under_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")
+    due, later = Waiter(completes_at_look=9), Waiter(completes_at_look=9)
+
+    async def run() -> None:
+        purgatory = Purgatory(asyncio.get_running_loop())
+        purgatory.wait(due, ["a"], -5)
+        purgatory.wait(later, ["a"], 60_000)
+        await asyncio.sleep(0.01)
+
+    uvloop.run(run())
+    assert (due.ended, later.ended) == (["expired"], [])
+
+
+async def test_what_is_cancelled_is_never_asked_again_and_leaves_nothing_behind() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiters = [Waiter() for _ in range(500)]
+    for entry in [purgatory.wait(waiter, ["a"], 10) for waiter in waiters]:
+        purgatory.touch("a")
+        purgatory.cancel(entry)
+        purgatory.cancel(entry)
+    await asyncio.sleep(0.05)
+    assert all((waiter.looks, waiter.ended) == (0, []) for waiter in waiters)
+    assert len(purgatory) == 0

@@ -1,0 +1,94 @@
+"""`headrace group list`, `describe` and `delete`: members, offsets, and lag in records and in seconds."""
+
+import json
+import time
+
+import pytest
+
+from headrace.client.cluster import Cluster
+from headrace.client.lag import first_record_ms
+from headrace.types import Offset, TopicPartition
+from tests.asker import Asker
+from tests.broker.test_group_apis import commit, join, sync
+from tests.cli.conftest import Run
+from tests.cli.test_commands import topic, topic_name  # noqa: F401
+from tests.harness import HeadraceServer
+from tests.wire import Wire, batch
+
+HOUR_MS = 3_600_000
+
+
+def committed(server: HeadraceServer, group: str, topic: str, partition: int, offset: int) -> None:  # noqa: F811
+    request = commit(group, topic, -1, "", partition)
+    request.topics[0].partitions[0].committed_offset = offset
+    with Asker(server.bootstrap) as asker:
+        assert asker.ask(request, 8).topics[0].partitions[0].error_code == 0
+
+
+def ready_for_groups(server: HeadraceServer, headrace: Run) -> None:
+    assert headrace("group", "describe", "nobody").returncode == 1
+
+
+def test_lag_is_told_in_records_and_in_seconds(cli_server: HeadraceServer, headrace: Run, topic: str) -> None:  # noqa: F811
+    ready_for_groups(cli_server, headrace)
+    now_ms = int(time.time() * 1000)
+    with Wire(cli_server.bootstrap) as wire:
+        for age_ms in (2 * HOUR_MS, HOUR_MS):
+            wire.produce(topic, batch([b"a", b"b"], timestamp_ms=now_ms - age_ms))
+    group = topic_name("lag")
+    expected = {0: (4, 7200), 1: (3, 7200), 2: (2, 3600), 4: (0, 0), 9: (0, 0)}
+    for offset, (records, seconds) in expected.items():
+        committed(cli_server, group, topic, 0, offset)
+        described = json.loads(headrace("group", "describe", group, "--json").stdout)
+        [row] = described["offsets"]
+        assert (row["offset"], row["end_offset"], row["lag"]) == (offset, 4, records)
+        assert row["lag_seconds"] == pytest.approx(seconds, abs=30)
+    text = headrace("group", "describe", group).stdout.decode()
+    assert "LAG SECONDS" in text
+    assert "Empty" in text
+    committed(cli_server, group, topic, 2, 0)
+    rows = json.loads(headrace("group", "describe", group, "--json").stdout)["offsets"]
+    assert [(row["partition"], row["lag"], row["lag_seconds"]) for row in rows] == [(0, 0, 0.0), (2, 0, 0.0)]
+
+
+def test_members_are_told_with_what_they_read(cli_server: HeadraceServer, headrace: Run, topic: str) -> None:  # noqa: F811
+    ready_for_groups(cli_server, headrace)
+    group, name = topic_name("members"), topic.encode()
+    with Asker(cli_server.bootstrap) as asker:
+        member_id = asker.ask(join(group), 3).member_id
+        agreed = sync(group, 1, member_id, 3)
+        agreed.assignments[0].assignment = (
+            b"\0\0\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1" + b"\0\0\0\1" + b"\xff\xff\xff\xff"
+        )
+        assert asker.ask(agreed, 3).error_code == 0
+        described = json.loads(headrace("group", "describe", group, "--json").stdout)
+        assert (described["state"], described["assignor"]) == ("Stable", "range")
+        assert described["members"][0]["partitions"] == [f"{topic}-1"]
+        [row] = described["offsets"]
+        assert (row["partition"], row["offset"], row["lag"], row["lag_seconds"], row["member"]) == (
+            1, None, None, None, member_id
+        )  # fmt: skip
+        refused = headrace("group", "delete", group)
+        assert (refused.returncode, b"NON_EMPTY_GROUP" in refused.stderr) == (1, True)
+
+
+def test_a_group_is_listed_and_deleted_with_its_offsets(cli_server: HeadraceServer, headrace: Run, topic: str) -> None:  # noqa: F811
+    ready_for_groups(cli_server, headrace)
+    group = topic_name("listed")
+    committed(cli_server, group, topic, 0, 0)
+    listed = json.loads(headrace("group", "list", "--json").stdout)
+    assert {"group": group, "state": "Empty", "type": ""} in listed
+    assert headrace("group", "delete", group).returncode == 0
+    assert headrace("group", "describe", group).returncode == 1
+    assert group.encode() not in headrace("group", "list").stdout
+
+
+def test_the_time_of_the_first_record_that_is_there_counts(cli_server: HeadraceServer, topic: str) -> None:  # noqa: F811
+    with Wire(cli_server.bootstrap) as wire:
+        wire.produce(topic, batch([b"a", b"b"], timestamp_ms=1000))
+        wire.produce(topic, batch([b"c"], timestamp_ms=5000))
+    partition = TopicPartition(topic, 0)
+    with Cluster(cli_server.bootstrap) as cluster:
+        found = [first_record_ms(cluster, partition, Offset(start), Offset(3)) for start in range(4)]
+        assert found == [1000, 1000, 5000, None]
+        assert first_record_ms(cluster, partition, Offset(2), Offset(2)) is None

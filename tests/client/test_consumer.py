@@ -1,0 +1,224 @@
+"""Positions, groups and commits, on our broker and on Apache Kafka."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Thread
+
+import pytest
+
+from headrace.client.admin import Admin
+from headrace.client.consumer import Consumer, ConsumerSettings
+from headrace.client.failures import NoOffset
+from headrace.client.group_admin import GroupAdmin
+from headrace.client.group_session import GroupTimes
+from headrace.client.producer import Producer
+from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
+from headrace.types import TopicPartition
+from tests.client.brokers import topic_name
+
+QUICK = GroupTimes(session_timeout_ms=6_000, heartbeat_interval_ms=100, max_poll_interval_ms=10_000)
+MakeConsumer = Callable[..., Consumer]
+
+
+@pytest.fixture
+def topic(broker: str, admin: Admin) -> str:
+    """Four partitions of 25 records."""
+    name = topic_name("consumed")
+    admin.create_topic(name, 4, 1)
+    with Producer(broker) as producer:
+        for number in range(100):
+            producer.send(name, b"%d" % number, partition=number % 4, timestamp_ms=1000 * number)
+    return name
+
+
+@pytest.fixture
+def consumer_of(broker: str) -> Iterator[MakeConsumer]:
+    with ExitStack() as stack:
+
+        def make(**settings: object) -> Consumer:
+            how = ConsumerSettings(auto_offset_reset="earliest", times=QUICK)
+            how = ConsumerSettings(**{**{name: getattr(how, name) for name in how.__slots__}, **settings})
+            return stack.enter_context(Consumer(broker, how))
+
+        yield make
+
+
+def drain(consumer: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        found += [int(record.value or b"") for record in consumer.poll(200)]
+    return found
+
+
+def test_seeks_to_offsets_ends_and_times(consumer_of: MakeConsumer, topic: str) -> None:
+    partition = TopicPartition(topic, 1)
+    consumer = consumer_of()
+    consumer.assign([partition])
+    assert drain(consumer, 25) == list(range(1, 100, 4))
+    consumer.seek(partition, 20)
+    assert drain(consumer, 5) == [81, 85, 89, 93, 97]
+    consumer.seek_to_time(50_000)
+    assert consumer.position(partition) == 13
+    consumer.seek_to_time(1_000_000)
+    assert consumer.position(partition) == 25
+    consumer.seek_to_beginning()
+    assert consumer.position(partition) == 0
+    consumer.seek_to_end()
+    assert consumer.poll(50) == []
+
+
+def test_a_position_is_what_was_handed_out(consumer_of: MakeConsumer, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    consumer = consumer_of()
+    consumer.assign([partition])
+    assert len(consumer.poll(5000, max_records=3)) == 3
+    assert consumer.position(partition) == 3
+    assert [record.offset for record in consumer.poll(5000, max_records=2)] == [3, 4]
+    found = consumer.poll_columns(5000)
+    assert [list(columns.offsets) for _, columns in found] == [list(range(5, 25))]
+
+
+def test_a_paused_partition_waits(consumer_of: MakeConsumer, topic: str) -> None:
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = consumer_of()
+    consumer.assign([one, other])
+    consumer.pause([one])
+    assert {number % 4 for number in drain(consumer, 25)} == {1}
+    assert consumer.poll(50) == []
+    consumer.resume([one])
+    assert {number % 4 for number in drain(consumer, 25)} == {0}
+
+
+def test_without_a_place_to_start_it_asks_for_one(consumer_of: MakeConsumer, topic: str) -> None:
+    consumer = consumer_of(auto_offset_reset="none", group_id=topic_name("none"))
+    consumer.assign([TopicPartition(topic, 0)])
+    with pytest.raises(NoOffset, match=rf"{topic}-0.*seek"):
+        consumer.poll(1000)
+    consumer.seek(TopicPartition(topic, 0), 1000)
+    with pytest.raises(OffsetOutOfRange, match=rf"{topic}-0 at offset 1000"):
+        consumer.poll(5000)
+
+
+def test_an_offset_out_of_range_is_reset(consumer_of: MakeConsumer, topic: str) -> None:
+    consumer = consumer_of()
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek(TopicPartition(topic, 0), 1000)
+    assert drain(consumer, 25) == list(range(0, 100, 4))
+
+
+def test_a_member_alone_gets_everything_and_resumes_after_its_commit(consumer_of: MakeConsumer, topic: str) -> None:
+    group = topic_name("alone")
+    first = consumer_of(group_id=group)
+    first.subscribe([topic])
+    assert sorted(drain(first, 100)) == list(range(100))
+    first.close()
+    second = consumer_of(group_id=group)
+    second.subscribe([topic])
+    assert second.poll(1500) == []
+    assert second.committed(second.assignment) == {TopicPartition(topic, partition): 25 for partition in range(4)}
+
+
+def test_only_commit_commits_where_automatic_commits_are_off(consumer_of: MakeConsumer, topic: str) -> None:
+    group = topic_name("manual")
+    partition = TopicPartition(topic, 0)
+    consumer = consumer_of(group_id=group, auto_commit_interval_ms=None)
+    consumer.assign([partition])
+    assert len(drain(consumer, 25)) == 25
+    assert consumer.committed([partition]) == {}
+    consumer.commit({partition: 7})
+    assert consumer.committed([partition]) == {partition: 7}
+    consumer.commit()
+    assert consumer.committed([partition]) == {partition: 25}
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_two_members_share_and_one_takes_over(consumer_of: MakeConsumer, topic: str, assignor: str) -> None:
+    group = topic_name("shared")
+    taken: list[tuple[str, int]] = []
+    first = consumer_of(group_id=group, assignors=(assignor,))
+    first.subscribe(
+        [topic],
+        lambda partitions: taken.append(("assigned", len(partitions))),
+        lambda partitions: taken.append(("revoked", len(partitions))),
+    )
+    found = drain(first, 100)
+    second = consumer_of(group_id=group, assignors=(assignor,))
+    second.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while len(first.assignment) != 2 or len(second.assignment) != 2:
+        found += [int(record.value or b"") for one in (first, second) for record in one.poll(50)]
+        assert time.monotonic() < deadline, (first.assignment, second.assignment)
+    second.close()
+    while len(first.assignment) != 4:
+        found += [int(record.value or b"") for record in first.poll(50)]
+        assert time.monotonic() < deadline, first.assignment
+    assert sorted(found) == list(range(100)), "nothing lost, nothing twice"
+    assert taken == [("assigned", 4), ("revoked", 4), ("assigned", 2), ("revoked", 2), ("assigned", 4)]
+
+
+def test_a_rebalance_heard_of_during_poll_is_joined_with_the_subscription(
+    consumer_of: MakeConsumer, admin: Admin, topic: str
+) -> None:
+    group = topic_name("interrupted")
+    consumer = consumer_of(group_id=group, auto_commit_interval_ms=None)
+    consumer.subscribe([topic])
+    assert len(drain(consumer, 100)) == 100
+    session = consumer._session
+    assert session is not None
+    poll = Thread(target=consumer.poll, args=(1_000,))
+    with session._lock:  # as the heartbeat's thread holds it while it waits for its answer
+        poll.start()
+        poll.join(0.2)
+        session.membership.heard(ErrorCode.REBALANCE_IN_PROGRESS)
+    poll.join(30)
+    drain(consumer, 100)
+    (member,) = GroupAdmin(admin.cluster).describe_group(group).members
+    assert sorted(member.assignment) == sorted(consumer.assignment) == [(topic, partition) for partition in range(4)]
+
+
+def test_a_pattern_follows_topics(consumer_of: MakeConsumer, topic: str) -> None:
+    consumer = consumer_of(group_id=topic_name("pattern"))
+    consumer.subscribe(re.compile(re.escape(topic[:-1]) + "."))
+    assert sorted(drain(consumer, 100)) == list(range(100))
+
+
+def test_a_group_is_seen_from_outside(consumer_of: MakeConsumer, admin: Admin, topic: str) -> None:
+    groups = GroupAdmin(admin.cluster)
+    name = topic_name("seen")
+    consumer = consumer_of(group_id=name)
+    consumer.subscribe([topic])
+    drain(consumer, 100)
+    consumer.commit()
+    try:
+        assert name in [group.group_id for group in groups.list_groups()]
+    except UnsupportedVersion as unserved:
+        pytest.skip(f"the broker does not list groups: {unserved}")
+    described = groups.describe_group(name)
+    assert (described.state, described.assignor, len(described.members)) == ("Stable", "range", 1)
+    assert len(described.members[0].assignment) == 4
+    assert groups.offsets(name) == {TopicPartition(topic, partition): 25 for partition in range(4)}
+    consumer.close()
+    groups.delete_group(name)
+    assert name not in [group.group_id for group in groups.list_groups()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"auto_offset_reset": "middle"}, "auto_offset_reset='middle'"),
+        ({"isolation_level": "none"}, "isolation_level='none'"),
+        ({"assignors": ["sticky"]}, "'sticky'"),
+        ({"group_id": ""}, "group_id is empty"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidConfig, match=named):
+        Consumer("127.0.0.1:1", ConsumerSettings(**settings))  # type: ignore[arg-type]
+
+
+def test_subscribe_needs_a_group() -> None:
+    with Consumer("127.0.0.1:1") as consumer, pytest.raises(InvalidConfig, match="group_id"):
+        consumer.subscribe(["t"])

@@ -1,0 +1,181 @@
+"""Brokers that vanish, come back, are old, or are no brokers."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
+from headrace.client.consumer import Consumer, ConsumerSettings
+from headrace.client.failures import BrokerUnreachable, BufferExhausted, ClientClosed, DeadlineExceeded
+from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.settings import ClientSettings
+from headrace.errors import KafkaError
+from headrace.types import TopicPartition
+from tests.harness import HeadraceServer
+
+StartHeadrace = Callable[..., HeadraceServer]
+P = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def server(headrace_server: StartHeadrace) -> HeadraceServer:
+    started = headrace_server()
+    with Admin(started.bootstrap) as admin:
+        admin.create_topic("t", 1, 1)
+    return started
+
+
+def test_a_refused_connection_names_the_address_at_once(free_port: int) -> None:
+    with pytest.raises(BrokerUnreachable, match=rf"127.0.0.1:{free_port}: Connection refused"):
+        Admin(f"127.0.0.1:{free_port}").list_topics()
+
+
+def test_the_next_bootstrap_address_is_tried(server: HeadraceServer, free_port: int) -> None:
+    with Admin(f"127.0.0.1:{free_port},{server.bootstrap}") as admin:
+        assert [topic.name for topic in admin.list_topics()] == ["t"]
+
+
+def test_a_producer_lives_through_kill_9_without_loss_or_doubles(server: HeadraceServer) -> None:
+    stop = threading.Event()
+    sent = []
+    with Producer(server.bootstrap, ProducerSettings(linger_ms=1)) as producer:
+
+        def send() -> None:
+            while not stop.is_set():
+                sent.append(producer.send("t", b"%d" % len(sent)))
+                time.sleep(0.0005)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        for _ in range(2):
+            time.sleep(0.3)
+            server.kill()
+            server.restart()
+        time.sleep(0.3)
+        stop.set()
+        thread.join()
+    assert [one.result().partition for one in sent] == [0] * len(sent)
+    with Consumer(server.bootstrap, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
+        consumer.assign([P])
+        found: list[int] = []
+        while len(found) < len(sent) and (records := consumer.poll(5000)):
+            found += [int(record.value or b"") for record in records]
+        assert consumer.poll(100) == []
+    assert found == list(range(len(sent)))
+
+
+def test_a_consumer_goes_on_after_a_restart(server: HeadraceServer) -> None:
+    with Consumer(server.bootstrap, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
+        consumer.assign([P])
+        for turn in range(3):
+            with Producer(server.bootstrap) as producer:
+                producer.send("t", b"%d" % turn)
+            found = []
+            while not found:
+                found = consumer.poll(5000)
+            assert [record.value for record in found] == [b"%d" % turn]
+            server.stop()
+            server.restart()
+
+
+def test_back_pressure_ends_in_an_error_that_says_so(server: HeadraceServer) -> None:
+    settings = ProducerSettings(buffer_memory_bytes=10_000, max_block_ms=200, delivery_timeout_ms=100_000)
+    producer = Producer(server.bootstrap, settings)
+    producer.send("t", b"first").result(10)
+    server.stop()
+    with pytest.raises(BufferExhausted, match=r"t-0.*10000 bytes"):
+        for _ in range(100):
+            producer.send("t", bytes(1000))
+    producer.close(0)
+
+
+def test_what_cannot_be_delivered_in_time_fails_with_the_reason(server: HeadraceServer) -> None:
+    with Producer(server.bootstrap, ProducerSettings(delivery_timeout_ms=3_000)) as producer:
+        producer.send("t", b"first").result(10)
+        server.stop()
+        late = producer.send("t", b"late")
+        with pytest.raises(DeadlineExceeded, match="t-0: not delivered within 3000 ms"):
+            late.result(20)
+
+
+def test_a_closed_client_says_so(server: HeadraceServer) -> None:
+    producer, consumer = Producer(server.bootstrap), Consumer(server.bootstrap)
+    producer.close()
+    consumer.close()
+    with pytest.raises(ClientClosed, match="producer"):
+        producer.send("t", b"x")
+    with pytest.raises(ClientClosed, match="consumer"):
+        consumer.poll()
+
+
+# -- peers of a few lines, to see what real brokers of another age do
+
+
+def serve(answers: list[bytes]) -> tuple[str, list[bytes]]:
+    """A peer that answers each request with the next bytes, on any number of connections; and what it was asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked: list[bytes] = []
+
+    def run() -> None:
+        with listener:
+            while answers:
+                connection, _ = listener.accept()
+                with connection:
+                    while answers and (size := connection.recv(4)):
+                        request = connection.recv(int.from_bytes(size, "big"))
+                        asked.append(request)
+                        answer = request[4:8] + answers.pop(0)
+                        connection.sendall(len(answer).to_bytes(4, "big") + answer)
+
+    threading.Thread(target=run, daemon=True).start()
+    return f"127.0.0.1:{listener.getsockname()[1]}", asked
+
+
+API_VERSIONS_ONLY_0_TO_2 = bytes.fromhex("0023 00000001 0012 0000 0002")
+METADATA_4_ONLY = bytes.fromhex("0000 00000001 0003 0004 0004")
+EMPTY_METADATA = bytes.fromhex("00000000 00000000 ffff ffffffff 00000000")
+
+
+def test_asks_again_in_the_version_that_an_older_broker_lists() -> None:
+    address, asked = serve([API_VERSIONS_ONLY_0_TO_2, METADATA_4_ONLY + bytes(4), EMPTY_METADATA])
+    with Cluster(address) as cluster:
+        assert cluster.refresh(None).topics == {}
+    assert [(request[1], request[3]) for request in asked] == [(18, 4), (18, 2), (3, 4)]
+
+
+def test_asks_in_version_0_where_a_broker_lists_nothing() -> None:
+    address, asked = serve([bytes.fromhex("0023 00000000"), METADATA_4_ONLY, EMPTY_METADATA])
+    with Cluster(address) as cluster:
+        assert cluster.refresh(None).topics == {}
+    assert [(request[1], request[3]) for request in asked] == [(18, 4), (18, 0), (3, 4)]
+
+
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x04abcd", b""])
+def test_a_peer_that_speaks_something_else_is_an_error_and_not_a_hang(noise: bytes) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(noise)
+
+        threading.Thread(target=run, daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Cluster(address, ClientSettings(request_timeout_ms=2000)) as cluster, pytest.raises(KafkaError):
+            cluster.refresh(None)
+
+
+def test_a_silent_peer_is_given_up_in_time_and_the_next_one_asked(server: HeadraceServer) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        settings = ClientSettings(request_timeout_ms=2_000)
+        with Cluster(silent, settings) as cluster, pytest.raises(BrokerUnreachable, match=f"{silent} did not answer"):
+            cluster.refresh(None)
+        with Cluster(f"{silent},{server.bootstrap}", settings) as cluster:
+            assert list(cluster.refresh(None).topics) == ["t"]

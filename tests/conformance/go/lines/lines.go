@@ -1,0 +1,80 @@
+// Package lines is the conversation of a client of the conformance grid with the tests: a JSON object a line, in and out.
+//
+// A command is {"do": NAME, ...}; its answer is {"ok": ...} or {"error": TEXT, "code": KAFKA'S ERROR CODE}. Bytes are base64.
+package lines
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Record is one record, as it is written or as it was read.
+type Record struct {
+	Partition int32    `json:"partition"`
+	Offset    int64    `json:"offset"`
+	Timestamp *int64   `json:"timestamp"`
+	Key       []byte   `json:"key"`
+	Value     []byte   `json:"value"`
+	Headers   []Header `json:"headers"`
+}
+
+// Header is a name and what may be null.
+type Header struct {
+	Name  string `json:"name"`
+	Value []byte `json:"value"`
+}
+
+// Command has the fields of all commands; each uses those it needs.
+type Command struct {
+	Do         string   `json:"do"`
+	Bootstrap  string   `json:"bootstrap"`
+	Topic      string   `json:"topic"`
+	Partitions int32    `json:"partitions"`
+	Partition  *int32   `json:"partition"`
+	Codec      string   `json:"codec"`
+	Acks       int      `json:"acks"`
+	Idempotent bool     `json:"idempotent"`
+	Records    []Record `json:"records"`
+	Consumer   string   `json:"consumer"`
+	How        string   `json:"how"`
+	Position   int64    `json:"position"`
+	Ms         int64    `json:"ms"`
+	Group      string   `json:"group"`
+	Strategy   string   `json:"strategy"`
+	Instance   string   `json:"instance"`
+	Name       string   `json:"name"`
+	Value      string   `json:"value"`
+}
+
+// GroupState is what describing a group says.
+type GroupState struct {
+	State   string `json:"state"`
+	Members int    `json:"members"`
+}
+
+// Serve answers commands until stdin ends; code gives Kafka's number of an error, or 0.
+func Serve(run func(Command) (any, error), code func(error) int16) {
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
+	output := bufio.NewWriterSize(os.Stdout, 1<<20)
+	encoder := json.NewEncoder(output)
+	for {
+		line, err := input.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var command Command
+		var value any
+		if err = json.Unmarshal(line, &command); err == nil {
+			value, err = run(command)
+		}
+		answer := map[string]any{"ok": value}
+		if err != nil {
+			answer = map[string]any{"error": fmt.Sprintf("%s: %v", command.Do, err), "code": code(err)}
+		}
+		if encoder.Encode(answer) != nil || output.Flush() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,77 @@
+"""The grid that a run of the conformance tests ends with: client x case.
+
+A cell is a test; its name comes with the test's report as the user properties `grid_row` and `grid_column`, so the
+grid is whole under xdist too. With HEADRACE_GRID=FILE it is also written as JSON, from which README's table is made.
+A skip of a client that is installed fails the run.
+"""
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.clients import CLIENTS
+from tests.conformance.model import Client
+from tests.peers import kafka
+
+OUTCOMES = ("passed", "failed", "skipped", "error")
+MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL", "error": "FAIL", "gap": "gap", "": "-"}
+Grid = dict[str, dict[str, str]]
+
+
+def print_grid(terminal: pytest.TerminalReporter) -> None:
+    """Prints one table, and writes it where HEADRACE_GRID says; nothing when no conformance test ran."""
+    grid = _grid(terminal)
+    if not grid:
+        return
+    rows = [client for client in CLIENTS if client.name in grid]
+    width = max(map(len, CASES)) + 2
+    terminal.section("conformance: case x client")
+    terminal.write_line(" " * width + "  ".join(client.name for client in rows))
+    for column in CASES:
+        marks = (_mark(grid, client, column).center(len(client.name)) for client in rows)
+        terminal.write_line((column.ljust(width) + "  ".join(marks)).rstrip())
+    for client in rows:
+        for column, reason in client.gaps.items():
+            terminal.write_line(f"gap: {client.name}, {column}: {reason}")
+    if file := os.environ.get("HEADRACE_GRID"):
+        Path(file).write_text(json.dumps(_document(grid), indent=1, ensure_ascii=False) + "\n")
+
+
+def wrong_skips(terminal: pytest.TerminalReporter) -> list[str]:
+    """Tests that were skipped although their client, or Java and Maven, are installed."""
+    return [each.nodeid for each in terminal.stats.get("skipped", []) if _is_wrong_skip(each)]
+
+
+def _is_wrong_skip(report: pytest.TestReport) -> bool:
+    if "peer" in report.keywords:
+        return kafka.missing_tools() is None
+    row = dict(getattr(report, "user_properties", ())).get("grid_row")
+    return any(client.name == row and client.missing() is None for client in CLIENTS)
+
+
+def _grid(terminal: pytest.TerminalReporter) -> Grid:
+    """Outcomes by client and case; the worst where there are several."""
+    grid: Grid = defaultdict(dict)
+    for outcome in OUTCOMES:
+        for report in terminal.stats.get(outcome, []):
+            properties = dict(getattr(report, "user_properties", ()))
+            if "grid_row" in properties:
+                grid[properties["grid_row"]][properties["grid_column"]] = outcome
+    return dict(grid)
+
+
+def _mark(grid: Grid, client: Client, column: str) -> str:
+    return MARKS[grid[client.name].get(column, "gap" if column in client.gaps else "")]
+
+
+def _document(grid: Grid) -> dict[str, object]:
+    clients = {
+        each.name: {"version": each.version(), "gaps": dict(each.gaps), "outcomes": grid[each.name]}
+        for each in CLIENTS
+        if each.name in grid
+    }
+    return {"cases": dict(CASES), "clients": clients}

@@ -1,0 +1,39 @@
+"""The committed result of the grid, from which README's table is made, is about the cases and clients there are now."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.clients import CLIENTS
+from tests.conformance.programs import HERE
+from tests.conformance.with_programs import PROGRAMS
+
+GRID = json.loads(Path(__file__).with_name("grid.json").read_text())
+
+
+def test_the_committed_grid_has_todays_cases_clients_and_gaps() -> None:
+    assert GRID["cases"] == CASES
+    gaps = {name: found["gaps"] for name, found in GRID["clients"].items()}
+    assert gaps == {client.name: dict(client.gaps) for client in CLIENTS}
+
+
+@pytest.mark.parametrize("client", GRID["clients"])
+def test_every_cell_of_the_committed_grid_passed_or_is_a_gap(client: str) -> None:
+    found = GRID["clients"][client]
+    assert set(found["outcomes"]) | set(found["gaps"]) == set(CASES)
+    assert not set(found["outcomes"]) & set(found["gaps"])
+    assert set(found["outcomes"].values()) == {"passed"}
+
+
+def test_the_versions_of_the_programs_are_those_that_are_built() -> None:
+    modules = (HERE / "go" / "go.mod").read_text()
+    packages = json.loads((HERE / "js" / "package.json").read_text())["dependencies"]
+    built = {
+        "franz-go": re.findall(r"twmb/franz-go v(\S+)", modules)[0],
+        "sarama": re.findall(r"IBM/sarama v(\S+)", modules)[0],
+        "kafkajs": packages["kafkajs"],
+    }
+    assert {each.name: each.version() for each in PROGRAMS if each.name in built} == built

@@ -1,0 +1,198 @@
+"""The grid's face of the clients in other languages: Java, franz-go, sarama, kafkajs."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tests.conformance.model import (
+    MESSAGES,
+    Consumed,
+    FromOffset,
+    FromTime,
+    GroupState,
+    Joining,
+    Message,
+    Writing,
+)
+from tests.conformance.programs import (
+    GoProgram,
+    JavaProgram,
+    Machine,
+    NodeProgram,
+    Program,
+    consumed,
+    missing_tools,
+    record_line,
+)
+
+READ_SECONDS = 30.0
+
+
+class ProgramClient:
+    """A client behind a program that is started by the first call."""
+
+    is_program = True
+    messages: Sequence[Message] = MESSAGES
+
+    def __init__(self, name: str, version: str, program: Program, gaps: Mapping[str, str] | None = None) -> None:
+        self.name, self._version, self.program, self.gaps = name, version, program, gaps or {}
+        self._machine: Machine | None = None
+
+    @property
+    def machine(self) -> Machine:
+        """The running program."""
+        if self._machine is None:
+            self._machine = Machine(self.program)
+        return self._machine
+
+    def prepare(self) -> None:
+        """Build and start the program, which may take minutes the first time."""
+        assert self.machine
+
+    def missing(self) -> str | None:
+        """Why it cannot run here; None when its tools are installed."""
+        reason = missing_tools(self.program.tools)
+        return f"{self.name} {reason}" if reason else None
+
+    def version(self) -> str:
+        """As it is pinned in pom.xml's property, go.mod and package.json."""
+        return self._version
+
+    def seen(self, message: Message) -> Message:
+        """All of it."""
+        return message
+
+    def create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        """CreateTopics."""
+        self.machine.ask("create_topic", bootstrap=bootstrap, topic=topic, partitions=partitions)
+
+    def produce(self, bootstrap: str, topic: str, messages: Sequence[Message], how: Writing) -> None:
+        """All messages through one producer."""
+        records = [record_line(each) for each in messages]
+        self.machine.ask("produce", bootstrap=bootstrap, topic=topic, records=records, **how._asdict())
+
+    def read(self, bootstrap: str, topic: str, start: FromOffset | FromTime, count: int) -> list[Consumed]:
+        """By assignment, where the client has it."""
+        how = "time" if isinstance(start, FromTime) else "offset"
+        return self._read(bootstrap, topic, how, start[0], count)
+
+    def read_new(self, bootstrap: str, topic: str, count: int, write: Callable[[], None]) -> list[Consumed]:
+        """The end is known when the program answers."""
+        return self._read(bootstrap, topic, "end", 0, count, write)
+
+    def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "ProgramMember":
+        """A new member of a group."""
+        member = ProgramMember(self.machine)
+        self.machine.ask(
+            "join", consumer=member.consumer, bootstrap=bootstrap, topic=topic, group=group, **how._asdict()
+        )
+        return member
+
+    def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
+        """ListOffsets."""
+        return int(self.machine.ask("list_offset", bootstrap=bootstrap, topic=topic, position=when))
+
+    def topic_settings(self, bootstrap: str, topic: str) -> Mapping[str, str]:
+        """DescribeConfigs."""
+        return dict(self.machine.ask("topic_settings", bootstrap=bootstrap, topic=topic))
+
+    def set_topic_setting(self, bootstrap: str, topic: str, name: str, value: str) -> None:
+        """IncrementalAlterConfigs; kafkajs: AlterConfigs."""
+        self.machine.ask("set_topic_setting", bootstrap=bootstrap, topic=topic, name=name, value=value)
+
+    def add_partitions(self, bootstrap: str, topic: str, total: int) -> None:
+        """CreatePartitions."""
+        self.machine.ask("add_partitions", bootstrap=bootstrap, topic=topic, partitions=total)
+
+    def delete_records(self, bootstrap: str, topic: str, before: int) -> None:
+        """DeleteRecords."""
+        self.machine.ask("delete_records", bootstrap=bootstrap, topic=topic, position=before)
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        """DeleteTopics."""
+        self.machine.ask("delete_topic", bootstrap=bootstrap, topic=topic)
+
+    def groups(self, bootstrap: str) -> set[str]:
+        """ListGroups."""
+        return set(self.machine.ask("groups", bootstrap=bootstrap))
+
+    def group_state(self, bootstrap: str, group: str) -> GroupState:
+        """DescribeGroups."""
+        return GroupState(**self.machine.ask("group_state", bootstrap=bootstrap, group=group))
+
+    def delete_group(self, bootstrap: str, group: str) -> None:
+        """DeleteGroups."""
+        self.machine.ask("delete_group", bootstrap=bootstrap, group=group)
+
+    def _read(
+        self, bootstrap: str, topic: str, how: str, position: int, count: int, then: Callable[[], None] = lambda: None
+    ) -> list[Consumed]:
+        reader = ProgramMember(self.machine)
+        where = {"bootstrap": bootstrap, "topic": topic, "how": how, "position": position}
+        self.machine.ask("open", consumer=reader.consumer, **where)
+        try:
+            then()
+            taken: list[Consumed] = []
+            deadline = time.monotonic() + READ_SECONDS
+            while len(taken) < count and time.monotonic() < deadline:
+                taken += reader.poll(0.2)
+            return taken[:count]
+        finally:
+            reader.close()
+
+
+class ProgramMember:
+    """A consumer inside a program."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.consumer = machine, machine.new_name()
+
+    def assignment(self) -> set[int]:
+        """The partitions it holds now."""
+        return set(self.machine.ask("assignment", consumer=self.consumer))
+
+    def poll(self, seconds: float) -> list[Consumed]:
+        """What arrived."""
+        return [consumed(each) for each in self.machine.ask("poll", consumer=self.consumer, ms=int(seconds * 1_000))]
+
+    def commit(self) -> None:
+        """Commit what was polled."""
+        self.machine.ask("commit", consumer=self.consumer)
+
+    def close(self) -> None:
+        """Leave the group, and end."""
+        self.machine.ask("close", consumer=self.consumer)
+
+
+class KafkaJs(ProgramClient):
+    """kafkajs has headers as an object: a name's values stay in order, the names among each other do not."""
+
+    messages = tuple(each for each in MESSAGES if len({name for name, _ in each.headers}) == len(each.headers))
+
+    def seen(self, message: Message) -> Message:
+        """Headers by name."""
+        names = list(dict.fromkeys(name for name, _ in message.headers))
+        return message._replace(headers=tuple(sorted(message.headers, key=lambda header: names.index(header[0]))))
+
+
+NO_PLUGIN = "has it from a plugin that is a native add-on"
+PROGRAMS: tuple[ProgramClient, ...] = (
+    *(ProgramClient(f"java {each}", each, JavaProgram(each)) for each in ("4.3.1", "3.9.2", "2.8.2")),
+    ProgramClient("franz-go", "1.22.2", GoProgram("franz")),
+    ProgramClient(
+        "sarama",
+        "1.61.1",
+        GoProgram("sarama"),
+        {"by key": "places keys by FNV-1a", "cooperative": "has eager rebalances only"},
+    ),
+    KafkaJs(
+        "kafkajs",
+        "2.2.4",
+        NodeProgram(),
+        {
+            "lz4": NO_PLUGIN,
+            "zstd": NO_PLUGIN,
+            "cooperative": "has eager rebalances only",
+            "static": "has no static members",
+        },
+    ),
+)

@@ -1,0 +1,167 @@
+"""The embedded tree against a dict: any sequence of multis gives the same results, errors, nodes and watch events."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.coordination.embedded import EmbeddedTree
+from headrace.coordination.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    OpResult,
+    Set,
+    TreeError,
+    WatchEvent,
+    parent_of,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    data: bytes = b""
+    version: int = 0
+    ephemeral: bool = False
+    children_made: int = 0
+
+
+@dataclass
+class Model:
+    """The tree as it is meant, in the fewest words."""
+
+    nodes: dict[str, Entry] = field(default_factory=lambda: {"/": Entry()})
+    events: list[WatchEvent] = field(default_factory=list)
+
+    def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        before = dict(self.nodes)
+        self.events = []
+        results: list[OpResult] = []
+        try:
+            for op in ops:
+                results.append(self.apply(op))  # noqa: PERF401
+        except TreeError as error:
+            self.nodes, self.events, error.index = before, [], len(results)
+            raise
+        return results
+
+    def apply(self, op: Op) -> OpResult:
+        if isinstance(op, Create):
+            return self.create(op)
+        entry = self.nodes.get(op.path)
+        if entry is None:
+            raise NoNode(op.path)
+        if op.version not in (-1, entry.version):
+            raise BadVersion(op.path)
+        if isinstance(op, Set):
+            self.nodes[op.path] = replace(entry, data=op.data, version=entry.version + 1)
+            self.events.append(WatchEvent(EventKind.CHANGED, op.path))
+            return entry.version + 1
+        if isinstance(op, Delete):
+            if op.path == "/" or self.children(op.path):
+                raise NotEmpty(op.path)
+            del self.nodes[op.path]
+            self.events += [WatchEvent(EventKind.DELETED, op.path), WatchEvent(EventKind.CHILDREN, parent_of(op.path))]
+        return None
+
+    def create(self, op: Create) -> str:
+        parent = parent_of(op.path)
+        if parent not in self.nodes:
+            raise NoNode(op.path)
+        above = self.nodes[parent]
+        if above.ephemeral:
+            raise NoChildrenForEphemerals(op.path)
+        path = f"{op.path}{above.children_made:010d}" if op.sequential else op.path
+        if path in self.nodes:
+            raise NodeExists(path)
+        self.nodes[path] = Entry(op.data, 0, op.ephemeral)
+        self.nodes[parent] = replace(above, children_made=above.children_made + 1)
+        self.events += [WatchEvent(EventKind.CREATED, path), WatchEvent(EventKind.CHILDREN, parent)]
+        return path
+
+    def children(self, path: str) -> list[str]:
+        return sorted(each.rpartition("/")[2] for each in self.nodes if each != "/" and parent_of(each) == path)
+
+    def fired(self, watched: set[tuple[str, bool]]) -> list[WatchEvent]:
+        """The events that watches on (path, its children?) get, each watch once."""
+        seen, left = [], set(watched)
+        for event in self.events:
+            keys = [(event.path, event.kind is EventKind.CHILDREN)]
+            if event.kind is EventKind.DELETED:
+                keys.append((event.path, True))
+            for key in keys:
+                if key in left:
+                    left.discard(key)
+                    seen.append(event)
+        return seen
+
+
+PATHS = st.sampled_from(["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/b/a", "/a/s-0000000000", "/a/s-0000000001"])
+VERSIONS = st.sampled_from([-1, -1, -1, 0, 1, 2])
+OPS = st.one_of(
+    st.builds(Create, PATHS, st.binary(max_size=3), st.booleans()),
+    st.builds(Create, st.sampled_from(["/a/s-", "/s-"]), st.binary(max_size=1), st.booleans(), st.just(True)),
+    st.builds(Set, PATHS, st.binary(max_size=3), VERSIONS),
+    st.builds(Delete, PATHS, VERSIONS),
+    st.builds(Check, PATHS, VERSIONS),
+)
+REOPEN = "reopen"
+STEPS = st.lists(st.one_of(st.lists(OPS, min_size=1, max_size=4), st.just(REOPEN)), max_size=25)
+
+
+async def outcome_of(tree: EmbeddedTree, ops: Sequence[Op]) -> object:
+    try:
+        return await tree.multi(ops)
+    except TreeError as error:
+        return type(error), error.path, error.index
+
+
+def expected_of(model: Model, ops: Sequence[Op]) -> object:
+    try:
+        return model.multi(ops)
+    except TreeError as error:
+        return type(error), error.path, error.index
+
+
+async def compare(directory: Path, steps: list[list[Op] | str]) -> None:
+    tree = await EmbeddedTree.open(directory)
+    model = Model()
+    for step in steps:
+        if isinstance(step, str):
+            await tree.close()
+            tree = await EmbeddedTree.open(directory)
+            model.nodes = {path: entry for path, entry in model.nodes.items() if not entry.ephemeral}
+            continue
+        events: list[WatchEvent] = []
+        watched = {(path, False) for path in ["/a", "/a/b", "/b"]}
+        for path, _ in watched:
+            await tree.exists(path, events.append)
+        for path in {"/", "/a"} & set(model.nodes):
+            await tree.children(path, events.append)
+            watched.add((path, True))
+        assert await outcome_of(tree, step) == expected_of(model, step)
+        await asyncio.sleep(0)
+        assert events[: len(model.fired(watched))] == model.fired(watched)
+    for path, entry in model.nodes.items():
+        node = await tree.get(path)
+        assert (node.data, node.version, bool(node.ephemeral_owner)) == (entry.data, entry.version, entry.ephemeral)
+        assert await tree.children(path) == model.children(path)
+    await tree.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_is_like_the_model(steps: list[list[Op] | str]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(compare(Path(directory), steps))

@@ -1,0 +1,136 @@
+"""The examples in the README, the tutorial and the page about Spark run as they are printed.
+
+Blocks of `sh` and of `python` are run in the order of the page, in one empty directory, a process each. A comment above
+a block says what is special about it:
+
+    <!-- started by the test -->    it serves: it runs beside the others, until the page ends
+    <!-- file NAME -->              it is not run but written to a file
+    <!-- prints -->                 a `text` block: what the block before it prints; `…` stands for anything
+    <!-- needs Spark -->            run only among the tests that may take long
+    <!-- not run: REASON -->        only read
+
+127.0.0.1:9092 becomes the address of the broker that the page started, on a port that is free.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.harness import child_environment, stop_process
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = "127.0.0.1:9092"
+BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<language>sh|python|text)\n(?P<code>.*?)```", re.DOTALL)
+BLOCK_SECONDS = 240
+
+
+class Example(NamedTuple):
+    """One fenced block with what is said of it; `prints` is None where the page does not say."""
+
+    language: str
+    code: str
+    note: str
+    prints: str | None = None
+
+
+def examples(page: str) -> list[Example]:
+    """The examples of a page that are to be run, or written to a file."""
+    found: list[Example] = []
+    for each in BLOCK.finditer((ROOT / page).read_text()):
+        note = each["note"] or ""
+        if note == "prints":
+            found[-1] = found[-1]._replace(prints=each["code"])
+        elif each["language"] != "text":
+            found.append(Example(each["language"], each["code"], note))
+    return [each for each in found if not each.note.startswith("not run: ")]
+
+
+def run_page(page: str, directory: Path, *, with_spark: bool) -> int:
+    """Runs a page's examples; how many there were."""
+    served, *others = [each for each in examples(page) if with_spark or each.note != "needs Spark"]
+    assert served.note == "started by the test", f"{page} does not begin with a broker"
+    with serving(served, directory) as bootstrap:
+        imports = ""
+        for example in others:
+            code = example.code.replace(ADDRESS, bootstrap)
+            if example.note.startswith("file "):
+                (directory / example.note.removeprefix("file ")).write_text(code)
+                continue
+            if example.language == "python":
+                output = run([sys.executable, "-c", imports + code], directory, bootstrap)
+                imports += "".join(f"{line}\n" for line in code.splitlines() if line.startswith(("import ", "from ")))
+            else:
+                output = run(["bash", "-euo", "pipefail", "-c", code], directory, bootstrap)
+            if example.prints is not None:
+                check_output(example, output, bootstrap)
+    return len(others)
+
+
+@contextmanager
+def serving(example: Example, directory: Path) -> Iterator[str]:
+    """The page's own broker while the page runs; its address."""
+    command = ["bash", "-c", f"exec {example.code.replace(ADDRESS, '127.0.0.1:0')}"]
+    process = subprocess.Popen(
+        command, cwd=directory, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        word, _, bootstrap = process.stdout.readline().decode().strip().partition(" ")
+        assert word == "ready"
+        yield bootstrap
+    finally:
+        status = stop_process(process)
+        process.stdout.close()
+    assert status == 0
+
+
+def run(command: list[str], directory: Path, bootstrap: str) -> str:
+    """One example, which must end with status 0; what it printed."""
+    done = subprocess.run(
+        command, cwd=directory, env={**environment(), "HEADRACE_BOOTSTRAP": bootstrap}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=BLOCK_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """Of a terminal in which the environment of the tests is active."""
+    base = child_environment()
+    return {**base, "PATH": f"{Path(sys.executable).parent}:{base['PATH']}"}
+
+
+def check_output(example: Example, output: str, bootstrap: str) -> None:
+    """What an example printed must be what the page says, but for the `…` in it."""
+    assert example.prints is not None
+    parts = example.prints.strip().replace(ADDRESS, bootstrap).split("…")
+    pattern = ".*".join(map(re.escape, parts))
+    assert re.fullmatch(pattern, output.strip(), re.DOTALL), f"{example.code}\nprints\n{output}\nnot\n{example.prints}"
+
+
+PAGES = ["README.md", "docs/tutorial.md", "docs/spark.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
+    assert run_page(page, tmp_path, with_spark=False) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run_with_spark(tmp_path: Path, page: str) -> None:
+    assert run_page(page, tmp_path, with_spark=True) > 0
+
+
+def test_the_tutorial_shows_what_its_examples_print() -> None:
+    silent = [each for each in examples("docs/tutorial.md") if each.prints is None and not each.note]
+    assert silent == []

@@ -1,0 +1,149 @@
+"""What tests share to run real processes: free ports, a headrace server in a subprocess, clean endings by pid."""
+
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+READY_SECONDS = 30
+STOP_SECONDS = 20
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nobody listens on just now, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def stop_process(process: subprocess.Popen[bytes], *, seconds: float = STOP_SECONDS) -> int:
+    """Ask a process to end, insist after `seconds`; its exit status."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait(seconds)
+
+
+def tail(path: Path, size: int = 4000) -> str:
+    """The end of a text file; empty when there is none."""
+    return path.read_text(errors="replace")[-size:] if path.exists() else ""
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes from a socket; ConnectionError when it ends before."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            raise ConnectionError(f"the connection ended after {len(parts)} of {size} bytes")
+        parts += part
+    return bytes(parts)
+
+
+def receive_frame(connection: socket.socket) -> bytes:
+    """One size-prefixed answer, without its size."""
+    (size,) = struct.unpack(">i", receive_exactly(connection, 4))
+    return receive_exactly(connection, size)
+
+
+def answers_api_versions(port: int) -> bool:
+    """Whether what listens on a loopback port answers ApiVersions version 0."""
+    request = struct.pack(">hhih", 18, 0, 7, -1)
+    with socket.create_connection(("127.0.0.1", port), 1) as connection:
+        connection.settimeout(2)
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        return receive_frame(connection)[:6] == struct.pack(">ih", 7, 0)
+
+
+@dataclass
+class HeadraceServer:
+    """`headrace serve` in a process of its own."""
+
+    data: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    listen: str = "127.0.0.1:0"
+    process: subprocess.Popen[bytes] | None = None
+    bootstrap: str = ""
+
+    @property
+    def port(self) -> int:
+        """The loopback port it answers on."""
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def stderr_file(self) -> Path:
+        """Where its log goes; beside the data, not in it."""
+        return self.data.with_name(self.data.name + ".stderr")
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
+        settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        base = [sys.executable, "-m", "headrace", "serve", "--listen", self.listen, "--data", str(self.data)]
+        return [*base, *settings, *self.arguments]
+
+    def start(self) -> "HeadraceServer":
+        """Start it and wait for its line `ready HOST:PORT`."""
+        with self.stderr_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=child_environment()
+            )
+        line = _first_line(self.process, READY_SECONDS)
+        if not line.startswith("ready "):
+            self.stop()
+            raise RuntimeError(f"headrace serve said {line!r}, not ready:\n{tail(self.stderr_file)}")
+        self.bootstrap = line.split()[1]
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit status."""
+        if self.process is None:
+            return 0
+        status = stop_process(self.process)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to say goodbye."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.stop()
+
+    def restart(self) -> "HeadraceServer":
+        """Start again on the same data directory and, so that clients find it, the same port."""
+        self.listen = self.bootstrap or self.listen
+        return self.start()
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a subprocess: ours, unbuffered."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def _first_line(process: subprocess.Popen[bytes], seconds: float) -> str:
+    assert process.stdout is not None
+    deadline = time.monotonic() + seconds
+    line = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not line.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
+            if selector.select(left):
+                part = os.read(process.stdout.fileno(), 4096)
+                if not part:
+                    break
+                line += part
+    return line.decode(errors="replace").strip()

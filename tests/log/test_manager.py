@@ -1,0 +1,286 @@
+"""Every log of a broker: who may use a data directory, what a start finds, what happens with time."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.data_directory import DataDirectoryRefused
+from headrace.log.manager import DEFAULT_PERIODS, LogManager
+from headrace.types import TopicPartition
+from tests.log.support import NOW_MS, PARTITION, append, config, read_all
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+TOPIC_ID = bytes(range(16))
+
+
+def manager_of(*directories: Path, broker_id: int = 1, **settings: object) -> LogManager:
+    return LogManager(directories, broker_id=broker_id, topic_config=lambda _topic: config(**settings))
+
+
+def started(*directories: Path, **settings: object) -> LogManager:
+    manager = manager_of(*directories, **settings)
+    manager.claim(CLUSTER)
+    manager.load(NOW_MS)
+    return manager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    made = started(tmp_path / "data", file_delete_delay_ms=1000)
+    yield made
+    made.release()
+
+
+# Refusals
+
+
+def test_a_second_manager_is_refused_while_the_first_holds_the_directory(manager: LogManager, tmp_path: Path) -> None:
+    with pytest.raises(DataDirectoryRefused, match="in use by another process"):
+        manager_of(tmp_path / "data")
+    manager.release()
+    manager_of(tmp_path / "data").release()
+
+
+def test_another_process_is_refused_until_it_dies(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from headrace.log.data_directory import DataDirectory;"
+        "from headrace.log.files import LocalFiles; d = DataDirectory(LocalFiles(), Path(sys.argv[1]));"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DataDirectoryRefused, match="in use by another process"):
+            manager_of(tmp_path)
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    manager_of(tmp_path).release()
+
+
+def test_a_refused_directory_leaves_the_others_free(manager: LogManager, tmp_path: Path) -> None:
+    with pytest.raises(DataDirectoryRefused):
+        manager_of(tmp_path / "other", tmp_path / "data")
+    manager_of(tmp_path / "other").release()
+
+
+def test_a_directory_of_another_cluster_or_broker_is_refused(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path)
+    assert manager.cluster_id is None
+    manager.claim(CLUSTER)
+    assert manager.cluster_id == CLUSTER
+    with pytest.raises(DataDirectoryRefused, match=f"belongs to cluster {CLUSTER}, not to another"):
+        manager.claim("another")
+    manager.release()
+    with pytest.raises(DataDirectoryRefused, match="belongs to broker 1, not to 2"):
+        manager_of(tmp_path, broker_id=2).claim(CLUSTER)
+
+
+def test_a_directory_whose_identity_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\n")
+    manager = manager_of(tmp_path)
+    with pytest.raises(DataDirectoryRefused, match=r"broker\.id is missing"):
+        manager.claim(CLUSTER)
+    manager.release()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataDirectoryRefused, match="cannot be used"):
+        manager_of(tmp_path / "file")
+
+
+# Starts
+
+
+def test_a_restart_finds_every_partition_with_its_records_and_topic_id(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    for number in range(3):
+        append(manager.create(TopicPartition("a-b", number), TOPIC_ID, NOW_MS), b"value %d" % number)
+    manager.close(NOW_MS)
+    manager = started(tmp_path)
+    assert {str(partition) for partition in manager.logs} == {"a-b-0", "a-b-1", "a-b-2"}
+    for partition, log in manager.logs.items():
+        assert log.topic_id == TOPIC_ID
+        assert [record.value for record in read_all(log)] == [b"value %d" % partition.partition]
+    manager.release()
+
+
+def test_a_clean_stop_leaves_a_mark_that_the_next_start_takes(tmp_path: Path) -> None:
+    mark = tmp_path / ".kafka_cleanshutdown"
+    manager = started(tmp_path)
+    append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
+    manager.close(NOW_MS)
+    assert mark.read_text() == '{"version":0,"brokerEpoch":-1}'
+    manager = started(tmp_path)
+    assert not mark.exists(), "a crash from now on is one"
+    assert manager.logs[PARTITION].recovery_point == 1
+    manager.release()
+
+
+def test_a_killed_broker_s_logs_are_recovered_from_their_checkpoints(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    for _ in range(5):
+        append(log, b"v")
+    log.flush(NOW_MS)
+    log.update_high_watermark(4)
+    log.delete_records_before(2, NOW_MS)
+    manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
+    append(log, b"w")
+    manager.release()
+    log = started(tmp_path).logs[PARTITION]
+    assert (log.log_start_offset, log.high_watermark, log.recovery_point, log.log_end_offset) == (2, 4, 5, 6)
+
+
+@pytest.mark.parametrize("content", ["", "0\n", "garbage", "0\n1\nflights 0 x\n"])
+def test_damaged_checkpoints_mean_that_everything_is_checked(tmp_path: Path, content: str) -> None:
+    manager = started(tmp_path)
+    append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
+    manager.release()
+    for name in ("recovery-point", "log-start", "replication"):
+        (tmp_path / f"{name}-offset-checkpoint").write_text(content)
+    (tmp_path / "log-start-offset-checkpoint").write_text(content)
+    manager = started(tmp_path)
+    assert len(read_all(manager.logs[PARTITION])) == 1
+    manager.release()
+
+
+def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes-x").mkdir(parents=True)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "file-0").touch()
+    assert started(tmp_path).logs == {}
+    assert (tmp_path / "lost+found").exists()
+
+
+# Partitions come and go
+
+
+def test_partitions_are_spread_over_the_directories(tmp_path: Path) -> None:
+    manager = started(tmp_path / "a", tmp_path / "b")
+    for number in range(4):
+        manager.create(TopicPartition("t", number), TOPIC_ID, NOW_MS)
+    assert len([*(tmp_path / "a").glob("t-*")]) == len([*(tmp_path / "b").glob("t-*")]) == 2
+    assert manager.create(PARTITION, TOPIC_ID, NOW_MS) is manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    manager.close(NOW_MS)
+    manager = started(tmp_path / "a", tmp_path / "b")
+    assert len(manager.logs) == 5
+    manager.release()
+
+
+def test_a_deleted_partition_is_renamed_at_once_and_removed_later(manager: LogManager, tmp_path: Path) -> None:
+    append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
+    manager.delete(PARTITION, NOW_MS)
+    assert manager.get(PARTITION) is None
+    [doomed] = [path for path in (tmp_path / "data").iterdir() if path.is_dir()]
+    assert doomed.name.startswith("flights-0.")
+    assert doomed.name.endswith("-delete")
+    assert manager.create(PARTITION, TOPIC_ID, NOW_MS).log_end_offset == 0, "the name is free"
+    manager.tick(NOW_MS + 999)
+    assert doomed.exists()
+    manager.tick(NOW_MS + 1000)
+    assert not doomed.exists()
+
+
+def test_a_start_removes_what_was_being_deleted(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
+    manager.delete(PARTITION, NOW_MS)
+    manager.close(NOW_MS)
+    assert [*tmp_path.glob("*-delete")]
+    manager = started(tmp_path)
+    assert not [*tmp_path.glob("*-delete")]
+    assert manager.logs == {}
+    manager.release()
+
+
+# Time
+
+
+def test_a_tick_flushes_checks_retention_and_writes_checkpoints(tmp_path: Path) -> None:
+    manager = started(tmp_path, flush_ms=500, retention_ms=1000, file_delete_delay_ms=0)
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    append(log, b"v", timestamps_ms=[NOW_MS])
+    log.update_high_watermark(1)
+    manager.tick(NOW_MS + 500)
+    assert log.recovery_point == 1
+    manager.tick(NOW_MS + DEFAULT_PERIODS.high_watermark_checkpoint_ms)
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nflights 0 1\n"
+    manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nflights 0 1\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+    manager.tick(NOW_MS + DEFAULT_PERIODS.retention_check_ms)
+    assert log.log_start_offset == 1
+    manager.release()
+
+
+def test_a_directory_that_cannot_be_removed_does_not_end_the_upkeep(tmp_path: Path) -> None:
+    manager = started(tmp_path, file_delete_delay_ms=0)
+    for number in range(2):
+        partition = PARTITION._replace(partition=number)
+        manager.create(partition, TOPIC_ID, NOW_MS)
+        manager.delete(partition, NOW_MS)
+    gone, _ = sorted(tmp_path.glob("*-delete"))
+    shutil.rmtree(gone)
+    manager.tick(NOW_MS + 1)
+    assert not [*tmp_path.glob("*-delete")]
+    manager.release()
+
+
+def test_new_settings_reach_open_logs(manager: LogManager) -> None:
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    manager.topic_config = lambda _topic: config(segment_bytes=100)
+    manager.configure("flights")
+    append(log, b"v")
+    append(log, b"v")
+    assert len(log.segments) == 2
+
+
+def test_a_partition_of_another_topic_of_that_name_is_refused(manager: LogManager) -> None:
+    manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    with pytest.raises(KafkaError) as refused:
+        manager.create(PARTITION, bytes(16), NOW_MS)
+    assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_topic_id_that_a_crash_lost_is_written_again(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    manager.release()
+    path = tmp_path / "flights-0" / "partition.metadata"
+    path.write_bytes(b"")
+    manager = started(tmp_path)
+    assert manager.logs[PARTITION].topic_id is None
+    assert manager.create(PARTITION, TOPIC_ID, NOW_MS).topic_id == TOPIC_ID
+    assert path.stat().st_size > 0
+    manager.release()
+
+
+def test_a_partition_that_cannot_be_opened_refuses_the_start_with_its_path(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    manager.release()
+    (tmp_path / "flights-0" / "partition.metadata").write_text("version: 9\ntopic_id: x\n")
+    manager = manager_of(tmp_path)
+    with pytest.raises(DataDirectoryRefused, match=r"flights-0 cannot be opened: .*version"):
+        manager.load(NOW_MS)
+    manager.release()
+
+
+def test_a_stop_without_changes_writes_nothing_into_partitions(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
+    manager.close(NOW_MS)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "flights-0").iterdir()}
+    started(tmp_path).close(NOW_MS)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "flights-0").iterdir()} == before
+    assert (tmp_path / ".kafka_cleanshutdown").exists()

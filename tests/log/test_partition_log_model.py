@@ -1,0 +1,158 @@
+"""A partition's log against a list in memory: whatever is done to it, crashes included, both hold the same."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from headrace.errors import OutOfOrderSequence
+from tests.log.support import NOW_MS, SimulatedDisk, Stored, append_batch, batch_of, config, open_log, read_all
+
+DIRECTORY = Path("/data/flights-0")
+PRODUCERS = 3
+
+
+class LogAgainstList(RuleBasedStateMachine):
+    """The log on a disk that forgets what was not synced; the list of records; the sequences of three producers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimulatedDisk()
+        self.settings = config(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0)
+        self.log = open_log(DIRECTORY, self.settings, self.disk)
+        self.records: list[Stored] = []
+        self.batches: list[tuple[int, int, int, int]] = []  # producer, first sequence, first offset, last offset
+        self.start = 0
+        self.checkpointed = 0
+        self.leader_epoch = 0
+        self.epochs: dict[int, int] = {}
+
+    @property
+    def end(self) -> int:
+        return self.records[-1].offset + 1 if self.records else self.empty_at
+
+    empty_at = 0
+
+    def next_sequence(self, producer: int) -> int:
+        return sum(last - first + 1 for who, _, first, last in self.batches if who == producer)
+
+    @rule(
+        producer=st.integers(0, PRODUCERS - 1),
+        count=st.integers(1, 4),
+        size=st.integers(0, 120),
+        time=st.integers(0, 50),
+    )
+    def append(self, producer: int, count: int, size: int, time: int) -> None:
+        sequence = self.next_sequence(producer)
+        first = self.end
+        values = [b"%d/" % (first + number) + b"x" * size for number in range(count)]
+        times = [NOW_MS + time + number for number in range(count)]
+        batch = batch_of(*values, timestamps_ms=times, producer_id=producer, sequence=sequence)
+        result = append_batch(self.log, batch, epoch=self.leader_epoch)
+        assert (result.base_offset, result.last_offset, result.is_duplicate) == (first, first + count - 1, False)
+        self.records += [Stored(first + n, times[n], values[n]) for n in range(count)]
+        self.batches.append((producer, sequence, first, first + count - 1))
+        self.epochs |= {first + number: self.leader_epoch for number in range(count)}
+
+    @rule(which=st.integers(1, 5))
+    def append_again(self, which: int) -> None:
+        """The last batch of each producer is known even after a crash, when there is only its snapshot."""
+        mine = [batch for batch in self.batches if batch[0] == which % PRODUCERS]
+        if mine and mine[-1][2] >= self.start:
+            producer, sequence, first, last = mine[-1]
+            batch = batch_of(*[b"again"] * (last - first + 1), producer_id=producer, sequence=sequence)
+            result = append_batch(self.log, batch)
+            assert (result.base_offset, result.last_offset, result.is_duplicate) == (first, last, True)
+
+    @rule()
+    def append_with_a_gap(self) -> None:
+        if self.batches and self.batches[-1][2] >= self.start:
+            sequence = self.next_sequence(self.batches[-1][0]) + 1
+            with pytest.raises(OutOfOrderSequence):
+                append_batch(self.log, batch_of(b"gap", producer_id=self.batches[-1][0], sequence=sequence))
+
+    @rule()
+    def elect_a_leader(self) -> None:
+        self.leader_epoch += 1
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush(NOW_MS)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(NOW_MS)
+
+    @rule(part=st.floats(0, 1))
+    def truncate(self, part: float) -> None:
+        boundaries = [batch[2] for batch in self.batches if batch[2] >= self.start] or [self.end]
+        self.forget_from(boundaries[min(int(part * len(boundaries)), len(boundaries) - 1)])
+        self.log.truncate_to(self.end, NOW_MS)
+        self.checkpointed = min(self.checkpointed, self.end)
+
+    @rule(part=st.floats(0, 1))
+    def delete_records(self, part: float) -> None:
+        self.log.update_high_watermark(self.end)
+        self.start = max(self.start, self.start + int(part * (self.end - self.start)))
+        self.log.delete_records_before(self.start, NOW_MS)
+        self.log.purge(NOW_MS)
+        if not [record for record in self.records if record.offset >= self.start]:
+            self.empty_at = self.end
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.checkpointed = self.log.recovery_point
+
+    @rule()
+    def reopen(self) -> None:
+        self.log.close(NOW_MS)
+        self.log = open_log(DIRECTORY, self.settings, self.disk, was_clean=True, log_start_offset=self.start)
+        self.checkpointed = self.log.recovery_point
+
+    @rule(seed=st.integers(0, 2**32))
+    def crash(self, seed: int) -> None:
+        safe = self.log.recovery_point
+        self.disk = self.disk.after_crash(random.Random(seed))
+        self.log = open_log(
+            DIRECTORY, self.settings, self.disk, recovery_point=self.checkpointed, log_start_offset=self.start
+        )
+        assert safe <= self.log.log_end_offset <= max(self.end, self.start), "what was flushed is there"
+        self.forget_from(self.log.log_end_offset)
+
+    def forget_from(self, offset: int) -> None:
+        self.empty_at = offset
+        self.records = [record for record in self.records if record.offset < offset]
+        self.batches = [batch for batch in self.batches if batch[3] < offset]
+
+    @invariant()
+    def holds_what_the_list_holds(self) -> None:
+        assert self.log.log_end_offset == self.end
+        assert read_all(self.log) == [record for record in self.records if record.offset >= self.start]
+
+    @invariant()
+    def knows_its_producers(self) -> None:
+        for producer in {batch[0] for batch in self.batches if batch[2] >= self.start}:
+            assert self.log.producers.entries[producer].last_sequence == self.next_sequence(producer) - 1
+
+    @invariant()
+    def knows_its_leaders(self) -> None:
+        for record in self.records:
+            if record.offset >= self.start:
+                assert self.log.leader_epochs.epoch_for(record.offset) == self.epochs[record.offset]
+
+    @invariant()
+    def finds_times(self) -> None:
+        live = [record for record in self.records if record.offset >= self.start]
+        for time_ms in (NOW_MS, NOW_MS + 25, NOW_MS + 49):
+            expected = next((record for record in live if record.timestamp_ms >= time_ms), None)
+            found = self.log.offset_for_time(time_ms, self.end)
+            assert (found and found.offset) == (expected and expected.offset)
+
+
+TestLogAgainstList = LogAgainstList.TestCase
+TestLogAgainstList.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

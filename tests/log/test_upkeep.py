@@ -1,0 +1,279 @@
+"""Flushes, full disks, retention and the removal of segments."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import OffsetOutOfRange, StorageError
+from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
+from headrace.log.flush import FlushWork
+from tests.log.support import NOW_MS, append, config, fetch, open_log, read_all
+
+
+class FailingFile(DiskFile):
+    """A file of a disk that fails when told to."""
+
+    error: int | None = None
+    fails_at = ""
+    suffix = ""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        super().__init__(path, flags)
+        self.path = path
+
+    def fails(self, where: str) -> bool:
+        return FailingFile.fails_at == where and self.path.name.endswith(FailingFile.suffix)
+
+    def write(self, data: Bytes, position: int) -> None:
+        if self.fails("write"):
+            super().write(memoryview(data)[: len(data) // 2], position)
+            raise OSError(FailingFile.error, "no luck")
+        super().write(data, position)
+
+    def sync(self) -> None:
+        if self.fails("sync"):
+            raise OSError(FailingFile.error, "no luck")
+        super().sync()
+
+
+class FailingFiles(LocalFiles):
+    """A disk that fails when told to."""
+
+    def open(self, path: Path, *, create: bool = False) -> LogFile:
+        return FailingFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
+
+    def fail(self, where: str, error: int = errno.EIO, suffix: str = "") -> None:
+        FailingFile.fails_at, FailingFile.error, FailingFile.suffix = where, error, suffix
+
+
+@pytest.fixture
+def failing() -> FailingFiles:
+    files = FailingFiles()
+    files.fail("")
+    return files
+
+
+# Flushes
+
+
+def test_the_recovery_point_advances_to_where_the_log_ended_when_the_flush_began(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, b"a", b"b")
+    work = log.begin_flush()
+    append(log, b"c")
+    work.run()
+    log.finish_flush(work, NOW_MS)
+    assert (log.recovery_point, log.unflushed_records) == (2, 1)
+
+
+def test_a_flush_from_before_a_truncation_says_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(4):
+        append(log, b"a")
+    work = log.begin_flush()
+    log.truncate_to(1, NOW_MS)
+    append(log, b"other")
+    log.finish_flush(work, NOW_MS)
+    assert log.recovery_point <= 1
+
+
+def test_a_flush_is_due_after_so_many_records_or_so_much_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(flush_messages=3, flush_ms=1000))
+    assert not log.flush_due(NOW_MS + 10**6), "there is nothing to flush"
+    append(log, b"a", b"b")
+    assert not log.flush_due(NOW_MS + 999)
+    assert log.flush_due(NOW_MS + 1000)
+    append(log, b"c")
+    assert log.flush_due(NOW_MS)
+    log.flush(NOW_MS + 5)
+    assert not log.flush_due(NOW_MS + 1004)
+
+
+def test_a_roll_hands_the_flush_of_the_closed_segment_to_the_background(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    waiting = []
+    log.background = lambda work, done: waiting.append((work, done))
+    append(log, b"a")
+    log.roll(NOW_MS)
+    append(log, b"b")
+    assert log.recovery_point == 0
+    [(work, done)] = waiting
+    work()
+    done(None)
+    assert log.recovery_point == 1
+
+
+def test_a_failed_flush_stops_appends_and_leaves_reads(tmp_path: Path, failing: FailingFiles) -> None:
+    log = open_log(tmp_path, files=failing)
+    append(log, b"a")
+    failing.fail("sync")
+    with pytest.raises(StorageError):
+        log.flush(NOW_MS)
+    failing.fail("")
+    with pytest.raises(StorageError):
+        append(log, b"b")
+    assert len(read_all(log)) == 1
+    assert log.recovery_point == 0
+    with pytest.raises(StorageError):  # the next start has to look at what is there
+        log.close(NOW_MS)
+
+
+def test_a_full_disk_refuses_an_append_and_heals(tmp_path: Path, failing: FailingFiles) -> None:
+    log = open_log(tmp_path, files=failing)
+    append(log, b"a", producer_id=7, sequence=0)
+    failing.fail("write", errno.ENOSPC)
+    with pytest.raises(StorageError):
+        append(log, b"long " * 20, producer_id=7, sequence=1)
+    assert log.log_end_offset == 1
+    failing.fail("")
+    assert append(log, b"b", producer_id=7, sequence=1).base_offset == 1
+    assert [record.value for record in read_all(log)] == [b"a", b"b"]
+    assert [record.value for record in read_all(open_log(tmp_path))] == [b"a", b"b"]
+
+
+def test_an_index_that_cannot_be_written_does_not_fail_the_append(tmp_path: Path, failing: FailingFiles) -> None:
+    log = open_log(tmp_path, config(index_interval_bytes=0), files=failing)
+    failing.fail("write", errno.ENOSPC, suffix="index")
+    for number in range(600):
+        assert append(log, b"v", timestamps_ms=[NOW_MS + number]).base_offset == number
+    failing.fail("")
+    for number in range(600, 610):
+        append(log, b"v", timestamps_ms=[NOW_MS + number])
+    assert (tmp_path / "00000000000000000000.index").stat().st_size > 4096
+    assert [record.offset for record in read_all(open_log(tmp_path))] == list(range(610))
+
+
+def test_a_roll_that_fails_is_tried_again_by_the_next_append(tmp_path: Path, failing: FailingFiles) -> None:
+    log = open_log(tmp_path, config(segment_bytes=100), files=failing)
+    append(log, b"a")
+    failing.fail("write", errno.ENOSPC)
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            append(log, b"b")
+    failing.fail("")
+    assert append(log, b"b").base_offset == 1
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert [record.value for record in read_all(open_log(tmp_path))] == [b"a", b"b"]
+
+
+def test_no_second_flush_is_due_while_one_is_under_way(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(flush_messages=1))
+    waiting = []
+    log.background = lambda work, done: waiting.append((work, done))
+    append(log, b"a")
+    log.flush_in_background(NOW_MS)
+    append(log, b"b")
+    assert not log.flush_due(NOW_MS)
+    waiting[0][0]()
+    waiting[0][1](None)
+    assert log.flush_due(NOW_MS)
+
+
+def test_after_a_failed_flush_a_later_one_moves_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, b"a")
+    first, second = log.begin_flush(), log.begin_flush()
+    log.finish_flush(first, NOW_MS, OSError("no luck"))
+    log.finish_flush(second, NOW_MS)
+    assert log.recovery_point == 0
+
+
+def test_a_flush_does_not_mind_what_was_deleted_under_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "flights-0")
+    log.background = lambda work, done: None
+    append(log, b"a")
+    log.roll(NOW_MS)
+    append(log, b"b")
+    work = log.begin_flush()
+    log.delete("0" * 32)
+    work.run()
+    log.finish_flush(work, NOW_MS)
+    assert log.recovery_point == 0, "a deleted log is not flushed any more"
+
+
+def test_flush_work_syncs_closed_segments_with_their_indexes(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    works: list[FlushWork] = []
+    log.background = lambda work, done: None
+    append(log, b"a")
+    log.roll(NOW_MS)
+    append(log, b"b")
+    works.append(log.begin_flush())
+    assert len(works[0].logs) == 2
+    assert {path.suffix for path in works[0].paths} >= {".index", ".timeindex"}
+
+
+# Retention
+
+
+def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(retention_ms=1000))
+    for age_ms in (5000, 3000, 500):
+        append(log, b"v", timestamps_ms=[NOW_MS - age_ms])
+        log.roll(NOW_MS)
+    log.update_high_watermark(3)
+    assert log.delete_old_segments(NOW_MS) == 2
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
+    with pytest.raises(OffsetOutOfRange):
+        fetch(log, 1)
+
+
+def test_the_active_segment_is_rolled_when_it_is_too_old(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(retention_ms=1000))
+    append(log, b"v", timestamps_ms=[NOW_MS - 5000])
+    log.update_high_watermark(1)
+    assert log.delete_old_segments(NOW_MS) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+    assert append(log, b"w").base_offset == 1
+
+
+def test_segments_go_while_the_log_is_large_enough_without_them(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(retention_ms=-1, retention_bytes=250))
+    for _ in range(5):
+        append(log, b"v" * 30)
+        log.roll(NOW_MS)
+    log.update_high_watermark(5)
+    size = log.segments[0].size
+    assert log.delete_old_segments(NOW_MS) == 5 - -(-250 // size)
+    assert 250 <= log.size_bytes < 250 + size
+
+
+def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(retention_ms=0, retention_bytes=0))
+    for _ in range(3):
+        append(log, b"v", timestamps_ms=[1])
+        log.roll(NOW_MS)
+    log.update_high_watermark(2)
+    log.delete_old_segments(NOW_MS)
+    assert log.log_start_offset == 2
+
+
+def test_a_compacted_topic_keeps_old_segments(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0))
+    append(log, b"v", timestamps_ms=[1])
+    log.roll(NOW_MS)
+    log.update_high_watermark(1)
+    assert log.delete_old_segments(NOW_MS) == 0
+
+
+def test_deleted_records_are_out_of_range_and_their_segments_go(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(file_delete_delay_ms=1000))
+    for number in range(6):
+        append(log, b"a", b"b", epoch=number)
+        if number % 2:
+            log.roll(NOW_MS)
+    log.update_high_watermark(10)
+    with pytest.raises(OffsetOutOfRange):
+        log.delete_records_before(11, NOW_MS)
+    assert log.delete_records_before(5, NOW_MS) == 5
+    assert log.delete_records_before(3, NOW_MS) == 5, "the start does not go back"
+    assert [segment.base_offset for segment in log.segments] == [4, 8, 12]
+    assert log.leader_epochs.entries[0] == (2, 5)
+    assert [record.offset for record in read_all(log)] == list(range(5, 12))
+    log.purge(NOW_MS + 999)
+    assert len([*tmp_path.glob("*.deleted")]) >= 3
+    log.purge(NOW_MS + 1000)
+    assert not [*tmp_path.glob("*.deleted")]
+    assert not (tmp_path / "00000000000000000000.log").exists()

@@ -1,0 +1,111 @@
+"""Apache Kafka itself, as a peer of the tests: fetched with Maven, run as one KRaft node on loopback.
+
+    missing_tools()                 why there can be no peer here, or None
+    jars()                          the directory of Kafka's jars, downloaded once
+    run_kafka(directory)            a running broker, as a context manager that yields its bootstrap address
+    run_tool("kafka.tools.X", ...)  one of Kafka's own command line tools
+
+The jars are kept in `HEADRACE_PEERS_CACHE`, or `~/.cache/headrace-peers`.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.harness import answers_api_versions, free_ports, stop_process, tail
+from tests.peers.cache import build_once
+
+VERSION = "4.3.1"
+HERE = Path(__file__).parent
+START_SECONDS = 90
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+log.dirs={directory}/log
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=3
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=3
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=3
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def missing_tools() -> str | None:
+    """Why Apache Kafka cannot run on this machine; None when it can."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"Apache Kafka needs {' and '.join(missing)}" if missing else None
+
+
+def jars() -> Path:
+    """The directory that holds Apache Kafka's jars; the first caller downloads them, others wait for it."""
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+    maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={VERSION}", *goal]
+    home = build_once(f"kafka-{VERSION}", lambda home: [[*maven, f"-DoutputDirectory={home / 'lib'}"]])
+    return home / "lib"
+
+
+@contextmanager
+def run_kafka(directory: Path) -> Iterator[str]:
+    """One Apache Kafka node with its data below `directory`; yields "127.0.0.1:PORT" and stops it afterwards."""
+    port, controller_port = free_ports(2)
+    directory.mkdir(parents=True, exist_ok=True)
+    properties = directory / "server.properties"
+    properties.write_text(PROPERTIES.format(port=port, controller_port=controller_port, directory=directory))
+    run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), logs=directory)
+    with (directory / "stdout.log").open("wb") as output:
+        process = subprocess.Popen(
+            [*java_command(directory, "-Xms512m", "-Xmx512m"), "kafka.Kafka", str(properties)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_until_it_answers(process, port, directory)
+        yield f"127.0.0.1:{port}"
+    finally:
+        stop_process(process)
+
+
+def run_tool(main_class: str, *arguments: str, logs: Path, timeout: float = 60, with_stderr: bool = False) -> str:
+    """What one of Kafka's command line tools prints on stdout, and on stderr behind it when that is asked for."""
+    command = [*java_command(logs, "-Xmx256m", "-XX:TieredStopAtLevel=1"), main_class, *arguments]
+    return _run(command, timeout=timeout, with_stderr=with_stderr)
+
+
+def java_command(logs: Path, *options: str) -> list[str]:
+    """The start of a command line that runs a class (or a source file) with Kafka's jars; its log goes to `logs`."""
+    logging = [f"-Dkafka.logs.dir={logs}", f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
+    return ["java", "-Djava.awt.headless=true", *options, *logging, "-cp", f"{jars()}/*"]
+
+
+def _run(command: list[str], *, timeout: float, with_stderr: bool = False) -> str:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout + done.stderr if with_stderr else done.stdout
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, directory: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError):
+            if answers_api_versions(port):
+                return
+        time.sleep(0.05)
+    logs = tail(directory / "stdout.log") + tail(directory / "broker.log")
+    raise RuntimeError(f"Apache Kafka does not answer on port {port}:\n{logs}")

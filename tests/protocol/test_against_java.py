@@ -1,0 +1,42 @@
+"""Byte equality with Kafka's own serializers: golden bytes in every run, random messages where Java is."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+from tests.protocol import java_oracle
+from tests.protocol.random_messages import VERSIONS, message_class, random_message
+
+ROWS = [json.loads(line) for line in java_oracle.GOLDEN.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['message']}-{row['version']}")
+def test_golden_bytes_of_kafkas_serializer(row: dict[str, object]) -> None:
+    name, version, data = str(row["message"]), int(str(row["version"])), bytes.fromhex(str(row["bytes"]))
+    fields = row["fields"]
+    assert isinstance(fields, dict)
+    message = java_oracle.from_json(name, version, fields)
+    assert message.encode(version) == data
+    assert message_class(name).decode(version, data) == (message, len(data))
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_random_messages_of_every_version_are_kafkas_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("java") is None or not all(jars.is_dir() for jars in java_oracle.JARS):
+        pytest.skip("needs Java and the jars of Apache Kafka 3.9 and 4.3")
+    seed = random.randrange(1 << 32)
+    messages = [random_message(name, version, seed) for name, version in VERSIONS]
+    pairs = list(zip(VERSIONS, messages, strict=True))
+    given = [(name, version, java_oracle.as_json(message, version)) for (name, version), message in pairs]
+    answers = java_oracle.of_both(given)
+    differ = [
+        (name, version, answer[:200])
+        for ((name, version), message), answer in zip(pairs, answers, strict=True)
+        if message.encode(version).hex() != answer
+    ]
+    with capsys.disabled():
+        print(f"\nJava: {len(VERSIONS) - len(differ)} of {len(VERSIONS)} message versions byte-equal (seed {seed})")
+    assert differ == []

@@ -1,0 +1,97 @@
+"""Bytes that are no message: a typed error or another valid value, never a hang, another exception or much memory."""
+
+import random
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+
+from headrace.errors import InvalidRequest
+from headrace.protocol import messages as m
+from tests.protocol.random_messages import SCHEMAS, SEEDS, message_class, random_message
+
+
+def _decode(name: str, version: int, data: bytes) -> None:
+    try:
+        _, end = message_class(name).decode(version, data)
+    except InvalidRequest:
+        return
+    assert 0 <= end <= len(data)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+@settings(max_examples=1, deadline=None, database=None)
+@given(seed=SEEDS)
+def test_any_prefix_or_flipped_bit_is_a_typed_error_or_a_value(name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    for version in SCHEMAS[name].versions:
+        data = random_message(name, version, seed).encode(version)
+        for _ in range(6):
+            _decode(name, version, data[: chance.randrange(len(data) + 1)])
+            damaged = bytearray(data)
+            for _ in range(chance.randrange(1, 4) if data else 0):
+                damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            _decode(name, version, bytes(damaged))
+        _decode(name, version, chance.randbytes(chance.randrange(200)))
+
+
+@pytest.mark.parametrize("version", [1, 9])
+def test_every_proper_prefix_is_refused(version: int) -> None:
+    data = random_message("MetadataResponse", version, 3).encode(version)
+    for end in range(len(data)):
+        with pytest.raises(InvalidRequest):
+            m.MetadataResponse.decode(version, data[:end])
+
+
+@pytest.mark.parametrize("count", [2, 1 << 20, (1 << 31) - 1, -2, -(1 << 31)])
+def test_a_count_that_the_frame_cannot_hold_is_refused(count: int) -> None:
+    with pytest.raises(InvalidRequest):
+        m.MetadataRequest.decode(1, struct.pack(">i", count) + b"\0")
+
+
+@pytest.mark.parametrize("length", [-2, -32768, 2, 32767])
+def test_a_length_that_is_negative_or_past_the_end_is_refused(length: int) -> None:
+    with pytest.raises(InvalidRequest):
+        m.FindCoordinatorRequest.decode(0, struct.pack(">h", length) + b"x")
+
+
+def test_null_where_the_schema_has_none_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="null"):
+        m.FindCoordinatorRequest.decode(0, struct.pack(">h", -1))
+    with pytest.raises(InvalidRequest, match="null"):
+        m.MetadataRequest.decode(0, struct.pack(">i", -1))
+    assert m.MetadataRequest.decode(1, struct.pack(">i", -1))[0].topics is None
+
+
+@pytest.mark.parametrize("varint", [b"\xff" * 4 + b"\x7f", b"\xff" * 5 + b"\x01", b"\xff" * 200, b"\x80" * 5 + b"\0"])
+def test_a_huge_or_endless_varint_is_refused(varint: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        m.ProduceRequest.decode(9, varint + bytes(20))
+    with pytest.raises(InvalidRequest):
+        m.ListGroupsRequest.decode(3, varint + bytes(20))  # a count of tagged fields
+
+
+def test_a_string_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        m.FindCoordinatorRequest.decode(0, struct.pack(">h", 2) + b"\xff\xfe")
+
+
+def test_a_tagged_field_must_fill_its_size() -> None:
+    message = m.FetchRequest(cluster_id="c")
+    data = message.encode(12)
+    assert data.endswith(b"\x01\x00\x02\x02c")  # one field, tag 0, two bytes: compact string of one
+    for lie in (b"\x01\x00\x03\x02cX", b"\x01\x00\x01\x02c", b"\x01\x00\x7f\x02c"):
+        with pytest.raises(InvalidRequest):
+            m.FetchRequest.decode(12, data[:-5] + lie)
+
+
+def test_a_frame_of_lies_costs_no_more_memory_than_a_true_one() -> None:
+    lies = [(1, struct.pack(">i", (1 << 31) - 1) + bytes(64)), (9, b"\xff\xff\xff\xff\x07" + bytes(64))]
+    tracemalloc.start()
+    for version, lie in lies:
+        with pytest.raises(InvalidRequest):
+            m.MetadataRequest.decode(version, lie)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000

@@ -1,0 +1,143 @@
+"""The compiled kernel against its own source, and both against Java."""
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.records import kernel
+from headrace.records.batch import HEADER_BYTES, Record, encode_batch
+from tests.records.samples import GOLDEN, records, uncompiled_kernel
+
+plain = uncompiled_kernel()
+both = pytest.mark.parametrize("kernel", [kernel, plain], ids=["imported", "plain"])
+
+
+def test_the_kernel_is_compiled_and_its_reference_is_not() -> None:
+    assert kernel.COMPILED, "the kernel would be compared with itself; `make setup` compiles it"
+    assert not plain.COMPILED
+
+
+@both
+@pytest.mark.parametrize("key", GOLDEN["murmur2"])
+def test_murmur2_is_javas(key: str, kernel: Any) -> None:
+    assert kernel.murmur2(key.encode()) == GOLDEN["murmur2"][key]
+
+
+@given(st.binary(max_size=64))
+def test_murmur2_is_the_same_in_both(data: bytes) -> None:
+    assert kernel.murmur2(data) == plain.murmur2(data)
+
+
+def _scan(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, base: int, last: int) -> object:
+    offsets, times, spans = array("q", bytes(8 * rows)), array("q", bytes(8 * rows)), array("i", bytes(24 * rows))
+    found = module.scan(data, pos, end, count, base, last, 1000, False, 1, 1 << 40, offsets, times, spans, 0)
+    lists, header_spans = array("i", bytes(4 * rows + 4)), array("i", bytes(16 * 8))
+    headers = module.scan_headers(data, spans, 0, rows, lists, header_spans)
+    return found, offsets, times, spans, headers, lists, header_spans
+
+
+def _walk(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, base: int, last: int) -> object:
+    return module.walk(data, pos, end, count, base, bool(last & 1))
+
+
+@settings(max_examples=200)
+@given(
+    rows=records,
+    noise=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
+    pos=st.integers(-1, 3) | st.just(0),
+    cut=st.integers(-2, 5) | st.just(0),
+    count=st.integers(-1, 22),
+    base=st.sampled_from([0, 50, -1, 2**62, 2**63 - 1, -(2**63)]),
+    last=st.integers(-1, 30),
+    call=st.sampled_from([_scan, _walk]),
+)
+def test_compiled_and_plain_answer_the_same(
+    rows: list[Record],
+    noise: list[tuple[int, int]],
+    pos: int,
+    cut: int,
+    count: int,
+    base: int,
+    last: int,
+    call: Callable[..., object],
+) -> None:
+    data = bytearray(encode_batch(rows)[HEADER_BYTES:])
+    for at, byte in noise:
+        data[at % len(data)] = byte
+    arguments = (bytes(data), pos, len(data) - cut, count, len(rows), base, last)
+    assert call(kernel, *arguments) == call(plain, *arguments)
+
+
+@given(st.binary(max_size=60), st.integers(0, 8))
+def test_compiled_and_plain_answer_the_same_about_noise(data: bytes, count: int) -> None:
+    for call in (_scan, _walk):
+        assert call(kernel, data, 0, len(data), count, 8, 5, 9) == call(plain, data, 0, len(data), count, 8, 5, 9)
+
+
+spans = st.lists(st.integers(-5, 40), min_size=12, max_size=12).map(lambda numbers: array("i", numbers))
+
+
+@given(
+    st.binary(max_size=30),
+    spans,
+    st.integers(-1, 7),
+    st.integers(-1, 6),
+    st.integers(-1, 4),
+    st.integers(-1, 5),
+    st.integers(0, 40),
+    st.booleans(),
+)
+def test_gather_never_leaves_its_buffers(
+    data: bytes, spans: "array[int]", stride: int, field: int, start: int, stop: int, room: int, has_validity: bool
+) -> None:
+    answers = []
+    for module in (kernel, plain):
+        offsets, out, bits = array("i", bytes(20)), bytearray(room), bytearray(1 if has_validity else 0)
+        answers.append((module.gather(data, spans, stride, field, start, stop, offsets, out, bits), offsets, out, bits))
+    assert answers[0] == answers[1]
+
+
+offset_lists = st.lists(st.integers(-2, 12), max_size=5).map(lambda numbers: array("i", numbers))
+columns = st.tuples(offset_lists, st.binary(max_size=10), st.sampled_from([b"", b"\x0f", b"\x05", b"\x00"]))
+
+
+@settings(max_examples=200)
+@given(
+    columns,
+    columns,
+    offset_lists,
+    columns,
+    columns,
+    st.lists(st.sampled_from([0, 1, 300, -1, 2**63 - 1, -(2**63)]), max_size=4),
+    st.integers(-1, 4),
+    st.integers(-1, 5),
+    st.integers(-1, 60),
+)
+def test_columns_of_all_kinds_are_measured_and_built_the_same(
+    keys: Any, values: Any, lists: Any, names: Any, contents: Any, times: Any, start: int, stop: int, limit: int
+) -> None:
+    flat = (*keys, *values, lists, *names, *contents, array("q", times))
+    answers = []
+    for module in (kernel, plain):
+        sizes = array("i", bytes(16))
+        reached, size = module.measure(*flat, start, stop, limit, sizes)
+        out = bytearray(max(size, 0) if reached >= 0 else 0)
+        built = module.build(*flat, start, reached, sizes, out, 0) if reached > start else None
+        if built is not None:
+            assert built[0] == size
+            assert module.build(*flat, start, reached, sizes, bytearray(size - 1), 0)[0] == -1
+        answers.append((reached, size, sizes, out, built))
+    assert answers[0] == answers[1]
+
+
+@both
+def test_partitions_outside_the_column_or_none_to_choose_from_are_refused(kernel: Any) -> None:
+    offsets, out = array("i", [0, 1, 2]), array("i", bytes(8))
+    assert kernel.partitions_of(offsets, b"ab", b"", 0, 2, 3, out) == -1
+    assert kernel.partitions_of(offsets, b"a", b"", 0, 2, 3, out) == 1
+    assert kernel.partitions_of(offsets, b"ab", b"", 0, 3, 3, out) == 0
+    assert kernel.partitions_of(offsets, b"ab", b"", 0, 2, 0, out) == 0

@@ -1,0 +1,91 @@
+"""Any sequence of appends, fetches, ISR changes and time keeps the promises of the high watermark."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.replication.partition_state import LeaderAndIsr, PartitionState
+from headrace.types import BrokerId, LeaderEpoch
+
+LEADER = BrokerId(1)
+FOLLOWERS = (BrokerId(2), BrokerId(3))
+LAG_MAX_MS = 100
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 5), st.just(0)),
+        st.tuples(st.just("fetch"), st.sampled_from([0, 1]), st.integers(0, 5)),
+        st.tuples(st.just("wait"), st.integers(1, 150), st.just(0)),
+        st.tuples(st.just("shrink"), st.just(0), st.just(0)),
+        st.tuples(st.just("accept"), st.just(0), st.just(0)),
+        st.tuples(st.just("new epoch"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+class World:
+    """The leader, how far each follower really is, and what the controller has."""
+
+    def __init__(self, min_isr: int) -> None:
+        self.now_ms = 1000
+        self.ends = {LEADER: 0, **dict.fromkeys(FOLLOWERS, 0)}
+        self.leadership = LeaderAndIsr(LEADER, LeaderEpoch(0), (LEADER, *FOLLOWERS), 0, (LEADER, *FOLLOWERS))
+        self.state = PartitionState(LEADER, min_insync_replicas=min_isr, lag_max_ms=LAG_MAX_MS)
+        self.state.apply(self.leadership, self.now_ms)
+
+    def step(self, kind: str, first: int, second: int) -> None:
+        state = self.state
+        match kind:
+            case "append":
+                self.ends[LEADER] += first
+                state.on_leader_append(self.ends[LEADER], self.now_ms)
+            case "fetch":
+                follower = FOLLOWERS[first]
+                state.follower_fetched(follower, self.ends[follower], self.now_ms)
+                self.ends[follower] = min(self.ends[LEADER], self.ends[follower] + second)  # what the answer held
+            case "wait":
+                self.now_ms += first
+            case "shrink":
+                state.propose_shrink(self.now_ms)
+            case "accept":
+                asked = state.pending_alter()
+                version = self.leadership.partition_epoch + 1
+                self.leadership = self.leadership._replace(isr=asked.isr, partition_epoch=version)
+                state.alter_accepted(asked.leader_epoch, version, asked.isr, self.now_ms)
+            case "new epoch":
+                epoch, version = self.leadership.leader_epoch + 1, self.leadership.partition_epoch + 1
+                self.leadership = self.leadership._replace(leader_epoch=LeaderEpoch(epoch), partition_epoch=version)
+                state.apply(self.leadership, self.now_ms)
+
+
+@settings(deadline=None)
+@given(STEPS, st.integers(1, 3))
+def test_what_is_committed_is_on_everyone_who_could_be_elected(steps: list[tuple[str, int, int]], min_isr: int) -> None:
+    world = World(min_isr)
+    committed = 0
+    for step in steps:
+        world.step(*step)
+        state = world.state
+        assert committed <= state.high_watermark <= state.log_end_offset == world.ends[LEADER]
+        if state.high_watermark > committed:
+            electable = {*world.leadership.isr, *state.isr_state.maximal}
+            assert state.high_watermark <= min(world.ends[broker] for broker in electable)
+            assert len(state.isr) >= min_isr
+        committed = state.high_watermark
+        assert LEADER in state.isr
+        assert state.isr <= state.isr_state.maximal
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_once_everyone_is_there_everything_is_committed(steps: list[tuple[str, int, int]]) -> None:
+    world = World(1)
+    for step in steps:
+        world.step(*step)
+    for _ in range(3):
+        world.step("accept", 0, 0)
+        for follower in (0, 1):
+            world.step("fetch", follower, 10_000)
+    world.step("accept", 0, 0)
+    assert world.state.high_watermark == world.ends[LEADER]
+    assert world.state.isr == {LEADER, *FOLLOWERS}

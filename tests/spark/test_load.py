@@ -1,0 +1,266 @@
+"""`headrace load` against a real broker: killed at each of the three points, every record is in the table once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from headrace.client.failures import BrokerUnreachable
+from headrace.client.producer import Producer
+from headrace.spark.crash import CRASH_VARIABLE, CrashPoint
+from headrace.spark.delta_table import LoadTable
+from headrace.spark.follow import follow
+from headrace.spark.load import CORRUPT_COLUMN, LoadJob, LoadResult, plan_ranges, run_load
+from headrace.spark.load_command import main
+from tests.spark.conftest import fill_readings
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def topic(broker: str, request: pytest.FixtureRequest) -> str:
+    """A topic of this test's own with 30 and 10 records."""
+    name = f"load-{abs(hash(request.node.name))}"
+    fill_readings(broker, name, {0: 30, 1: 10})
+    return name
+
+
+def arguments(broker: str, topic: str, table: Path, *more: str) -> list[str]:
+    return [topic, "--bootstrap", broker, "--table", str(table), "--json", *more]
+
+
+def load_in_a_process(broker: str, topic: str, table: Path, crash: CrashPoint | None = None):
+    scratch = str(table.parent)  # what a killed JVM leaves behind goes with the test
+    environment = {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch}
+    environment |= {CRASH_VARIABLE: crash} if crash else {}
+    command = [sys.executable, "-m", "headrace.spark.load_command", *arguments(broker, topic, table)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+
+
+def times_seen(table: Path) -> Counter[tuple[int, int]]:
+    """How often each (partition, offset) is in the table."""
+    seen: Counter[tuple[int, int]] = Counter()
+    snapshot = LoadTable.open(table)
+    for file in snapshot.files if snapshot else ():
+        rows = pq.ParquetFile(file).read(columns=["partition", "offset"]).to_pydict()
+        seen.update(zip(rows["partition"], rows["offset"], strict=True))
+    return seen
+
+
+def once(rows: dict[int, int]) -> Counter[tuple[int, int]]:
+    return Counter({(partition, offset): 1 for partition, count in rows.items() for offset in range(count)})
+
+
+def produce(broker: str, topic: str, partition: int, values: list[bytes]) -> None:
+    with Producer(broker) as producer:
+        for value in values:
+            producer.send(topic, value, partition=partition)
+
+
+def job(broker: str, topic: str, table: Path, **more) -> LoadJob:
+    return LoadJob(table, {"kafka.bootstrap.servers": broker, "subscribe": topic}, **more)
+
+
+@pytest.mark.parametrize("crash", list(CrashPoint))
+def test_a_driver_killed_at_any_point_leaves_every_record_once(spark, broker, topic, table, crash):
+    run_load(job(broker, topic, table))
+    produce(broker, topic, 1, [b"late"] * 500)
+    killed = load_in_a_process(broker, topic, table, crash)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert times_seen(table) == once({0: 30, 1: 510 if crash is CrashPoint.AFTER_COMMIT else 10})
+    again = run_load(job(broker, topic, table))
+    assert (again.table_version is None) == (crash is CrashPoint.AFTER_COMMIT)
+    assert times_seen(table) == once({0: 30, 1: 510})
+
+
+def test_a_second_run_with_nothing_new_commits_nothing(spark, broker, topic, table, capsys):
+    assert main(arguments(broker, topic, table)) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 40
+    version = DeltaTable(str(table)).version()
+    assert main(arguments(broker, topic, table)) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["committed"], answer["table_version"]) == (False, None)
+    assert DeltaTable(str(table)).version() == version
+
+
+def test_a_dry_run_writes_nothing(broker, topic, table, capsys):
+    assert main(arguments(broker, topic, table, "--dry-run")) == 0
+    assert json.loads(capsys.readouterr().out)["offsets"] == {topic: {"0": [0, 30], "1": [0, 10]}}
+    assert not table.exists()
+
+
+def test_goes_on_where_the_table_ends(spark, broker, topic, table):
+    run_load(job(broker, topic, table))
+    produce(broker, topic, 0, [b"x"] * 5)
+    result = run_load(job(broker, topic, table))
+    assert [tuple(one) for one in result.ranges] == [(topic, 0, 30, 35)]
+    assert times_seen(table) == once({0: 35, 1: 10})
+
+
+def test_skipping_the_progress_check_doubles_the_rows(spark, broker, topic, table):
+    """The protocol broken on purpose: ranges planned on an old snapshot, committed on the newest."""
+    from headrace.spark import load
+
+    chosen = job(broker, topic, table)
+    stale = plan_ranges(chosen, LoadTable.open(table))
+    run_load(chosen)
+    newest = LoadTable.open(table)
+    assert newest is not None
+    directory = table / "load-again"
+    load.read_ranges(spark, chosen, stale).write.parquet(str(directory))
+    newest.commit(chosen.name, stale, load.collect_files(table, directory))
+    assert set(times_seen(table).values()) == {2}
+
+
+def test_a_driver_that_lost_the_race_starts_over(spark, broker, topic, table, monkeypatch):
+    """Another driver commits while ours has its files written: ours is refused, plans again and finds nothing new."""
+    from headrace.spark import load
+
+    chosen = job(broker, topic, table)
+    collect, others = load.collect_files, []
+
+    def collect_while_another_driver_loads(*given):
+        files = collect(*given)
+        if not others:
+            others.append(load_in_a_process(broker, topic, table))
+        return files
+
+    monkeypatch.setattr(load, "collect_files", collect_while_another_driver_loads)
+    assert run_load(chosen).table_version is None
+    assert [other.returncode for other in others] == [0]
+    assert times_seen(table) == once({0: 30, 1: 10})
+
+
+def test_json_values_become_typed_columns_and_others_are_kept(spark, broker, topic, table):
+    schema = "origin STRING, delay DOUBLE"
+    run_load(job(broker, topic, table, value_json=schema))
+    produce(broker, topic, 0, [b'{"origin":"EWR","delay":2.5}', b'{"origin":null}', b"not JSON"])
+    run_load(job(broker, topic, table, value_json=schema))
+    frame = spark.read.parquet(*DeltaTable(str(table)).file_uris())
+    assert frame.columns == ["topic", "partition", "offset", "timestamp", "key", "origin", "delay", CORRUPT_COLUMN]
+    new = frame.where("partition = 0 AND offset >= 30").orderBy("offset").select("origin", "delay", CORRUPT_COLUMN)
+    assert [tuple(row) for row in new.collect()] == [("EWR", 2.5, None), (None, None, None), (None, None, "not JSON")]
+
+
+def test_another_shape_than_the_tables_is_refused(spark, broker, topic, table, capsys):
+    assert main(arguments(broker, topic, table)) == 0
+    produce(broker, topic, 0, [b"{}"])
+    assert main(arguments(broker, topic, table, "--value-json", "a INT")) == 1
+    assert "other columns than this load" in capsys.readouterr().err
+    assert times_seen(table) == once({0: 30, 1: 10})
+
+
+@pytest.mark.parametrize("schema", ["INT", "", "nonsense here!", "offset INT", "Key STRING"])
+def test_a_schema_that_cannot_be_used_is_refused(spark, broker, topic, table, capsys, schema):
+    assert main(arguments(broker, topic, table, "--value-json", schema)) == 2
+    error = capsys.readouterr().err
+    assert f"value-json = {schema!r}" in error and error.count("\n") == 1
+    assert not table.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--pattern", "x.*"], "one of the two"),
+        (["--job", "a/b"], "letters, digits"),
+        (["--table", "s3://bucket/table"], "only a path on a local"),
+        (["--table", "100%"], "without a percent sign"),
+        (["--kafka", "oops"], "write KEY=VALUE"),
+        (["--kafka", "security.protocol=SSL"], "PLAINTEXT only so far"),
+        (["--from-time", "yesterday"], "milliseconds since 1970"),
+        (["--follow", "--dry-run"], "one of the two"),
+        (["--follow", "--pause", "-1"], "seconds, from 0"),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(tmp_path, capsys, more, says):
+    try:
+        code = main(arguments("127.0.0.1:1", "t", tmp_path / "table", *more))
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_a_broker_that_is_not_there_is_one_clear_line_and_exit_code_1(tmp_path, capsys):
+    assert main(arguments("127.0.0.1:1", "t", tmp_path / "table")) == 1
+    error = capsys.readouterr().err
+    assert "127.0.0.1:1" in error and error.count("\n") == 1
+
+
+def test_a_replay_from_a_point_in_time_fills_a_second_table(spark, broker, topic, table):
+    """Record n of each partition has the time 1000 * n ms."""
+    run_load(job(broker, topic, table))
+    replayed = table.with_name("replayed")
+    again = ["--job", "again", "--from-time", "1970-01-01T00:00:05Z"]
+    assert main(arguments(broker, topic, replayed, *again)) == 0
+    assert times_seen(replayed) == once({0: 30, 1: 10}) - once({0: 5, 1: 5})
+    produce(broker, topic, 1, [b"late"])
+    assert main(arguments(broker, topic, replayed, *again)) == 0
+    assert times_seen(replayed) == once({0: 30, 1: 11}) - once({0: 5, 1: 5})
+    assert times_seen(table) == once({0: 30, 1: 10})
+
+
+def test_a_job_of_another_name_replays_into_the_same_table_too(spark, broker, topic, table):
+    run_load(job(broker, topic, table))
+    run_load(job(broker, topic, table, name="again"))
+    assert set(times_seen(table).values()) == {2}
+
+
+def test_follows_a_topic_load_by_load_until_it_is_told_to_end(spark, broker, topic, table):
+    end, loads, troubles = threading.Event(), [], []
+
+    def on_load(result: LoadResult) -> None:
+        loads.append(result.rows)
+        if len(loads) < 3:
+            produce(broker, topic, 1, [b"more"] * len(loads))
+        else:
+            end.set()
+
+    follow(job(broker, topic, table), 0.05, end, on_load, troubles.append)
+    assert (loads, troubles) == ([40, 1, 2], [])
+    assert times_seen(table) == once({0: 30, 1: 13})
+
+
+def test_following_goes_on_after_trouble_but_not_when_it_never_began(spark, broker, topic, table, monkeypatch):
+    from headrace.spark import follow as module
+
+    end, troubles = threading.Event(), []
+
+    def run_or_fail(chosen: LoadJob) -> LoadResult:
+        if table.exists() and not troubles:
+            raise BrokerUnreachable("gone for a moment")
+        return run_load(chosen)
+
+    def on_load(_: LoadResult) -> None:
+        if troubles:
+            end.set()
+        else:
+            produce(broker, topic, 0, [b"x"])
+
+    monkeypatch.setattr(module, "run_load", run_or_fail)
+    follow(job(broker, topic, table), 0.01, end, on_load, troubles.append)
+    assert [str(trouble) for trouble in troubles] == [str(BrokerUnreachable("gone for a moment"))]
+    assert times_seen(table) == once({0: 31, 1: 10})
+    monkeypatch.undo()
+    with pytest.raises(BrokerUnreachable):
+        follow(job("127.0.0.1:1", topic, table), 0.01, threading.Event(), on_load, troubles.append)
+
+
+def test_sigterm_ends_following_between_two_loads(broker, topic, table):
+    command = [sys.executable, "-m", "headrace.spark.load_command", *arguments(broker, topic, table, "--follow")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert json.loads(following.stdout.readline())["rows"] == 40
+        produce(broker, topic, 0, [b"x"] * 5)
+        assert json.loads(following.stdout.readline())["rows"] == 5
+        following.terminate()
+        assert following.wait(60) == 0
+    assert times_seen(table) == once({0: 35, 1: 10})

@@ -1,0 +1,87 @@
+"""Settings: names, units, bounds, and what is said of a wrong one."""
+
+import pytest
+
+from headrace.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    TopicConfig,
+    format_value,
+    parse_broker,
+    parse_value,
+    read_properties,
+    topic_config,
+    validate_topic_overrides,
+)
+from headrace.errors import InvalidConfig
+
+
+def test_defaults_are_kafkas() -> None:
+    config = TopicConfig()
+    assert config.segment_bytes == 1073741824
+    assert config.retention_ms == 604800000
+    assert config.max_message_bytes == 1048588
+    assert config.index_interval_bytes == 4096
+
+
+def test_a_broker_level_name_sets_the_default_of_every_topic() -> None:
+    config = parse_broker({"log.segment.bytes": "1000", "num.partitions": "7"})
+    assert (config.topic_defaults.segment_bytes, config.num_partitions) == (1000, 7)
+
+
+def test_the_finest_unit_wins_whatever_the_order() -> None:
+    for names in (["log.retention.hours", "log.retention.ms"], ["log.retention.ms", "log.retention.hours"]):
+        assert parse_broker(dict.fromkeys(names, "5")).topic_defaults.retention_ms == 5
+
+
+def test_minus_one_stays_minus_one_in_every_unit() -> None:
+    assert parse_broker({"log.retention.hours": "-1"}).topic_defaults.retention_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"log.segmnt.bytes": "1"}, ["log.segmnt.bytes", "did you mean", "log.segment.bytes"]),
+        ({"num.partitions": "many"}, ["num.partitions", "'many'", "int"]),
+        ({"num.partitions": "0"}, ["num.partitions=0", "1 to"]),
+        ({"log.cleanup.policy": "shred"}, ["'shred'", "delete, compact"]),
+        ({"auto.create.topics.enable": "yes"}, ["'yes'", "boolean"]),
+        ({"broker.id": "99999999999"}, ["broker.id"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(properties: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_broker(properties)
+    for word in words:
+        assert word in caught.value.message
+
+
+def test_a_topic_takes_what_it_does_not_override_from_the_broker() -> None:
+    defaults = parse_broker({"log.segment.bytes": "1000", "log.retention.ms": "5"}).topic_defaults
+    config = topic_config(defaults, {"retention.ms": "-1"})
+    assert (config.segment_bytes, config.retention_ms) == (1000, -1)
+
+
+def test_a_topic_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="retention.ms"):
+        validate_topic_overrides({"retention.ms": None})
+
+
+def test_every_default_can_be_written_down_and_read_back() -> None:
+    for owner, settings in ((TopicConfig(), TOPIC_SETTINGS), (BrokerConfig(), BROKER_SETTINGS)):
+        for name, (attribute, setting) in settings.items():
+            value = getattr(owner, attribute)
+            assert value == setting.default
+            assert parse_value(setting, format_value(value), name) == value
+            assert setting.doc.endswith(".") or ":" in setting.doc
+
+
+def test_a_properties_file_has_comments_and_continued_lines() -> None:
+    text = "# a comment\n! another\nlog.dirs=/a,\\\n  /b\nbroker.id : 3\n\n"
+    assert read_properties(text) == {"log.dirs": "/a,/b", "broker.id": "3"}
+
+
+def test_a_line_that_is_no_property_is_named() -> None:
+    with pytest.raises(InvalidConfig, match="nonsense"):
+        read_properties("nonsense\n")

@@ -75,8 +75,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the conformance grid, when any of it ran."""
+    """Prints the conformance grid, when any of it ran, and what passed only at its second try."""
     report.print_grid(terminalreporter)
+    if again := sorted({each.nodeid for each in terminalreporter.stats.get("rerun", [])}):
+        terminalreporter.section("tried a second time")
+        for nodeid in again:
+            terminalreporter.write_line(nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -74,10 +74,10 @@ def test_a_position_is_what_was_handed_out(consumer_of: MakeConsumer, topic: str
     partition = TopicPartition(topic, 0)
     consumer = consumer_of()
     consumer.assign([partition])
-    assert len(consumer.poll(5000, max_records=3)) == 3
+    assert len(consumer.poll(30_000, max_records=3)) == 3
     assert consumer.position(partition) == 3
-    assert [record.offset for record in consumer.poll(5000, max_records=2)] == [3, 4]
-    found = consumer.poll_columns(5000)
+    assert [record.offset for record in consumer.poll(30_000, max_records=2)] == [3, 4]
+    found = consumer.poll_columns(30_000)
     assert [list(columns.offsets) for _, columns in found] == [list(range(5, 25))]
 
 

@@ -220,6 +220,13 @@ def test_a_commit_may_bring_its_own_retention() -> None:
     """)
 
 
+def test_a_retention_beyond_the_end_of_time_is_for_ever() -> None:
+    play("""
+        5          simple commit t-0=5 retention=9223372036854775807   -> simple commit: ok
+        600_000    fetch t-0                                           -> fetch: t-0=5
+    """)
+
+
 def test_deleted_partitions_take_their_offsets_along() -> None:
     world = play(
         STABLE

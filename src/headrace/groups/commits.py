@@ -22,6 +22,7 @@ from headrace.groups.joining import whose_fault
 from headrace.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset
 from headrace.groups.records import write_group_key, write_offset, write_offset_key
 from headrace.groups.turn import Turn
+from headrace.limits import INT64_MAX
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class FetchedOffset(NamedTuple):
 def offsets_of(request: m.OffsetCommitRequest, now_ms: int) -> dict[TopicPartition, CommittedOffset]:
     """What the request commits, with the times that its version gave or the broker's."""
     keep_ms = request.retention_time_ms
-    expire_timestamp_ms = NO_EXPIRY if keep_ms == -1 else now_ms + keep_ms
+    expire_timestamp_ms = NO_EXPIRY if keep_ms == -1 else min(now_ms + keep_ms, INT64_MAX)
     return {
         TopicPartition(topic.name, each.partition_index): CommittedOffset(
             each.committed_offset,

@@ -99,7 +99,7 @@ def test_without_a_place_to_start_it_asks_for_one(consumer_of: MakeConsumer, top
         consumer.poll(1000)
     consumer.seek(TopicPartition(topic, 0), 1000)
     with pytest.raises(OffsetOutOfRange, match=rf"{topic}-0 at offset 1000"):
-        consumer.poll(5000)
+        consumer.poll(30_000)
 
 
 def test_an_offset_out_of_range_is_reset(consumer_of: MakeConsumer, topic: str) -> None:

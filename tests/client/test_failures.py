@@ -63,7 +63,7 @@ def test_a_producer_lives_through_kill_9_without_loss_or_doubles(server: Headrac
     with Consumer(server.bootstrap, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
         consumer.assign([P])
         found: list[int] = []
-        while len(found) < len(sent) and (records := consumer.poll(5000)):
+        while len(found) < len(sent) and (records := consumer.poll(30_000)):
             found += [int(record.value or b"") for record in records]
         assert consumer.poll(100) == []
     assert found == list(range(len(sent)))
@@ -77,7 +77,7 @@ def test_a_consumer_goes_on_after_a_restart(server: HeadraceServer) -> None:
                 producer.send("t", b"%d" % turn)
             found = []
             while not found:
-                found = consumer.poll(5000)
+                found = consumer.poll(30_000)
             assert [record.value for record in found] == [b"%d" % turn]
             server.stop()
             server.restart()

@@ -56,7 +56,7 @@ def test_records_come_back_equal(broker: str, cluster: Cluster, topic: str, code
         consumer.assign([partition])
         records = []
         while len(records) < 504:
-            records += consumer.poll(5000)
+            records += consumer.poll(30_000)
     assert [record.offset for record in records] == list(range(504))
     assert (records[0].key, records[0].value) == (b"k", b"v" * 1000)
     assert records[0].headers == (("h", b"x"), ("n", None), ("h", b""))

@@ -222,6 +222,12 @@ class InvalidRecord(KafkaError):
     code = ErrorCode.INVALID_RECORD
 
 
+class InvalidTimestamp(KafkaError):
+    """A timestamp, or its type, that the message's format or its topic does not allow."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
 class MessageTooLarge(KafkaError):
     """A batch over `max.message.bytes`."""
 

@@ -8,7 +8,7 @@
     flights-0/*.deleted                            a file on its way out
     flights-0.5f…32 hex digits…c1-delete           a partition on its way out
 
-Source: Kafka's LogFileUtils, LocalLog. (The 0.7 line had 20-digit `.kafka` files: not read here.)
+Source: Kafka's LogFileUtils, LocalLog. (The 0.7 line had `.kafka` files: see `segments_07`.)
 """
 
 from headrace.types import TopicPartition

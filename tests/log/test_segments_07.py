@@ -1,0 +1,170 @@
+"""A partition as Kafka 0.7 left it on disk: read, written, cut short, damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.log import segments_07
+from headrace.log.files import LocalFiles
+from headrace.log.segments_07 import LogReader07, LogWriter07, list_segments, partition_of
+from headrace.records.compression import Codec
+from headrace.records.format_07 import encode_entry, encode_set, iter_messages
+from headrace.types import TopicPartition
+
+FILES = LocalFiles()
+FIRST = "00000000000000000000.kafka"
+
+
+def payloads(reader: LogReader07, from_offset: int = 0) -> list[bytes]:
+    return [bytes(payload) for _, found in reader.messages(from_offset) for payload in found]
+
+
+def rows(count: int) -> list[bytes]:
+    return [b"row %d " % i + b"." * (i % 50) for i in range(count)]
+
+
+def write(directory: Path, count: int = 100, **settings: int) -> LogWriter07:
+    writer = LogWriter07(FILES, directory, **settings)
+    for row in rows(count):
+        writer.append([row])
+    writer.flush()
+    return writer
+
+
+def test_directories_are_named_with_a_dash_or_an_underscore() -> None:
+    assert partition_of("my_topic-0") == TopicPartition("my_topic", 0)
+    assert partition_of("my_topic_1") == TopicPartition("my_topic", 1)
+    assert partition_of("my-topic-12") == TopicPartition("my-topic", 12)
+    assert partition_of("topic") is partition_of("_1") is partition_of("topic_x") is None
+
+
+def test_files_are_named_by_the_position_of_their_first_byte(tmp_path: Path) -> None:
+    writer = LogWriter07(FILES, tmp_path, segment_bytes=20)
+    offsets = [writer.append([b"value"]) for _ in range(6)]  # 15 bytes each; a file is left once it is over 20
+    assert offsets == [0, 15, 30, 45, 60, 75] and writer.next_offset == 90
+    assert FILES.names(tmp_path) == [FIRST, "00000000000000000030.kafka", "00000000000000000060.kafka"]
+    assert (tmp_path / FIRST).read_bytes() == encode_entry(b"value") * 2
+
+
+def test_names_of_11_digits_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "00000000000.kafka").write_bytes(encode_entry(b"one", magic=0))
+    (tmp_path / "00000000012.kafka").write_bytes(encode_entry(b"two", magic=1))
+    (tmp_path / "notes.kafka").write_bytes(b"not ours")
+    reader = LogReader07(FILES, tmp_path)
+    assert payloads(reader) == [b"one", b"two"]
+    assert (reader.start_offset, reader.end_offset, reader.missing()) == (0, 25, [])
+
+
+def test_everything_comes_back_in_order_across_files(tmp_path: Path) -> None:
+    writer = write(tmp_path, 500, segment_bytes=2000)
+    writer.append([b"x", b"y"], codec=Codec.GZIP)
+    writer.append([b"z"], codec=Codec.SNAPPY)
+    writer.append([b"old"], magic=0)
+    reader = LogReader07(FILES, tmp_path)
+    assert len(reader.segments) > 5
+    assert payloads(reader) == [*rows(500), b"x", b"y", b"z", b"old"]
+    assert reader.damages == []
+
+
+def test_reading_goes_on_from_where_a_message_ends(tmp_path: Path) -> None:
+    write(tmp_path, 200, segment_bytes=1000)
+    ends = [end for end, _ in LogReader07(FILES, tmp_path).messages()]
+    for at in (0, 3, 77, 198):
+        assert payloads(LogReader07(FILES, tmp_path), ends[at]) == rows(200)[at + 1 :]
+
+
+def test_a_read_is_a_fetch_of_0_7_bytes_from_a_position_and_the_last_message_cut(tmp_path: Path) -> None:
+    write(tmp_path, 50, segment_bytes=500)
+    reader = LogReader07(FILES, tmp_path)
+    found, offset = [], 0
+    while offset < reader.end_offset:
+        messages = list(iter_messages(reader.read(offset, 100), offset))
+        found += [message.payload for message in messages]
+        offset = messages[-1].next_offset
+    assert found == rows(50)
+    assert reader.read(reader.end_offset, 100) == b""
+    with pytest.raises(ValueError, match="not within"):
+        reader.read(reader.end_offset + 1, 100)
+
+
+def test_messages_of_many_chunks_and_larger_than_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_07, "CHUNK_BYTES", 64)
+    writer = LogWriter07(FILES, tmp_path)
+    sizes = [0, 1, 54, 55, 56, 63, 64, 65, 1000, 3, 200]
+    for size in sizes:
+        writer.append([bytes(size)])
+    assert [len(each) for each in payloads(LogReader07(FILES, tmp_path))] == sizes
+
+
+@pytest.mark.parametrize("torn", [1, 3, 4, 8, 14])
+def test_a_torn_tail_is_told_and_cut_by_the_next_writer(tmp_path: Path, torn: int) -> None:
+    writer = write(tmp_path, 10)
+    end = writer.next_offset
+    with (tmp_path / FIRST).open("ab") as file:
+        file.write(encode_entry(b"value")[:torn])
+    reader = LogReader07(FILES, tmp_path)
+    assert payloads(reader) == rows(10)
+    assert [(each.offset, each.end_offset) for each in reader.damages] == [(end, end + torn)]
+    assert LogWriter07(FILES, tmp_path).append([b"more"]) == end
+    assert payloads(LogReader07(FILES, tmp_path)) == [*rows(10), b"more"]
+
+
+def test_nonsense_at_the_end_is_told_by_its_length_or_its_crc(tmp_path: Path) -> None:
+    end = write(tmp_path, 10).next_offset
+    for nonsense in (bytes(4096), b"\xff" * 100, b"\x00\x00\x00\x50" + bytes(80), b"\x00\x00\x00\x0b\x07" + bytes(10)):
+        with (tmp_path / FIRST).open("r+b") as file:
+            file.truncate(end)
+            file.seek(end)
+            file.write(nonsense)
+        reader = LogReader07(FILES, tmp_path)
+        assert payloads(reader) == rows(10)
+        assert reader.damages[0].offset == end and reader.damages[0].reason
+
+
+def test_an_absurd_length_is_damage_and_asks_for_no_memory(tmp_path: Path) -> None:
+    with (tmp_path / FIRST).open("wb") as file:
+        file.write(encode_entry(b"good") + (0x7FFFFFFF).to_bytes(4, "big"))
+        file.truncate(3 << 30)  # sparse: the length fits the file
+    reader = LogReader07(FILES, tmp_path)
+    assert payloads(reader) == [b"good"]
+    assert "over the" in reader.damages[0].reason
+
+
+def test_damage_in_a_closed_file_ends_that_file_alone(tmp_path: Path) -> None:
+    write(tmp_path, 100, segment_bytes=500)
+    segments = list_segments(FILES, tmp_path)
+    assert len(segments) >= 4
+    first, second = segments[0], segments[1]
+    data = bytearray(second.path.read_bytes())
+    entries = list(iter_messages(bytes(data)))
+    data[entries[2].next_offset - 1] ^= 1  # in the payload of the third
+    second.path.write_bytes(data)
+    lost = [message.payload for message in entries[2:]]
+    reader = LogReader07(FILES, tmp_path)
+    assert payloads(reader) == [row for row in rows(100) if row not in lost]
+    (damage,) = reader.damages
+    assert damage.offset == second.base_offset + entries[2].offset and damage.end_offset == second.end_offset
+    assert "CRC" in damage.reason and first.end_offset == second.base_offset
+
+
+def test_a_wrapper_that_does_not_open_is_passed_over_alone(tmp_path: Path) -> None:
+    writer = write(tmp_path, 3)
+    offset = writer.append_set(encode_entry(b"no gzip at all", codec=Codec.GZIP))
+    writer.append_set(encode_set([b"after"]))
+    reader = LogReader07(FILES, tmp_path)
+    assert payloads(reader) == [*rows(3), b"after"]
+    assert [each.offset for each in reader.damages] == [offset]
+
+
+def test_a_missing_file_in_between_is_told(tmp_path: Path) -> None:
+    write(tmp_path, 100, segment_bytes=500)
+    gone = list_segments(FILES, tmp_path)[1]
+    gone.path.unlink()
+    reader = LogReader07(FILES, tmp_path)
+    assert reader.missing() == [(gone.base_offset, gone.end_offset)]
+    assert payloads(reader)
+
+
+def test_a_directory_without_segments_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"\.kafka"):
+        LogReader07(FILES, tmp_path)

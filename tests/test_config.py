@@ -15,6 +15,7 @@ from headrace.config import (
     validate_topic_overrides,
 )
 from headrace.errors import InvalidConfig
+from headrace.limits import INT64_MAX
 
 
 def test_defaults_are_kafkas() -> None:
@@ -85,3 +86,45 @@ def test_a_properties_file_has_comments_and_continued_lines() -> None:
 def test_a_line_that_is_no_property_is_named() -> None:
     with pytest.raises(InvalidConfig, match="nonsense"):
         read_properties("nonsense\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [
+        ("0.8.0", 0),
+        ("0.8.2.2", 0),
+        ("0.9.0", 0),
+        ("0.10.0-IV0", 1),
+        ("0.10.2-IV0", 1),
+        ("0.10.2", 1),
+        ("0.11.0-IV0", 2),
+        ("1.1", 2),
+        ("2.8-IV1", 2),
+        ("3.0-IV1", 2),
+        ("3.9", 2),
+    ],
+)
+def test_each_release_has_its_message_format(version: str, magic: int) -> None:
+    assert topic_config(TopicConfig(), {"message.format.version": version}).magic == magic
+    assert parse_broker({"log.message.format.version": version}).topic_defaults.magic == magic
+
+
+@pytest.mark.parametrize("version", ["", "0.8", "0.7.2", "2.9", "0.9.0-IV1", "v2", "0.10.0\n", "٠.٨.٢", "-1"])
+def test_what_is_no_release_is_no_message_format(version: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"message\.format\.version"):
+        topic_config(TopicConfig(), {"message.format.version": version.replace("\n", "x")})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "window"),
+    [
+        ({}, (INT64_MAX, 3_600_000)),
+        ({"difference": "7"}, (7, 7)),
+        ({"difference": "7", "before": "5"}, (5, 7)),
+        ({"difference": "7", "after": "5"}, (7, 5)),
+        ({"before": "3", "after": "5"}, (3, 5)),
+    ],
+)
+def test_the_newer_timestamp_bounds_win_over_the_older_one(overrides: dict[str, str], window: tuple[int, int]) -> None:
+    config = topic_config(TopicConfig(), {f"message.timestamp.{k}.max.ms": v for k, v in overrides.items()})
+    assert (config.before_max_ms, config.after_max_ms) == window

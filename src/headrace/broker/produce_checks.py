@@ -103,15 +103,15 @@ def checked_batch(
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+    if header.max_timestamp - now_ms > config.after_max_ms:
         raise KafkaError(
-            f"timestamp {header.max_timestamp} is over {config.message_timestamp_after_max_ms} ms ahead of the "
+            f"timestamp {header.max_timestamp} is over {config.after_max_ms} ms ahead of the "
             f"broker's {now_ms}: message.timestamp.after.max.ms",
             ErrorCode.INVALID_TIMESTAMP,
         )
-    if 0 <= header.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
+    if 0 <= header.base_timestamp < now_ms - config.before_max_ms:
         raise KafkaError(
-            f"timestamp {header.base_timestamp} is over {config.message_timestamp_before_max_ms} ms behind the "
+            f"timestamp {header.base_timestamp} is over {config.before_max_ms} ms behind the "
             f"broker's {now_ms}: message.timestamp.before.max.ms",
             ErrorCode.INVALID_TIMESTAMP,
         )

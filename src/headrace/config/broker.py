@@ -1,0 +1,133 @@
+"""The settings of one broker, with the defaults of its topics. Source: Kafka's `KafkaConfig`."""
+
+from dataclasses import dataclass
+
+from headrace.config.setting import DAY_MS, declare
+from headrace.config.topic import TopicConfig
+from headrace.limits import INT32_MAX
+
+DEFAULTS = TopicConfig()
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker's settings."""
+
+    topic_defaults: TopicConfig = DEFAULTS
+
+    advertised_listeners: tuple[str, ...] = declare(
+        (), "advertised.listeners", "list", "What clients are told to connect to; the listeners when empty.")
+    auto_create_topics_enable: bool = declare(
+        True, "auto.create.topics.enable", "boolean", "Whether asking for a topic that does not exist makes it.")
+    broker_id: int = declare(
+        0, "broker.id", "int", "This broker's number. Apache Kafka hands one out where none is given; here it is 0.",
+        low=0, high=INT32_MAX)
+    broker_rack: str = declare("", "broker.rack", "string", "The rack that replicas are spread over.")
+    connections_max_idle_ms: int = declare(
+        600_000, "connections.max.idle.ms", "long", "An idle connection is closed after this; -1 never.", unit="ms",
+        low=-1)
+    default_replication_factor: int = declare(
+        1, "default.replication.factor", "int", "Replicas of a topic that does not say.", low=1, high=32767)
+    delete_topic_enable: bool = declare(True, "delete.topic.enable", "boolean", "Whether topics may be deleted.")
+    fetch_max_bytes: int = declare(
+        55 << 20, "fetch.max.bytes", "int", "The most that one fetch is answered with, whatever it asks for.",
+        unit="bytes", low=1024)
+    group_initial_rebalance_delay_ms: int = declare(
+        3000, "group.initial.rebalance.delay.ms", "int", "How long an empty group waits for more members to join.",
+        unit="ms", low=0)
+    group_max_session_timeout_ms: int = declare(
+        1_800_000, "group.max.session.timeout.ms", "int", "The longest session time-out a member may ask for.",
+        unit="ms", low=1)
+    group_max_size: int = declare(INT32_MAX, "group.max.size", "int", "The most members of one group.", low=1)
+    group_min_session_timeout_ms: int = declare(
+        6000, "group.min.session.timeout.ms", "int", "The shortest session time-out a member may ask for.", unit="ms",
+        low=1)
+    listener_security_protocol_map: tuple[str, ...] = declare(
+        ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
+        "listener.security.protocol.map", "list",
+        "What is spoken on a listener, by its name: each of several listeners needs a name of its own. Only PLAINTEXT "
+        "is served.")
+    listeners: tuple[str, ...] = declare(
+        ("PLAINTEXT://127.0.0.1:9092",), "listeners", "list",
+        "Where the broker listens. Apache Kafka listens on every address; here it is loopback until a listener says "
+        "otherwise, because nothing is authenticated.")
+    log_dirs: tuple[str, ...] = declare(
+        ("headrace-data",), "log.dirs", "list",
+        "Where the log is. Apache Kafka's default is under /tmp, which a reboot empties.")
+    log_flush_offset_checkpoint_interval_ms: int = declare(
+        60_000, "log.flush.offset.checkpoint.interval.ms", "int", "How often recovery points are written down.",
+        unit="ms", low=0)
+    log_flush_scheduler_interval_ms: int = declare(
+        1000, "log.flush.scheduler.interval.ms", "long",
+        "How often logs are looked at for a flush that flush.ms makes due. Apache Kafka's default is never.",
+        unit="ms", low=1)
+    log_retention_check_interval_ms: int = declare(
+        300_000, "log.retention.check.interval.ms", "long", "How often old segments are looked for.", unit="ms",
+        low=1)
+    max_connections: int = declare(INT32_MAX, "max.connections", "int", "The most connections at once.", low=0)
+    max_connections_per_ip: int = declare(
+        INT32_MAX, "max.connections.per.ip", "int", "The most connections at once from one address.", low=0)
+    max_incremental_fetch_session_cache_slots: int = declare(
+        1000, "max.incremental.fetch.session.cache.slots", "int", "The most fetch sessions that are kept.", low=0)
+    max_request_partition_size_limit: int = declare(
+        2000, "max.request.partition.size.limit", "int",
+        "The most partitions that one DescribeTopicPartitions is answered with.", low=1)
+    num_partitions: int = declare(1, "num.partitions", "int", "Partitions of a topic that does not say.", low=1)
+    offset_metadata_max_bytes: int = declare(
+        4096, "offset.metadata.max.bytes", "int", "The longest note that a commit may carry.", unit="bytes", low=0)
+    offsets_commit_timeout_ms: int = declare(
+        5000, "offsets.commit.timeout.ms", "int", "How long a commit waits for its replicas.", unit="ms", low=1)
+    offsets_retention_check_interval_ms: int = declare(
+        600_000, "offsets.retention.check.interval.ms", "long", "How often expired offsets are looked for.", unit="ms",
+        low=1)
+    offsets_retention_minutes: int = declare(
+        10080, "offsets.retention.minutes", "int", "How long a group without members keeps its offsets.",
+        unit="minutes", low=1)
+    offsets_topic_num_partitions: int = declare(
+        50, "offsets.topic.num.partitions", "int", "Partitions of __consumer_offsets.", low=1)
+    offsets_topic_replication_factor: int = declare(
+        1, "offsets.topic.replication.factor", "short",
+        "Replicas of __consumer_offsets. Apache Kafka's default of 3 cannot be met by one broker.", low=1)
+    offsets_topic_segment_bytes: int = declare(
+        100 << 20, "offsets.topic.segment.bytes", "int", "Segment size of __consumer_offsets.", unit="bytes", low=1)
+    producer_id_expiration_ms: int = declare(
+        DAY_MS, "producer.id.expiration.ms", "int", "How long an idle idempotent producer is remembered.", unit="ms",
+        low=1)
+    log_format: str = declare(
+        "text", "headrace.log.format", "string",
+        "How the broker's own log is written to stderr: lines for people, or an object of JSON on each line.",
+        choices=("text", "json"))
+    log_level: str = declare(
+        "info", "headrace.log.level", "string", "The least important events that are logged.",
+        choices=("debug", "info", "warning", "error"))
+    metrics_listen: str = declare(
+        "", "headrace.metrics.listen", "string",
+        "HOST:PORT where Prometheus may ask for /metrics; nowhere when empty. Nothing is authenticated there.")
+    records_check: bool = declare(
+        True, "headrace.records.check", "boolean",
+        "Whether each record of a produced batch is walked. Without it only the batch's CRC is checked, as if every "
+        "producer told the truth.")
+    replica_high_watermark_checkpoint_interval_ms: int = declare(
+        5000, "replica.high.watermark.checkpoint.interval.ms", "long", "How often high watermarks are written down.",
+        unit="ms", low=1)
+    replica_lag_time_max_ms: int = declare(
+        30_000, "replica.lag.time.max.ms", "long", "A follower that is behind for longer leaves the ISR.", unit="ms",
+        low=1)
+    socket_listen_backlog_size: int = declare(
+        1024, "socket.listen.backlog.size", "int",
+        "Connections that the kernel may hold before they are accepted. With Apache Kafka's default of 50 a crowd "
+        "that connects at once waits a second for each overflow.", low=1)
+    socket_receive_buffer_bytes: int = declare(
+        -1, "socket.receive.buffer.bytes", "int",
+        "SO_RCVBUF of a connection; -1 leaves it to the kernel, which grows it as needed (Apache Kafka fixes 100 KiB).",
+        unit="bytes", low=-1)
+    socket_request_max_bytes: int = declare(
+        100 << 20, "socket.request.max.bytes", "int", "The largest request.", unit="bytes", low=1)
+    socket_send_buffer_bytes: int = declare(
+        -1, "socket.send.buffer.bytes", "int",
+        "SO_SNDBUF of a connection; -1 leaves it to the kernel, which grows it as needed (Apache Kafka fixes 100 KiB).",
+        unit="bytes", low=-1)
+    zookeeper_connect: str = declare(
+        "", "zookeeper.connect", "string", "The ensemble that coordinates the cluster; not supported yet. Empty: the "
+        "tree inside this process, a cluster of one.")

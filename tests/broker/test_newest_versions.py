@@ -207,3 +207,17 @@ def test_an_api_versions_newer_than_ours_is_answered_in_the_first_form(asker: As
             assert (answer.error_code, end) == (ErrorCode.UNSUPPORTED_VERSION, len(ours))
             assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(18, newest)]
     assert ask_api_versions(asker, newest)[:2] == bytes(2), "the connection goes on"
+
+
+def test_features_that_begin_at_level_0_are_named_from_version_4_on(asker: Asker, apache_kafka: str) -> None:
+    def features(peer: Asker, version: int) -> tuple[dict[str, int], dict[str, int]]:
+        request = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = peer.ask(request, version)
+        lowest = {each.name: each.min_version for each in answer.supported_features}
+        return lowest, {each.name: each.max_version_level for each in answer.finalized_features}
+
+    assert features(asker, 4) == ({"group.version": 0, "transaction.version": 0}, {})
+    assert features(asker, 3) == ({}, {})
+    with Asker(apache_kafka) as theirs:
+        assert set(features(theirs, 4)[0].items()) >= set(features(asker, 4)[0].items())
+        assert features(theirs, 3)[0].keys().isdisjoint(features(asker, 4)[0])

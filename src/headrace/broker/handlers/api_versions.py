@@ -7,7 +7,8 @@
 Any newer version is answered in version 0's form with UNSUPPORTED_VERSION and the range for this key (KIP-511), so
 that the client asks again. Produce is advertised from version 0, though it is served from 3: librdkafka does not
 compress for a broker whose range begins later (KAFKA-18659); Apache Kafka 4 does the same.
-Left out: features, until transactions and the new group protocol have any.
+Features: `group.version` and `transaction.version` at level 0, which is the classic group protocol and transactions
+that the client registers. What is at level 0 is not finalized, and versions before 4 do not name it (Kafka does the same).
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from headrace.protocol.apis import ApiKey
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = range(5)
 
+FEATURES = {"group.version": range(1), "transaction.version": range(1)}
+"""The levels of each feature (KIP-584) that this broker could work at."""
+FEATURES_EPOCH = 0
+"""How often the finalized features have changed: they do not."""
+
+_LEVEL_0_FROM = 4  # the version that may name a feature whose levels begin at 0
 _SOFTWARE_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.")
 
 
@@ -37,7 +44,13 @@ def handle(ctx: RequestContext, request: m.ApiVersionsRequest | None) -> m.ApiVe
         api_keys=[
             m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
             for key, versions in ctx.broker.served
-        ]
+        ],
+        supported_features=[
+            m.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=levels[0], max_version=levels[-1])
+            for name, levels in FEATURES.items()
+            if levels[0] > 0 or ctx.api_version >= _LEVEL_0_FROM
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
     )
 
 

@@ -1,5 +1,6 @@
 """The settings of one broker, with the defaults of its topics. Source: Kafka's `KafkaConfig`."""
 
+import sys
 from dataclasses import dataclass
 
 from headrace.config.setting import DAY_MS, declare
@@ -52,6 +53,25 @@ class BrokerConfig:
         ("PLAINTEXT://127.0.0.1:9092",), "listeners", "list",
         "Where the broker listens. Apache Kafka listens on every address; here it is loopback until a listener says "
         "otherwise, because nothing is authenticated.")
+    log_cleaner_backoff_ms: int = declare(
+        15_000, "log.cleaner.backoff.ms", "long", "How long the cleaner waits when no log needs it.", unit="ms", low=0)
+    log_cleaner_dedupe_buffer_size: int = declare(
+        128 << 20, "log.cleaner.dedupe.buffer.size", "long", "The most memory for the keys of what is cleaned, 24 "
+        "bytes a key, over all cleaners; a log with more new keys is cleaned in several turns.", unit="bytes",
+        low=1 << 10)
+    log_cleaner_enable: bool = declare(
+        True, "log.cleaner.enable", "boolean", "Whether compacted topics are cleaned, __consumer_offsets among them.")
+    log_cleaner_io_buffer_load_factor: float = declare(
+        0.9, "log.cleaner.io.buffer.load.factor", "double", "How full the dedupe buffer may get.", low=0.01, high=0.99)
+    log_cleaner_io_buffer_size: int = declare(
+        512 << 10, "log.cleaner.io.buffer.size", "int", "How much of a segment the cleaners read at once, together.",
+        unit="bytes", low=0)
+    log_cleaner_io_max_bytes_per_second: float = declare(
+        sys.float_info.max, "log.cleaner.io.max.bytes.per.second", "double",
+        "The most that the cleaners read and write together.", unit="bytes/s", low=1)
+    log_cleaner_threads: int = declare(
+        1, "log.cleaner.threads", "int", "How many logs are cleaned at once, each by a process of its own. They are "
+        "started when there is something to clean.", low=0, high=64)
     log_dirs: tuple[str, ...] = declare(
         ("headrace-data",), "log.dirs", "list",
         "Where the log is. Apache Kafka's default is under /tmp, which a reboot empties.")

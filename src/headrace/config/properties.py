@@ -47,7 +47,13 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
             raise InvalidConfig(f"unknown topic setting {name!r}{_nearest(name, list(TOPIC_SETTINGS))}")
         attribute, setting = TOPIC_SETTINGS[name]
         parsed[attribute] = parse_value(setting, text, name)
-    return replace(defaults, **parsed)  # type: ignore[arg-type]
+    made = replace(defaults, **parsed)  # type: ignore[arg-type]
+    if made.min_compaction_lag_ms > made.max_compaction_lag_ms:
+        raise InvalidConfig(
+            f"min.compaction.lag.ms={made.min_compaction_lag_ms} is more than "
+            f"max.compaction.lag.ms={made.max_compaction_lag_ms}"
+        )
+    return made
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:

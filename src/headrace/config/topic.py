@@ -13,15 +13,15 @@ class TopicConfig:
     """What holds for one topic: its overrides over the broker's defaults."""
 
     cleanup_policy: tuple[str, ...] = declare(
-        ("delete",), "cleanup.policy", "list", "What happens to old segments. A compacted topic refuses records "
-        "without a key and is never deleted by age; its duplicates are kept until the cleaner exists.",
+        ("delete",), "cleanup.policy", "list", "What happens to old records: delete takes segments away by age and "
+        "size, compact keeps the newest record of each key and refuses records without one; both together do both.",
         choices=("delete", "compact"), broker=(("log.cleanup.policy", 1),))
     compression_type: str = declare(
         "producer", "compression.type", "string", "How batches are stored: as they came, or rebuilt with this codec.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), broker=(("compression.type", 1),))
     delete_retention_ms: int = declare(
-        DAY_MS, "delete.retention.ms", "long", "How long a compacted topic keeps tombstones once there is a cleaner; "
-        "until then for ever.", unit="ms", low=0,
+        DAY_MS, "delete.retention.ms", "long", "How long a tombstone stays in a compacted topic after the first cleaning "
+        "that left nothing older of its key; so long a reader from the beginning may take.", unit="ms", low=0,
         broker=(("log.cleaner.delete.retention.ms", 1),))
     file_delete_delay_ms: int = declare(
         60_000, "file.delete.delay.ms", "long", "How long a file that was deleted stays on disk under another name.",
@@ -37,6 +37,10 @@ class TopicConfig:
     index_interval_bytes: int = declare(
         4096, "index.interval.bytes", "int", "Log bytes between two index entries.", unit="bytes", low=0,
         broker=(("log.index.interval.bytes", 1),))
+    max_compaction_lag_ms: int = declare(
+        INT64_MAX, "max.compaction.lag.ms", "long", "How long a record may wait for the cleaner in a compacted topic, "
+        "whatever the dirty ratio; its segment is rolled by then.", unit="ms", low=1,
+        broker=(("log.cleaner.max.compaction.lag.ms", 1),))
     max_message_bytes: int = declare(
         1_048_588, "max.message.bytes", "int", "The largest batch that is accepted, its header included.",
         unit="bytes", low=0, broker=(("message.max.bytes", 1),))
@@ -61,6 +65,12 @@ class TopicConfig:
     message_timestamp_type: str = declare(
         "CreateTime", "message.timestamp.type", "string", "Whose clock stamps records: the producer's or the broker's.",
         choices=("CreateTime", "LogAppendTime"), broker=(("log.message.timestamp.type", 1),))
+    min_cleanable_dirty_ratio: float = declare(
+        0.5, "min.cleanable.dirty.ratio", "double", "The part of a compacted log's bytes that must be new since its "
+        "last cleaning for the next one.", low=0, high=1, broker=(("log.cleaner.min.cleanable.ratio", 1),))
+    min_compaction_lag_ms: int = declare(
+        0, "min.compaction.lag.ms", "long", "How long every record stays in a compacted topic, superseded or not.",
+        unit="ms", low=0, broker=(("log.cleaner.min.compaction.lag.ms", 1),))
     min_insync_replicas: int = declare(
         1, "min.insync.replicas", "int", "The least ISR with which acks=all is accepted.", low=1,
         broker=(("min.insync.replicas", 1),))
@@ -112,3 +122,8 @@ class TopicConfig:
     def is_deleted_by_age(self) -> bool:
         """Whether `retention.ms` and `retention.bytes` apply."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def segment_age_max_ms(self) -> int:
+        """The age at which a segment is closed: what is not closed cannot be cleaned."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms

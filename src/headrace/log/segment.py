@@ -77,9 +77,10 @@ class Segment:
     def configure(self, config: TopicConfig) -> None:
         """Go on with other settings. The jitter is drawn from the segment's name, so that rolls spread out."""
         self.config = config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms - 1)
+        age_max_ms = config.segment_age_max_ms
+        jitter_ms = min(config.segment_jitter_ms, age_max_ms - 1)
         name = f"{self.directory.name}/{self.base_offset}".encode()
-        self.roll_after_ms = config.segment_ms - (crc32(name) % jitter_ms if jitter_ms > 0 else 0)
+        self.roll_after_ms = age_max_ms - (crc32(name) % jitter_ms if jitter_ms > 0 else 0)
 
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int, config: TopicConfig, *, now_ms: int) -> "Segment":

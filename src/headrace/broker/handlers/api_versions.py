@@ -8,7 +8,7 @@ Any newer version is answered in version 0's form with UNSUPPORTED_VERSION and t
 that the client asks again. Produce is advertised from version 0, though it is served from 3: librdkafka does not
 compress for a broker whose range begins later (KAFKA-18659); Apache Kafka 4 does the same.
 Features: `group.version` and `transaction.version` at level 0, which is the classic group protocol and transactions
-that the client registers. What is at level 0 is not finalized, and versions before 4 do not name it (Kafka does the same).
+that the client registers. What is at level 0 is not finalized, and versions before 4 do not name it, as in Kafka.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from headrace.protocol import schema
 
 OLDEST_COMPLETE, NEWEST = "3.9.1", "4.3.1"
-ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-metadata")
 OUT = schema.DIRECTORY
 SKIPPED = re.compile(r"(Request|Response)Header|Legacy.*|ListClientMetrics.*")  # headers.py; names that others cover
 
@@ -284,7 +284,7 @@ def load(directory: Path, version: str) -> dict[str, Release | None]:
     for artifact in ARTIFACTS:
         with zipfile.ZipFile(directory / f"{artifact}-{version}.jar") as jar:
             for path in jar.namelist():
-                if re.fullmatch(r"common/message/\w+\.json", path):
+                if re.fullmatch(r"common/(message|metadata)/\w+\.json", path):
                     text = re.sub(r"(?m)(^|\s)//.*$", "", jar.read(path).decode())
                     message = json.loads(text)
                     if not SKIPPED.fullmatch(message["name"]):

@@ -20,8 +20,9 @@ class TopicConfig:
         "producer", "compression.type", "string", "How batches are stored: as they came, or rebuilt with this codec.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), broker=(("compression.type", 1),))
     delete_retention_ms: int = declare(
-        DAY_MS, "delete.retention.ms", "long", "How long a tombstone stays in a compacted topic after the first cleaning "
-        "that left nothing older of its key; so long a reader from the beginning may take.", unit="ms", low=0,
+        DAY_MS, "delete.retention.ms", "long", "How long a tombstone stays in a compacted topic after the "
+        "first cleaning that left nothing older of its key; so long a reader from the beginning may take.",
+        unit="ms", low=0,
         broker=(("log.cleaner.delete.retention.ms", 1),))
     file_delete_delay_ms: int = declare(
         60_000, "file.delete.delay.ms", "long", "How long a file that was deleted stays on disk under another name.",

@@ -245,6 +245,9 @@ class SimulatedDisk:
     def modified_ms(self, path: Path) -> int:
         return NOW_MS
 
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        pass
+
     def make_directory(self, path: Path) -> None:
         pass
 

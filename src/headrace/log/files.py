@@ -86,6 +86,9 @@ class Files(Protocol):
     def modified_ms(self, path: Path) -> int:
         """When a file was last written to."""
 
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Have a file say that it was last written to then."""
+
     def space(self, directory: Path) -> DiskSpace: ...
 
     def make_directory(self, path: Path) -> None:
@@ -209,6 +212,9 @@ class LocalFiles:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
     def file_size(self, path: Path) -> int:
         return path.stat().st_size

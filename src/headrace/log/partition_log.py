@@ -87,6 +87,8 @@ class PartitionLog:
         self.unsynced_directories: list[Path] = []
         """What the next flush has to sync besides the segments."""
         self.clean_end_offset = opened.log_end_offset if opened.was_clean else -1
+        self.cleaned_to = 0
+        """Up to where (exclusive) the cleaner has been; what follows may hold duplicates of a key."""
         self.truncations = 0
         self.flushes_running = 0
         self.last_flush_ms = 0
@@ -228,7 +230,7 @@ class PartitionLog:
         self.note_unsynced(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
-        self.set_segments([each for each in self.segments if each.size] + [segment])
+        self.set_segments([each for each in self.segments if each.size or each is not closed] + [segment])
         self.flush_in_background(now_ms, base_offset)
         return segment
 

@@ -264,6 +264,11 @@ class Segment:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         return largest
 
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The largest timestamp of the first batch; -1 when it has none."""
+        return self._read_first_timestamp() if self._first_timestamp_ms is None else self._first_timestamp_ms
+
     def _read_first_timestamp(self) -> int:
         found = next(self.headers(), None)
         self._first_timestamp_ms = found[1].max_timestamp if found else NO_TIMESTAMP

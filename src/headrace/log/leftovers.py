@@ -39,7 +39,8 @@ def _finish_swap(files: Files, directory: Path) -> None:
     swapped = [name for name in names if name.endswith(LOG + SWAP)]
     if swapped:
         first = min(map(offset_of, swapped))
-        end = max(_next_offset(files, directory / name) for name in swapped)
+        # A segment in which nothing stayed ends where it begins; its own old indexes go all the same.
+        end = max(first + 1, *(_next_offset(files, directory / name) for name in swapped))
         for name in names:
             is_old = any(is_segment_file(name, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX))
             if is_old and first <= offset_of(name) < end:

@@ -1,0 +1,93 @@
+"""Which logs need cleaning, how badly, and up to where each may be cleaned.
+
+    clean                     dirty                              not to be cleaned
+    |        |        |       ^ cleaned_to   |         |         ^ first uncleanable                active |
+
+A log is cleaned when the dirty part's share of the bytes that may be cleaned exceeds `min.cleanable.dirty.ratio`, or
+its oldest dirty record has waited longer than `max.compaction.lag.ms`. Never cleaned are the active segment, what lies
+at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`. Source: Kafka's
+LogCleanerManager, LogToClean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.limits import INT64_MAX
+from headrace.log.segment import Segment
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+
+
+class Cleanable(NamedTuple):
+    """What there is to be cleaned in one log. `first_uncleanable` is a segment's base offset."""
+
+    log: PartitionLog
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    dirty_bytes: int
+    waited_ms: int
+    """How much longer than `max.compaction.lag.ms` the oldest dirty record has waited; 0 when it has not."""
+
+    @property
+    def ratio(self) -> float:
+        """The dirty part of the bytes, from 0 to 1."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it should be cleaned now."""
+        return self.dirty_bytes > 0 and (
+            self.waited_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio
+        )
+
+
+def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
+    """What there is to be cleaned; None in a log that has nothing but its active segment. Raises OSError."""
+    closed = log.segments[:-1]
+    if not closed or not any(segment.size for segment in closed):
+        return None
+    first_dirty = first_dirty_offset(log)
+    limit = min(log.active.base_offset, log.last_stable_offset(log.high_watermark))
+    bases = [segment.base_offset for segment in closed]
+    dirty_from = max(0, bisect_right(bases, first_dirty) - 1)
+    if log.config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - log.config.min_compaction_lag_ms
+        young = (s.base_offset for s in closed[dirty_from:] if _newest_ms(s) > youngest_ms)
+        limit = min(limit, next(young, limit))
+    # Whole segments only: the one that holds the limit is not cleaned.
+    cleanable_count = len(closed) if limit >= log.active.base_offset else max(0, bisect_right(bases, limit) - 1)
+    first_uncleanable = log.segments[cleanable_count].base_offset
+    clean_bytes = sum(segment.size for segment in closed if segment.base_offset < first_dirty)
+    dirty = [segment for segment in closed[:cleanable_count] if segment.base_offset >= first_dirty]
+    if dirty_from < cleanable_count and bases[dirty_from] < first_dirty < first_uncleanable:
+        dirty.insert(0, closed[dirty_from])  # its end is dirty: the map was full there
+        clean_bytes -= closed[dirty_from].size
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if clean_bytes + dirty_bytes == 0:
+        return None
+    return Cleanable(log, first_dirty, first_uncleanable, clean_bytes, dirty_bytes, _waited_ms(log, dirty_from, now_ms))
+
+
+def first_dirty_offset(log: PartitionLog) -> int:
+    """Where the last cleaning ended; the log's start when that lies outside of the log."""
+    if log.log_start_offset <= log.cleaned_to <= log.log_end_offset:
+        return log.cleaned_to
+    return log.log_start_offset
+
+
+def _newest_ms(segment: Segment) -> int:
+    largest_ms = segment.largest.timestamp_ms
+    return largest_ms if largest_ms >= 0 else segment.created_ms
+
+
+def _waited_ms(log: PartitionLog, dirty_from: int, now_ms: int) -> int:
+    lag_max_ms = log.config.max_compaction_lag_ms
+    if lag_max_ms == INT64_MAX:
+        return 0
+    times = [segment.first_timestamp_ms for segment in log.segments[dirty_from:-1] if segment.size]
+    oldest_ms = min((each for each in times if each > 0), default=now_ms)
+    return max(0, now_ms - lag_max_ms - oldest_ms)

@@ -1,0 +1,316 @@
+"""Compaction of one log: from closed segments to fewer, smaller ones beside them.
+
+    1. plan      the keys of the dirty segments go into an offset map, until it is full
+    2. clean     the segments up to there are gone through in groups that fit one segment each; what stays of a group
+                 is written to `<first base offset>.log.cleaned` with its indexes, and synced
+    3. (owner)   the cleaned segment takes the place of its group: see `compaction_swap`
+
+       clean part                first dirty      latest known          first uncleanable
+       |  0…0.log  |  0…4711.log  |  0…9000.log  |  0…9500.log  |  …  |  active
+       '----- group -----------------------------'
+
+Steps 1 and 2 know only files, no log: they run in a process of their own, and so cannot hold up the broker. Nothing is
+cleaned on trust: a batch whose CRC is wrong ends the cleaning, or its bytes would get a new CRC and be right for ever.
+Source: Kafka's Cleaner.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from headrace.config import TopicConfig
+from headrace.errors import CorruptMessage
+from headrace.limits import INT32_MAX, INT64_MAX
+from headrace.log.compaction_filter import BatchFilter, LastRecord
+from headrace.log.compaction_transactions import PassedTransactions
+from headrace.log.files import Files, LogFile
+from headrace.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_file
+from headrace.log.offset_map import OffsetMap
+from headrace.log.segment import Segment
+from headrace.log.txn_index import AbortedTransaction, read_entries
+from headrace.records.any_format import any_crc_is_valid, read_any_header
+from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader
+from headrace.records.message_set import iter_messages
+
+SEGMENT_FILES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+READ_BYTES_MIN = 64 << 10
+
+
+class CleaningJob(NamedTuple):
+    """What is to be cleaned. Plain values: it travels to another process as JSON."""
+
+    directory: str
+    sizes: dict[int, int]
+    """Base offset -> bytes of every segment of the log, ascending; the active one is the last."""
+    first_dirty: int
+    first_uncleanable: int
+    """A segment's base offset."""
+    producers: dict[int, tuple[int, int]]
+    """Live producers: their `LastRecord`s."""
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    map_bytes_max: int
+    load_factor: float
+    read_bytes: int
+    io_bytes_per_second: float
+
+
+class CleaningPlan(NamedTuple):
+    """What will be cleaned: the log up to `end_offset` (exclusive), group by group of base offsets."""
+
+    end_offset: int
+    groups: list[list[int]]
+    keys: int
+    map_percent: float
+    """How full the offset map is."""
+
+
+class CleanedGroup(NamedTuple):
+    """What became of a group: the `.cleaned` files of `base_offset` are complete and synced."""
+
+    base_offset: int
+    size_bytes: int
+    bytes_read: int
+    records_read: int
+    records_kept: int
+    records_without_key: int
+
+
+class CleaningWorker(Protocol):
+    """Whoever does the work: here, or in another process. One job at a time; blocks; any thread.
+
+    Both raise CorruptMessage for damage, OSError for what the disk refuses.
+    """
+
+    def plan(self, job: CleaningJob) -> CleaningPlan:
+        """Begin a job."""
+
+    def clean(self, group: list[int]) -> CleanedGroup:
+        """The next group of the plan."""
+
+    def stop(self) -> None:
+        """End what is under way. Any thread."""
+
+
+class CleaningStopped(Exception):
+    """A worker was told to stop."""
+
+
+class Throttle:
+    """Holds a reader and writer to so many bytes per second, by sleeping."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._per_second, self._clock, self._sleep = bytes_per_second, clock, sleep
+        self._free_at = clock()
+
+    def spend(self, size: int) -> None:
+        """Note `size` bytes, and wait if they came too early."""
+        now = self._clock()
+        self._free_at = max(self._free_at, now) + size / self._per_second
+        if self._free_at - now > 0.02:
+            self._sleep(self._free_at - now)
+
+
+class CleanedSegment(Segment):
+    """A segment whose files are named `.cleaned`: what compaction writes."""
+
+    __slots__ = ()
+
+    def path(self, suffix: str) -> Path:
+        """The path of one of the segment's files."""
+        return self.directory / (offset_file(self.base_offset, suffix) + CLEANED)
+
+
+class Compaction:
+    """The worker that does it here."""
+
+    def __init__(self, files: Files, throttle: Callable[[float], Throttle] = Throttle) -> None:
+        self._files = files
+        self._make_throttle = throttle
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End at the next batch."""
+        self._is_stopped = True
+
+    def plan(self, job: CleaningJob) -> CleaningPlan:
+        """Read the dirty part of the log, as far as the memory for its keys reaches."""
+        self._job = job
+        self._directory = Path(job.directory)
+        self._throttle = self._make_throttle(job.io_bytes_per_second)
+        bases = sorted(job.sizes)
+        self._next_base = dict(zip(bases, [*bases[1:], INT64_MAX], strict=True))
+        aborted = self._aborted_transactions(bases)
+        known = OffsetMap(job.map_bytes_max, job.load_factor, max(1, job.first_uncleanable - job.first_dirty))
+        passed = PassedTransactions(each for each in aborted if each.last_offset >= job.first_dirty)
+        for base in bases:
+            if base < job.first_uncleanable and self._next_base[base] > job.first_dirty:
+                if self._learn(base, known, passed):
+                    break
+                known.latest_offset = max(known.latest_offset, self._next_base[base] - 1)
+        self._known = known
+        end_offset = max(known.latest_offset + 1, job.first_dirty)
+        self._ended: list[AbortedTransaction] = []
+        self._filter = BatchFilter(
+            known,
+            PassedTransactions(aborted, self._ended.append),
+            {producer: LastRecord(*last) for producer, last in job.producers.items()},
+            now_ms=job.now_ms,
+            delete_retention_ms=job.delete_retention_ms,
+        )
+        self._drop_old_tombstones_until_ms = self._legacy_horizon_ms(bases)
+        groups = self._groups([base for base in bases if base < end_offset])
+        return CleaningPlan(end_offset, groups, known.entries, 100 * known.entries / known.entries_max)
+
+    def _learn(self, base: int, known: OffsetMap, passed: PassedTransactions) -> bool:
+        """Take up a segment's keys; True when there is no room for all of them."""
+        for batch, header in self._batches(base):
+            if header.last_offset < self._job.first_dirty:
+                continue
+            if header.magic < MAGIC:
+                if self._learn_messages(batch, known):
+                    return True
+            elif not passed.is_needless(batch, header) and not header.is_control:
+                if known.index(batch, header, self._job.first_dirty):
+                    return True
+            known.latest_offset = max(known.latest_offset, header.last_offset)
+        return False
+
+    def _learn_messages(self, batch: memoryview, known: OffsetMap) -> bool:
+        for offset, _, _, message in iter_messages(batch, check_crcs=False):
+            if message.key is not None and offset >= self._job.first_dirty and known.put(message.key, offset):
+                known.latest_offset = max(known.latest_offset, offset - 1)
+                return True
+        return False
+
+    def clean(self, group: list[int]) -> CleanedGroup:
+        """Write what stays of a group of segments, the plan's next."""
+        job, counts = self._job, self._filter
+        before = counts.records_read, counts.records_kept, counts.records_without_key
+        base_offset = group[0]
+        remove_cleaned(self._files, self._directory, base_offset)
+        settings = TopicConfig(
+            segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes
+        )
+        cleaned = CleanedSegment.create(self._files, self._directory, base_offset, settings, now_ms=job.now_ms)
+        for base in group:
+            self._clean_into(cleaned, base)
+        cleaned.close_for_appends()
+        for transaction in self._ended:
+            cleaned.txn_index.append(self._files, transaction)
+        self._ended.clear()
+        for suffix in SEGMENT_FILES:
+            if self._files.exists(cleaned.path(suffix)):
+                self._files.open(cleaned.path(suffix)).sync()
+        modified_ms = self._files.modified_ms(self._directory / offset_file(group[-1], LOG))
+        self._files.set_modified_ms(cleaned.path(LOG), modified_ms)
+        return CleanedGroup(
+            base_offset,
+            cleaned.size,
+            sum(job.sizes[base] for base in group),
+            counts.records_read - before[0],
+            counts.records_kept - before[1],
+            counts.records_without_key - before[2],
+        )
+
+    def _clean_into(self, cleaned: CleanedSegment, base: int) -> None:
+        is_old = self._files.modified_ms(self._directory / offset_file(base, LOG)) <= self._drop_old_tombstones_until_ms
+        for batch, header in self._batches(base):
+            kept = self._filter.kept(batch, header, drop_old_tombstones=is_old)
+            if kept is not None:
+                cleaned.append(kept.batch, kept.last_offset, kept.max_timestamp_ms)
+                self._throttle.spend(len(kept.batch))
+
+    def _batches(self, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Every batch of a segment, checked. Raises CorruptMessage, which names the place."""
+        path = self._directory / offset_file(base, LOG)
+        file, size = self._files.open_readonly(path), self._job.sizes[base]
+        try:
+            yield from self._checked_batches(file, size)
+        except CorruptMessage as error:
+            raise CorruptMessage(f"{path}: {error.message}") from error
+
+    def _checked_batches(self, file: LogFile, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+        read_bytes = max(READ_BYTES_MIN, self._job.read_bytes)
+        window, window_start, position = memoryview(b""), 0, 0
+        while position < size:
+            if self._is_stopped:
+                raise CleaningStopped
+            at = position - window_start
+            if at + HEADER_BYTES > len(window):
+                window, window_start, at = self._read(file, position, min(read_bytes, size - position)), position, 0
+            header = read_any_header(window, at)
+            if header.size_bytes > size - position:
+                raise CorruptMessage(f"the batch at position {position}, offset {header.base_offset}, is cut off")
+            if at + header.size_bytes > len(window):
+                wanted = max(min(read_bytes, size - position), header.size_bytes)
+                window, window_start, at = self._read(file, position, wanted), position, 0
+            batch = window[at : at + header.size_bytes]
+            if not any_crc_is_valid(batch, 0, header):
+                raise CorruptMessage(
+                    f"the batch at position {position}, offset {header.base_offset}, does not match its CRC"
+                )
+            yield batch, header
+            position += header.size_bytes
+
+    def _read(self, file: LogFile, position: int, size: int) -> memoryview:
+        self._throttle.spend(size)
+        return memoryview(file.read(size, position))
+
+    def _aborted_transactions(self, bases: list[int]) -> list[AbortedTransaction]:
+        """Those of the whole log: the marker of a transaction may lie segments behind its records."""
+        found: list[AbortedTransaction] = []
+        for base in bases:
+            path = self._directory / offset_file(base, TXN_INDEX)
+            if self._files.exists(path):
+                found += read_entries(self._files.read(path))
+        return found
+
+    def _legacy_horizon_ms(self, bases: list[int]) -> int:
+        """Messages of formats 0 and 1: segments last written to by then lose their tombstones."""
+        clean = [base for base in bases if base < self._job.first_dirty]
+        if not clean:
+            return -1
+        newest = self._directory / offset_file(clean[-1], LOG)
+        return self._files.modified_ms(newest) - self._job.delete_retention_ms
+
+    def _groups(self, bases: list[int]) -> list[list[int]]:
+        """Neighbours that fit one segment together: by bytes, by the bytes of each index, and by offsets."""
+        job = self._job
+        groups: list[list[int]] = []
+        sums = [0, 0, 0]
+        for base in bases:
+            sizes = [job.sizes[base], self._index_bytes(base, INDEX), self._index_bytes(base, TIME_INDEX)]
+            limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
+            together = [one + other for one, other in zip(sums, sizes, strict=True)]
+            last_offset = min(self._next_base[base], job.first_uncleanable) - 1
+            if (
+                groups
+                and all(each <= limit for each, limit in zip(together, limits, strict=True))
+                and last_offset - groups[-1][0] <= INT32_MAX
+            ):
+                groups[-1].append(base)
+                sums = together
+            else:
+                groups.append([base])
+                sums = sizes
+        return groups
+
+    def _index_bytes(self, base: int, suffix: str) -> int:
+        path = self._directory / offset_file(base, suffix)
+        return self._files.file_size(path) if self._files.exists(path) else 0
+
+
+def remove_cleaned(files: Files, directory: Path, base_offset: int) -> None:
+    """Remove a cleaned segment that was not, or will not be, swapped in. Raises OSError."""
+    for suffix in SEGMENT_FILES:
+        files.remove(directory / (offset_file(base_offset, suffix) + CLEANED))

@@ -15,13 +15,16 @@ so that `size_bytes`, `last_offset`, `next_offset` and `codec` are right for all
 Source: Kafka's AbstractRecords and ByteBufferLogInputStream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 
 from headrace.errors import CorruptMessage
-from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX
 from headrace.records.batch import Record, decode_records
+from headrace.records.columns import BATCHES_BYTES_MAX, RecordColumns, scan_batches
 from headrace.records.compression import Bytes
+from headrace.records.concatenation import concat_columns
 from headrace.records.header import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -33,6 +36,7 @@ from headrace.records.header import (
     read_header,
 )
 from headrace.records.message import CODEC_BITS, MESSAGE_OVERHEAD_BYTES, crc_matches
+from headrace.records.message_columns import scan_message_set
 from headrace.records.message_set import decode_message_set
 
 ANY_HEADER_BYTES_MIN = LOG_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES[0]
@@ -121,3 +125,56 @@ def decode_any(
         if not header.is_control:
             records += decode_records(batch, header, max_batch_bytes)
     return records
+
+
+def scan_any(
+    buf: Bytes,
+    *,
+    from_offset: int = 0,
+    to_offset: int | None = None,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = False,
+    max_records: int = INT32_MAX,
+    max_bytes: int = BATCHES_BYTES_MAX,
+    max_batch_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    check_crcs: bool = True,
+    skip: Callable[[BatchHeader, memoryview], bool] | None = None,
+) -> RecordColumns:
+    """As `scan_batches` (and `scan_message_set`), over batches and messages of every format in one buffer, in order.
+
+    `skip` is asked about batches of format 2 only. Where formats change inside the buffer, which a topic's log does
+    once, the parts are put together with one more copy.
+    """
+    view = memoryview(buf)[:INT32_MAX]
+    scan_set = partial(
+        scan_message_set, to_offset=to_offset, keys=keys, values=values, headers=headers,
+        max_batch_bytes=max_batch_bytes, check_crcs=check_crcs,
+    )  # fmt: skip
+    scan_v2 = partial(
+        scan_batches, to_offset=to_offset, keys=keys, values=values, headers=headers,
+        max_batch_bytes=max_batch_bytes, check_crcs=check_crcs, skip=skip,
+    )  # fmt: skip
+    parts: list[RecordColumns] = []
+    pos = count = 0
+    next_offset = from_offset
+    was_set: bool | None = None
+    while not parts or (len(view) - pos > _MAGIC_AT and count < max_records and pos < max_bytes):
+        is_set = len(view) - pos > _MAGIC_AT and view[pos + _MAGIC_AT] < MAGIC
+        if is_set == was_set:
+            break  # the scan of this format had its reason to stop here
+        was_set = is_set
+        scan = scan_set if is_set else scan_v2
+        try:
+            part = scan(view[pos:], from_offset=next_offset, max_records=max_records - count, max_bytes=max_bytes - pos)
+        except CorruptMessage:
+            if not parts:
+                raise
+            break
+        if parts and (part.bytes_consumed == 0 or count + part.count > max_records):
+            break
+        parts.append(part)
+        pos += part.bytes_consumed
+        count += part.count
+        next_offset = part.next_offset
+    return parts[0] if len(parts) == 1 else concat_columns(parts, next_offset, pos)

@@ -119,6 +119,7 @@ def produce(bootstrap: str) -> None:
         transactional.produce("tx", b"v")
         transactional.flush()
         transactional.abort_transaction() if number % 2 else transactional.commit_transaction()
+    Producer({**address, "transactional.id": "t"}).init_transactions()  # answered once the last marker is written
 
 
 @pytest.mark.parametrize("state", ["log", "running"], ids=["stopped", "running"])

@@ -2,14 +2,15 @@
 
 import os
 import random
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import UnsupportedForMessageFormat
 from headrace.log.partition_log import PartitionLog
+from headrace.records.batch import Record, encode_batch
+from headrace.records.compression import Codec
+from headrace.records.message_set import encode_message_set
 from tests.log.support import NOW_MS, Stored, append, append_batch, batch_of, config, open_log, read_all
 
 SETTINGS = config(segment_bytes=2000)
@@ -152,14 +153,17 @@ def test_a_log_that_ends_before_its_start_begins_there(tmp_path: Path, written: 
     assert append(log, b"next", producer_id=7, sequence=3).base_offset == 100
 
 
-def test_messages_of_an_older_format_are_refused_and_not_cut_off(tmp_path: Path) -> None:
-    message = bytes([1, 0]) + NOW_MS.to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
-    record = zlib.crc32(message).to_bytes(4, "big") + message
+def test_messages_of_older_formats_are_kept_up_to_the_first_bad_one(tmp_path: Path) -> None:
+    rows = [Record(0, NOW_MS, None, b"v", ())] * 3
+    messages = encode_message_set(rows, magic=0) + encode_message_set(rows, magic=1, codec=Codec.GZIP, base_offset=3)
     path = tmp_path / f"{FIRST}.log"
-    path.write_bytes(bytes(8) + len(record).to_bytes(4, "big") + record)
-    with pytest.raises(UnsupportedForMessageFormat):
-        reopen(tmp_path)
-    assert path.stat().st_size == 12 + len(record)
+    path.write_bytes(
+        messages + encode_batch(rows, base_offset=6) + encode_message_set(rows, magic=0, base_offset=9)[:-1]
+    )
+    log = reopen(tmp_path)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 11)
+    assert log.leader_epochs.entries == []
+    assert log.max_timestamp_offset() == (3, NOW_MS, -1)
 
 
 def test_a_segment_whose_offsets_go_back_ends_there(tmp_path: Path) -> None:

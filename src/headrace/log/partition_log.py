@@ -11,7 +11,8 @@ the answer is a range of a file, which the connection sends without copying it.
 Single owner: everything here is called from one thread, but for `FlushWork.run`. What the disk refuses is a
 StorageError. A failed write leaves the log as it was, so a full disk heals by itself; a failed fsync does not, since
 nobody knows what is on the disk then: the log refuses appends until it is opened anew.
-Source: Kafka's UnifiedLog, LocalLog. Left out: compaction, tiered storage, message formats before v2.
+Batches of every message format may follow each other. Source: Kafka's UnifiedLog, LocalLog. Left out: compaction,
+tiered storage.
 """
 
 import logging
@@ -23,7 +24,8 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
-from headrace.log import flush, upkeep
+from headrace.log import appending, flush, upkeep
+from headrace.log.appending import AppendResult
 from headrace.log.files import Files, LogFile
 from headrace.log.flush import Background, FlushWork
 from headrace.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
@@ -33,22 +35,11 @@ from headrace.log.recovery import OpenedLog, open_log
 from headrace.log.segment import Segment
 from headrace.log.time_lookup import TimeOffset, largest_timestamp, offset_for_time
 from headrace.log.txn_index import AbortedTransaction
-from headrace.records.control import read_marker
-from headrace.records.header import BatchHeader, iter_headers, set_base_offset, set_log_append_time
 from headrace.types import TopicPartition
 
+__all__ = ["AppendResult", "FileRange", "PartitionLog"]
+
 logger = logging.getLogger(__name__)
-NO_TIMESTAMP = -1
-
-
-class AppendResult(NamedTuple):
-    """Where a batch is, by offsets (both inclusive). `log_append_time_ms` is -1 unless the broker's clock stamps."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
 
 
 class FileRange(NamedTuple):
@@ -136,83 +127,9 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Append one batch, checked by the caller, as the partition's leader; offsets are written into it.
-
-        Raises what `Producers.check` and `check_marker` do; StorageError; RECORD_LIST_TOO_LARGE for a batch that is
-        larger than a segment.
-        """
-        if header.is_control:
-            self.producers.check_marker(header, read_marker(batch).coordinator_epoch)
-        elif header.producer_id >= 0:
-            kept = self.producers.check(header)
-            if kept is not None:
-                stamped_ms = kept.timestamp_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
-                return AppendResult(kept.first_offset, kept.last_offset, stamped_ms, self.log_start_offset, True)
-        base_offset = self.log_end_offset
-        stamped_ms = NO_TIMESTAMP
-        if self.config.message_timestamp_type == "LogAppendTime":
-            stamped_ms = now_ms
-            header = set_log_append_time(batch, header, now_ms)
-        set_base_offset(batch, base_offset, leader_epoch)
-        last_offset = self._write(batch, header, base_offset, leader_epoch, now_ms)
-        return AppendResult(base_offset, last_offset, stamped_ms, self.log_start_offset, False)
-
-    def append_replicated(self, batches: memoryview, *, now_ms: int) -> int:
-        """Append whole batches as a follower, with the offsets that the leader gave them; returns the log end offset.
-
-        Raises OffsetOutOfRange for a batch that begins before the log's end; StorageError.
-        """
-        for position, header in iter_headers(batches):
-            if header.base_offset < self.log_end_offset:
-                raise OffsetOutOfRange(f"{self.partition} ends at {self.log_end_offset}, not at {header.base_offset}")
-            if header.base_offset > self.log_end_offset:
-                self._recent = RecentBatches()  # the leader's log has a gap here, from compaction
-            batch = batches[position : position + header.size_bytes]
-            self._write(batch, header, header.base_offset, header.leader_epoch, now_ms)
-        return self.log_end_offset
-
-    def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int) -> int:
-        """Write a batch that has its offsets, and note it everywhere; returns its last offset."""
-        last_offset = base_offset + header.last_offset_delta
-        max_timestamp_ms = header.max_timestamp
-        active = self.active
-        try:
-            if self.failure is not None:
-                raise StorageError(self.failure)
-            if active.must_roll(len(batch), last_offset, max_timestamp_ms, now_ms):
-                if len(batch) > self.config.segment_bytes:
-                    raise KafkaError(
-                        f"a batch of {len(batch)} bytes is larger than a segment, {self.config.segment_bytes}",
-                        ErrorCode.RECORD_LIST_TOO_LARGE,
-                    )
-                active = self.roll(now_ms, base_offset)
-            if leader_epoch != self.leader_epochs.latest:
-                self.leader_epochs.assign(leader_epoch, base_offset)
-            position = active.append(batch, last_offset, max_timestamp_ms)
-        except OSError as error:
-            raise StorageError(f"{self.partition} could not be written: {error}") from error
-        self.log_end_offset = last_offset + 1
-        if header.producer_id >= 0:
-            self._note_producer(batch, header, base_offset, now_ms)
-        self.producers.end_offset = last_offset + 1
-        self._recent.add(base_offset, position)
-        return last_offset
-
-    def _note_producer(self, batch: memoryview, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        if not header.is_control:
-            self.producers.append(header, base_offset, now_ms)
-            return
-        marker = read_marker(batch)
-        aborted = self.producers.end_transaction(
-            header, base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=now_ms
-        )
-        if aborted is not None:
-            try:
-                self.active.txn_index.append(self.files, aborted)
-            except OSError as error:  # recovery makes the index again
-                self.failure = f"{self.partition} has an aborted transaction that could not be indexed: {error}"
-                raise StorageError(self.failure) from error
+    append = appending.append
+    append_set = appending.append_set
+    append_replicated = appending.append_replicated
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Close the active segment and begin a new one at `base_offset`, or the log's end. Raises OSError.
@@ -265,7 +182,7 @@ class PartitionLog:
         """Position and size of the first batch that ends at or after `offset`; the segment's end when none does."""
         if offset >= self.log_end_offset:
             return segment.size, 0
-        found = self._recent.find(offset, segment.size) if segment is self.active else None
+        found = self.recent.find(offset, segment.size) if segment is self.active else None
         if found is not None:
             return found
         located = segment.locate(offset)
@@ -361,7 +278,7 @@ class PartitionLog:
         self.segments = segments
         self.active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
-        self._recent = RecentBatches()
+        self.recent = RecentBatches()
 
     def remove_later(self, paths: list[Path], now_ms: int) -> None:
         """Remove files that have been renamed out of the way, after `file.delete.delay.ms`."""

@@ -55,8 +55,7 @@ def open_log(
 ) -> OpenedLog:
     """Read a partition's directory, repairing what a crash did to it.
 
-    Raises OSError; CorruptMessage for damage below the recovery point that is in the way; and
-    UnsupportedForMessageFormat for segments of an older format.
+    Raises OSError; CorruptMessage for damage below the recovery point that is in the way.
     """
     clear_leftovers(files, directory)
     segments = _list_segments(files, directory, config, now_ms)

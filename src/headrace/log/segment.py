@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from zlib import crc32
 
 from headrace.config import TopicConfig
@@ -30,9 +31,11 @@ from headrace.log.names import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offse
 from headrace.log.scan import read_headers
 from headrace.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from headrace.log.txn_index import TransactionIndex
-from headrace.records.header import BatchHeader
+from headrace.records.header import MAGIC, BatchHeader
 
 logger = logging.getLogger(__name__)
+ENTRY_HEAD = Struct(">qi")
+"""What every format begins with: an offset, and how many bytes follow."""
 
 
 class Segment:
@@ -145,17 +148,44 @@ class Segment:
         self._note(position, size, last_offset, max_timestamp_ms)
         return position
 
+    def append_set(self, entries: Bytes, last_offset: int, max_timestamp_ms: int, offset_of_max: int) -> int:
+        """Write messages of an older format behind the batches that are there; as `append`. `offset_of_max` is where
+        the largest timestamp is."""
+        position = self.size
+        size = len(entries)
+        self.file.write(entries, position)
+        self.size = position + size
+        if position == 0:
+            self._first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > self.largest.timestamp_ms:
+            self._largest = TimestampOffset(max_timestamp_ms, offset_of_max)
+        if self.unindexed_bytes + size <= self.config.index_interval_bytes:
+            self.unindexed_bytes += size
+            return position
+        at = 0
+        while at < size:
+            offset, length = ENTRY_HEAD.unpack_from(entries, at)
+            if self.unindexed_bytes > self.config.index_interval_bytes:
+                self._add_index_entries(offset, position + at)
+            length += ENTRY_HEAD.size
+            self.unindexed_bytes += length
+            at += length
+        return position
+
     def _note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Keep the largest timestamp and, every `index.interval.bytes`, an index entry."""
         if max_timestamp_ms > (self._largest or self.largest).timestamp_ms:
             self._largest = TimestampOffset(max_timestamp_ms, last_offset)
         if self.unindexed_bytes > self.config.index_interval_bytes:
-            self.unindexed_bytes = 0
-            index, time_index = self.index, self.time_index
-            index.append(self.files, last_offset, position)
-            time_index.append(self.files, *self.largest)
-            self.is_index_full = index.is_full or time_index.is_full
+            self._add_index_entries(last_offset, position)
         self.unindexed_bytes += size
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        self.unindexed_bytes = 0
+        index, time_index = self.index, self.time_index
+        index.append(self.files, last_offset, position)
+        time_index.append(self.files, *self.largest)
+        self.is_index_full = index.is_full or time_index.is_full
 
     def must_roll(self, size: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether a batch has to go to a new segment: for size, age, a full index, or an offset too far up.
@@ -250,10 +280,12 @@ class Segment:
             self.unindexed_bytes = self.size - index.last_position
 
     def _check_belongs(self, index: OffsetIndex) -> None:
-        """The last entry has to point to the batch that ends with its offset."""
+        """The last entry has to point to the batch that ends with its offset; before format 2 it may be an earlier one:
+        Apache Kafka has the last offset of a whole set of messages point to the first of them."""
         if index.keys:
             found = next(self.headers(index.last_position), None) if index.last_position < self.size else None
-            if found is None or found[1].last_offset != self.base_offset + index.keys[-1]:
+            behind = self.base_offset + index.keys[-1] - found[1].last_offset if found else -1
+            if found is None or behind < 0 or (behind > 0 and found[1].magic == MAGIC):
                 raise CorruptIndex(f"{index.path.name}: its last entry points to no such batch")
 
     def _find_largest(self) -> TimestampOffset:

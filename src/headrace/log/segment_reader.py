@@ -7,7 +7,7 @@
 files of ours and of Apache Kafka, and changes nothing. A partition's records begin at the log start offset that the
 data directory's checkpoint has, where there is one, and end with its last closed segment; with `newest`, with the last
 batch of the newest segment whose CRC is right. On a cluster of several brokers the end of a newest segment may hold
-what is not committed yet. Left out: the isolation of transactions, and formats before v2 (refused by name).
+what is not committed yet. Batches may be of any format. Left out: the isolation of transactions.
 """
 
 from bisect import bisect_right
@@ -20,8 +20,7 @@ from headrace.log import checkpoints, index
 from headrace.log.files import Files, LogFile
 from headrace.log.index_file import CorruptIndex
 from headrace.log.names import INDEX, LOG, is_segment_file, offset_of, parse_partition
-from headrace.log.scan import read_checked, read_headers
-from headrace.records.batch import decode_records
+from headrace.log.scan import read_checked, read_headers, records_in
 from headrace.records.columns import RecordColumns, scan_batches
 from headrace.records.header import HEADER_BYTES, read_header
 from headrace.types import TopicPartition
@@ -103,7 +102,7 @@ def offset_for_time(files: Files, partition: PartitionFiles, timestamp_ms: int) 
                 break
             if header.max_timestamp < timestamp_ms or header.last_offset < partition.start_offset or header.is_control:
                 continue
-            for record in decode_records(file.read(header.size_bytes, position), header):
+            for record in records_in(file.read(header.size_bytes, position), header):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= partition.start_offset:
                     return record.offset
     return None

@@ -1,7 +1,8 @@
 """From times to offsets, inside one log.
 
 A batch header has the largest timestamp of its records, so a search goes: the first segment whose largest timestamp
-is late enough, the time index, the offset index, batch headers, and at last the records of one batch.
+is late enough, the time index, the offset index, batch headers, and at last the records of one batch. Messages of
+format 0 have no times, and are never found.
 Before records had times, the question was which segments were last written to by then.
 Source: Kafka's UnifiedLog.fetchOffsetByTimestamp, legacyFetchOffsetsBefore, FileRecords.searchForTimestamp.
 """
@@ -9,8 +10,8 @@ Source: Kafka's UnifiedLog.fetchOffsetByTimestamp, legacyFetchOffsetsBefore, Fil
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.log.scan import records_in
 from headrace.log.segment import Segment
-from headrace.records.batch import decode_records
 
 
 class TimeOffset(NamedTuple):
@@ -41,7 +42,7 @@ def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> TimeOffset
     for at, header in segment.headers(position):
         if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
             continue
-        for record in decode_records(segment.read_batch(at, header), header):
+        for record in records_in(segment.read_batch(at, header), header):
             if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
                 return TimeOffset(record.offset, record.timestamp_ms, header.leader_epoch)
     return None
@@ -55,7 +56,7 @@ def largest_timestamp(segments: Sequence[Segment]) -> TimeOffset | None:
         return None
     for at, header in best.headers(best.index.lookup(largest.offset)):
         if header.max_timestamp == largest.timestamp_ms:
-            for record in decode_records(best.read_batch(at, header), header):
+            for record in records_in(best.read_batch(at, header), header):
                 if record.timestamp_ms == largest.timestamp_ms:
                     return TimeOffset(record.offset, record.timestamp_ms, header.leader_epoch)
     return None

@@ -273,7 +273,8 @@ def _feed(loading: Loading, partition: int, data: bytes, from_offset: int) -> in
             if not crc_is_valid(data, position, header):
                 raise CorruptMessage("its CRC does not fit")
             if header.is_control:
-                loading.marker(header.producer_id, read_marker(batch).is_commit)
+                if header.record_count:  # else compaction has emptied it
+                    loading.marker(header.producer_id, read_marker(batch).is_commit)
                 continue
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
             for record in decode_records(batch, header):

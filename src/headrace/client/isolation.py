@@ -23,7 +23,7 @@ def aborted_filter(aborted: Iterable[tuple[int, int]]) -> Callable[[BatchHeader,
         while pending and pending[-1][1] <= header.last_offset:
             open_aborts.add(pending.pop()[0])
         if header.is_control:
-            if header.producer_id in open_aborts and read_marker(batch).is_abort:
+            if header.producer_id in open_aborts and header.record_count and read_marker(batch).is_abort:
                 open_aborts.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in open_aborts

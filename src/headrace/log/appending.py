@@ -155,6 +155,8 @@ def _note_producer(log: PartitionLog, batch: memoryview, header: BatchHeader, ba
     if not header.is_control:
         log.producers.append(header, base_offset, now_ms)
         return
+    if not header.record_count:  # emptied by the leader's compaction: it ended a transaction that is gone
+        return
     marker = read_marker(batch)
     aborted = log.producers.end_transaction(
         header, base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=now_ms

@@ -123,7 +123,7 @@ def _codec_name(header: BatchHeader) -> str:
 
 def _record_rows(position: int, batch: bytes, header: BatchHeader, size: int) -> Iterator[Row]:
     try:
-        if header.is_control:
+        if header.is_control and header.record_count:
             marker = read_marker(batch)
             yield {
                 "kind": "marker",

@@ -122,6 +122,8 @@ def note_batch(producers: Producers, segment: Segment, position: int, header: Ba
     if not header.is_control:
         producers.append(header, header.base_offset, now_ms)
         return
+    if not header.record_count:  # emptied by compaction: it ended a transaction that is gone
+        return
     marker = read_marker(segment.read_batch(position, header))
     aborted = producers.end_transaction(
         header, header.base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=now_ms

@@ -20,6 +20,7 @@ VERSION = 0
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
 LEADER_EPOCH = "leader-epoch-checkpoint"
 
 

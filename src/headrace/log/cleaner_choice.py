@@ -40,9 +40,7 @@ class Cleanable(NamedTuple):
     @property
     def is_due(self) -> bool:
         """Whether it should be cleaned now."""
-        return self.dirty_bytes > 0 and (
-            self.waited_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio
-        )
+        return self.dirty_bytes > 0 and (self.waited_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
 def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:

@@ -180,7 +180,8 @@ class Compaction:
                 if self._learn_messages(batch, known):
                     return True
             elif not passed.is_needless(batch, header) and not header.is_control:
-                if known.index(batch, header, self._job.first_dirty):
+                is_full = known.index(batch, header, self._job.first_dirty)
+                if is_full:
                     return True
             known.latest_offset = max(known.latest_offset, header.last_offset)
         return False
@@ -222,7 +223,7 @@ class Compaction:
             counts.records_without_key - before[2],
         )
 
-    def _clean_into(self, cleaned: CleanedSegment, base: int) -> None:
+    def _clean_into(self, cleaned: Segment, base: int) -> None:
         is_old = self._files.modified_ms(self._directory / offset_file(base, LOG)) <= self._drop_old_tombstones_until_ms
         for batch, header in self._batches(base):
             kept = self._filter.kept(batch, header, drop_old_tombstones=is_old)

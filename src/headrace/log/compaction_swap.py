@@ -5,7 +5,8 @@
     2.        0.log.deleted    4711.log.deleted  0.log.swap          readers go on with the files that they hold
     3.                                           0.log
 
-A crash before 1. is over undoes it, one after it finishes it: see `leftovers`. Source: Kafka's LocalLog.replaceSegments.
+A crash before 1. is over undoes it, one after it finishes it: see `leftovers`. Source: Kafka's
+LocalLog.replaceSegments.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ def replace_segments(log: PartitionLog, old: list[Segment], size_bytes: int, now
     )
     going = set(map(id, old))
     log.set_segments(
-        [cleaned if segment is first else segment for segment in log.segments if segment is first or id(segment) not in going]
+        [
+            cleaned if segment is first else segment
+            for segment in log.segments
+            if segment is first or id(segment) not in going
+        ]
     )
     log.remove_later(removed, now_ms)
 

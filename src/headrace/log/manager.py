@@ -7,11 +7,13 @@
     manager.tick(now_ms)                                                          a few times a second
     manager.close(now_ms)
 
-`tick` is where everything happens that time asks for: flushes, retention, removal of deleted files, checkpoints. The
-clock is the caller's; so is the thread pool, when `background` is given. Source: Kafka's LogManager.
+`tick` is where everything happens that time asks for: flushes, retention, removal of deleted files, checkpoints, and
+the beginning of cleanings. The clock is the caller's; so are the thread pools, when `background` is given, and
+`cleaning` for the cleaner's own. Source: Kafka's LogManager.
 """
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,10 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
-from headrace.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
+from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, write_offsets
+from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner_process import ProcessWorker
+from headrace.log.compaction import CleaningWorker
 from headrace.log.data_directory import DataDirectory, DataDirectoryRefused
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
@@ -43,6 +48,7 @@ class Periods(NamedTuple):
 
 
 DEFAULT_PERIODS = Periods()
+DEFAULT_CLEANER = CleanerSettings()
 
 
 class LogManager:
@@ -57,6 +63,9 @@ class LogManager:
         files: Files | None = None,
         background: Background = inline,
         periods: Periods = DEFAULT_PERIODS,
+        cleaner: CleanerSettings = DEFAULT_CLEANER,
+        cleaning: Background | None = None,
+        make_worker: Callable[[], CleaningWorker] = ProcessWorker,
     ) -> None:
         """Lock the data directories. Raises DataDirectoryRefused, and then holds none."""
         self.files = files or LocalFiles()
@@ -68,6 +77,15 @@ class LogManager:
         self._periods = periods
         self._doomed: list[tuple[int, Path]] = []
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
+        self._cleaner_offsets = _NewestFirst()
+        self.cleaner = Cleaner(
+            self.files,
+            self.logs,
+            cleaner,
+            background=cleaning or background,
+            write_checkpoint=self._cleaner_offsets_writer,
+            make_worker=make_worker,
+        )
         try:
             for path in directories:
                 self.directories.append(DataDirectory(self.files, path))
@@ -77,6 +95,7 @@ class LogManager:
 
     def release(self) -> None:
         """Let go of the data directories, without closing anything."""
+        self.cleaner.stop()
         for directory in self.directories:
             directory.release()
         self.directories.clear()
@@ -110,6 +129,7 @@ class LogManager:
         recovery_points = directory.read_checkpoint(RECOVERY_POINT)
         log_starts = directory.read_checkpoint(LOG_START_OFFSET)
         high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
+        cleaned = directory.read_checkpoint(CLEANER_OFFSET)
         names = self.files.names(directory.path)
         partitions = {name: parse_partition(name) for name in names}
         was_clean = directory.take_clean_mark()
@@ -136,6 +156,7 @@ class LogManager:
                 raise DataDirectoryRefused(f"{path} cannot be opened: {error}") from error
             log.background = self.background
             log.update_high_watermark(high_watermarks.get(partition, 0))
+            log.cleaned_to = cleaned.get(partition, 0)
             self.logs[partition] = log
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
@@ -207,12 +228,16 @@ class LogManager:
                 log.flush_in_background(now_ms)
             if log.removals:
                 self._try(log.purge, now_ms)
+            if log.cleaned_to_was_lowered:
+                log.cleaned_to_was_lowered = False
+                self._save_cleaner_offsets(log.directory.parent)
         for task, (due_ms, period_ms) in self._due.items():
             if now_ms >= due_ms:
                 self._due[task] = (now_ms + period_ms, period_ms)
                 self._try(task, now_ms)
         while self._doomed and self._doomed[0][0] <= now_ms:
             self._try(self._remove_doomed, now_ms)
+        self.cleaner.tick(now_ms)
 
     def _remove_doomed(self, _now_ms: int) -> None:
         self.files.remove_tree(self._doomed.pop(0)[1])
@@ -256,8 +281,27 @@ class LogManager:
             }
             directory.write_checkpoint(name, offsets)
 
+    def _save_cleaner_offsets(self, directory: Path) -> None:
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                logger.error("%s in %s could not be written: %s", CLEANER_OFFSET, directory, error)
+
+        self.background(self._cleaner_offsets_writer(directory), done)
+
+    def _cleaner_offsets_writer(self, directory: Path) -> Callable[[], None]:
+        """What writes down how far the logs of a data directory are cleaned, as it is now; any thread may run it."""
+        offsets = {
+            partition: log.cleaned_to
+            for partition, log in self.logs.items()
+            if log.cleaned_to > 0 and log.directory.parent == directory
+        }
+        return self._cleaner_offsets.writer(
+            directory, lambda: write_offsets(self.files, directory / CLEANER_OFFSET, offsets)
+        )
+
     def close(self, now_ms: int) -> None:
         """Close every log; a directory whose logs all closed is marked, so that the next start skips recovery."""
+        self.cleaner.stop()
         unclean: set[Path] = set()
         works: list[tuple[PartitionLog, FlushWork | None]] = []
         for log in self.logs.values():
@@ -290,6 +334,28 @@ def _run_together(works: list[FlushWork]) -> Iterator[Exception | None]:
 
     with ThreadPoolExecutor(CLOSING_THREADS) as pool:
         return iter(list(pool.map(FlushWork.try_run, works)))
+
+
+class _NewestFirst:
+    """Writers of one file for each directory, run by several threads in any order: an older one writes nothing once a
+    newer one has."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[Path, int] = {}
+        self._written: dict[Path, int] = {}
+
+    def writer(self, directory: Path, write: Callable[[], None]) -> Callable[[], None]:
+        """`write`, to be run by any thread."""
+        number = self._made[directory] = self._made.get(directory, 0) + 1
+
+        def run() -> None:
+            with self._lock:
+                if number > self._written.get(directory, 0):
+                    write()
+                    self._written[directory] = number
+
+        return run
 
 
 def _start_inside_segment(log: PartitionLog) -> int | None:

@@ -4,8 +4,8 @@
     is_full = known.index(batch, header, from_offset)       in the order of the log, until it is full
     known.mark(records, start, end, header, …)              then: which records of a batch are the newest of their key
 
-A map that is full knows the log up to `latest_offset` (inclusive) and nothing of what follows. Its keys are hashed under
-a random key of its own; see `compaction_kernel`. Source: Kafka's SkimpyOffsetMap.
+A map that is full knows the log up to `latest_offset` (inclusive) and nothing of what follows. Its keys are hashed
+under a random key of its own; see `compaction_kernel`. Source: Kafka's SkimpyOffsetMap.
 """
 
 import os

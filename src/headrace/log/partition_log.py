@@ -80,6 +80,7 @@ class PartitionLog:
         self.clean_end_offset = opened.log_end_offset if opened.was_clean else -1
         self.cleaned_to = 0
         """Up to where (exclusive) the cleaner has been; what follows may hold duplicates of a key."""
+        self.cleaned_to_was_lowered = False
         self.truncations = 0
         self.flushes_running = 0
         self.last_flush_ms = 0

@@ -70,6 +70,8 @@ def _set_end(log: PartitionLog, segments: list[Segment], offset: int, now_ms: in
     log.log_start_offset = min(log.log_start_offset, offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.recovery_point = min(log.recovery_point, offset)
+    if log.cleaned_to > offset:
+        log.cleaned_to, log.cleaned_to_was_lowered = offset, True
     log.leader_epochs.truncate_from_end(offset)
     for taken_at in snapshot_offsets(log.files, log.directory):
         if taken_at > offset:

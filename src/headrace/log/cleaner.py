@@ -1,0 +1,395 @@
+"""The cleaner: picks the log that needs it most, has it compacted, and puts the result in its place.
+
+    look ─▶ logs that are due, dirtiest first ─▶ one by one: plan ─▶ group: clean, swap ─▶ … ─▶ sync, checkpoint
+     ▲                                                                                             │
+     '── at once when something was cleaned, else after log.cleaner.backoff.ms ◀────────────────────'
+
+Deciding, swapping and bookkeeping are done by the logs' owner; the work itself and every sync by whoever `background`
+is, one at a time for each of `log.cleaner.threads`. A log that was truncated, cut or deleted meanwhile is let go: what
+was made of it is thrown away, and a later look begins anew. Damage, or a bug, makes a log uncleanable until the next
+start; a disk that refuses does not, since a full one needs cleaning most. Source: Kafka's LogCleaner,
+LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.errors import CorruptMessage
+from headrace.log.cleaner_choice import Cleanable, cleanable
+from headrace.log.cleaner_process import ProcessDied, ProcessWorker
+from headrace.log.compaction import (
+    CleanedGroup,
+    CleaningJob,
+    CleaningPlan,
+    CleaningStopped,
+    CleaningWorker,
+    remove_cleaned,
+)
+from headrace.log.compaction_swap import replace_segments
+from headrace.log.files import Files
+from headrace.log.flush import Background
+from headrace.log.partition_log import PartitionLog
+from headrace.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+DEATHS_MAX = 3
+"""Times that the process may die over one log before that is left uncleaned."""
+
+
+class CleanerSettings(NamedTuple):
+    """How cleaning is done; the defaults are the settings' own."""
+
+    is_enabled: bool = True
+    threads: int = 1
+    backoff_ms: int = 15_000
+    map_bytes_max: int = 128 << 20
+    load_factor: float = 0.9
+    read_bytes: int = 512 << 10
+    io_bytes_per_second: float = sys.float_info.max
+
+
+class CleanerNumbers:
+    """What the cleaner tells of itself."""
+
+    def __init__(self) -> None:
+        self.last_look_ms = -1
+        self.max_dirty_percent = 0.0
+        self.recopy_percent = 0.0
+        """Of the last log that was cleaned: bytes written of those read."""
+        self.max_clean_seconds = 0.0
+        self.max_map_percent = 0.0
+        self.max_waited_seconds = 0.0
+        self.logs_cleaned = 0
+        self.bytes_removed = 0
+
+
+class _Run:
+    """One log under cleaning."""
+
+    def __init__(self, chosen: Cleanable, job: CleaningJob) -> None:
+        self.log = chosen.log
+        self.job = job
+        self.began = time.monotonic()
+        self.truncations = chosen.log.truncations
+        self.segments = {segment.base_offset: segment for segment in chosen.log.segments}
+        """Those of the beginning that are not swapped yet."""
+        self.plan: CleaningPlan | None = None
+        self.groups: deque[list[int]] = deque()
+        self.bytes_read = 0
+        self.bytes_kept = 0
+
+    def is_intact(self, bases: Iterable[int]) -> bool:
+        """Whether the log still has these segments as they were when the job was made."""
+        if self.log.failure is not None or self.log.truncations != self.truncations:
+            return False
+        live = {segment.base_offset: segment for segment in self.log.segments}
+        return all(live.get(base) is self.segments[base] for base in bases)
+
+
+class _Lane:
+    """A worker, and what it is at. `steps` are begun one behind the other, also when they end before they return."""
+
+    def __init__(self, worker: CleaningWorker) -> None:
+        self.worker = worker
+        self.run: _Run | None = None
+        self.next_step: Callable[[], None] | None = None
+        self.is_stepping = False
+
+    def step(self, then: Callable[[], None]) -> None:
+        """Begin something, once what is being begun has returned."""
+        self.next_step = then
+        if self.is_stepping:
+            return
+        self.is_stepping = True
+        try:
+            while self.next_step is not None:
+                step, self.next_step = self.next_step, None
+                step()
+        finally:
+            self.is_stepping = False
+
+
+class Cleaner:
+    """The cleaner of one broker's logs."""
+
+    def __init__(
+        self,
+        files: Files,
+        logs: Mapping[TopicPartition, PartitionLog],
+        settings: CleanerSettings,
+        *,
+        background: Background,
+        write_checkpoint: Callable[[Path], Callable[[], None]],
+        make_worker: Callable[[], CleaningWorker] = ProcessWorker,
+    ) -> None:
+        """`write_checkpoint(data directory)` is asked on the owner's thread; what it answers runs on any."""
+        self.numbers = CleanerNumbers()
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.settings = settings
+        self._files = files
+        self._logs = logs
+        self._background = background
+        self._write_checkpoint = write_checkpoint
+        self._make_worker = make_worker
+        self._now_ms = 0
+        self._lanes: list[_Lane] = []
+        self._queue: deque[PartitionLog] = deque()
+        self._look_at_ms = 0
+        self._deaths: dict[TopicPartition, int] = {}
+        self._retry_at_ms: dict[TopicPartition, int] = {}
+        self._is_stopped = not settings.is_enabled or settings.threads == 0
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        """The size of the logs that are left uncleaned."""
+        return sum(self._logs[partition].size_bytes for partition in self.uncleanable if partition in self._logs)
+
+    def is_busy_with(self, log: PartitionLog) -> bool:
+        """Whether a log is under cleaning."""
+        return any(lane.run is not None and lane.run.log is log for lane in self._lanes)
+
+    def tick(self, now_ms: int) -> None:
+        """Begin what is due. Until the next tick it is `now_ms`."""
+        self._now_ms = now_ms
+        if self._is_stopped or (not self._queue and now_ms < self._look_at_ms):
+            return
+        if not self._queue:
+            self._look(now_ms)
+        while self._queue and (lane := self._free_lane()) is not None:
+            lane.step(lambda lane=lane: self._begin(lane))  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """End all cleaning; what was not swapped in is thrown away at the next start."""
+        self._is_stopped = True
+        for lane in self._lanes:
+            lane.worker.stop()
+
+    # Choosing
+
+    def _look(self, now_ms: int) -> None:
+        """Go through all compacted logs: which are due, and how dirty the dirtiest is."""
+        self.numbers.last_look_ms = now_ms
+        self._look_at_ms = now_ms + self.settings.backoff_ms
+        for partition in [each for each in self.uncleanable if each not in self._logs]:
+            del self.uncleanable[partition]
+        self._retry_at_ms = {each: at_ms for each, at_ms in self._retry_at_ms.items() if at_ms > now_ms}
+        found = []
+        for log in self._logs.values():
+            chosen = self._choice(log, now_ms)
+            if chosen is not None:
+                found.append(chosen)
+        self.numbers.max_dirty_percent = 100 * max((each.ratio for each in found), default=0.0)
+        self.numbers.max_waited_seconds = max((each.waited_ms / 1000 for each in found), default=0.0)
+        due = sorted((each for each in found if each.is_due), key=lambda each: each.ratio, reverse=True)
+        self._queue.extend(each.log for each in due)
+
+    def _choice(self, log: PartitionLog, now_ms: int) -> Cleanable | None:
+        if not log.config.is_compacted or log.failure is not None or log.partition in self.uncleanable:
+            return None
+        if log.partition in self._retry_at_ms or self.is_busy_with(log):
+            return None
+        try:
+            return cleanable(log, now_ms)
+        except CorruptMessage as error:
+            self._leave(log, error.message)
+        except OSError as error:
+            logger.warning("%s cannot be looked at for cleaning: %s", log.partition, error)
+        return None
+
+    def _free_lane(self) -> _Lane | None:
+        for lane in self._lanes:
+            if lane.run is None and lane.next_step is None:
+                return lane
+        if len(self._lanes) == self.settings.threads:
+            return None
+        self._lanes.append(_Lane(self._make_worker()))
+        return self._lanes[-1]
+
+    # One log
+
+    def _begin(self, lane: _Lane) -> None:
+        while self._queue and not self._is_stopped:
+            log = self._queue.popleft()
+            if self._logs.get(log.partition) is not log:
+                continue
+            chosen = self._choice(log, self._now_ms)
+            if chosen is None or not chosen.is_due:
+                continue
+            lane.run = _Run(chosen, self._job_of(chosen))
+            self._start(lane, lane.run)
+            return
+
+    def _start(self, lane: _Lane, run: _Run) -> None:
+        self._in_background(lane, run, lambda: self._plan(lane, run), lambda: self._after_plan(lane, run))
+
+    def _job_of(self, chosen: Cleanable) -> CleaningJob:
+        log, settings = chosen.log, self.settings
+        producers = {
+            entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for entry in log.producers.entries.values()
+        }
+        return CleaningJob(
+            directory=str(log.directory),
+            sizes={segment.base_offset: segment.size for segment in log.segments},
+            first_dirty=chosen.first_dirty,
+            first_uncleanable=chosen.first_uncleanable,
+            producers=producers,
+            now_ms=self._now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+            segment_bytes=log.config.segment_bytes,
+            segment_index_bytes=log.config.segment_index_bytes,
+            index_interval_bytes=log.config.index_interval_bytes,
+            map_bytes_max=settings.map_bytes_max // settings.threads,
+            load_factor=settings.load_factor,
+            read_bytes=settings.read_bytes // settings.threads,
+            io_bytes_per_second=settings.io_bytes_per_second / settings.threads,
+        )
+
+    def _in_background(self, lane: _Lane, run: _Run, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Do `work` elsewhere, and `then` here; or deal with how it failed."""
+
+        def done(error: Exception | None) -> None:
+            if self._is_stopped:
+                lane.run = None  # and whatever was made is thrown away by the next start
+            elif error is None:
+                lane.step(then)
+            else:
+                lane.step(lambda: self._failed(lane, run, error))
+
+        def caught() -> None:
+            failed[0] = None
+            try:
+                work()
+            except Exception as error:  # `Background` itself knows OSError alone
+                failed[0] = error
+
+        failed: list[Exception | None] = [None]
+        self._background(caught, lambda error: done(error or failed[0]))
+
+    def _plan(self, lane: _Lane, run: _Run) -> None:
+        run.plan = lane.worker.plan(run.job)
+
+    def _after_plan(self, lane: _Lane, run: _Run) -> None:
+        assert run.plan is not None
+        run.groups.extend(run.plan.groups)
+        self.numbers.max_map_percent = run.plan.map_percent
+        logger.debug("%s: cleaning up to offset %d, %d keys", run.log.partition, run.plan.end_offset, run.plan.keys)
+        self._next_group(lane, run)
+
+    def _next_group(self, lane: _Lane, run: _Run) -> None:
+        if not run.groups:
+            self._finish(lane, run)
+            return
+        group = run.groups.popleft()
+        made: list[CleanedGroup] = []
+        self._in_background(
+            lane, run, lambda: made.append(lane.worker.clean(group)), lambda: self._swap(lane, run, group, made[0])
+        )
+
+    def _swap(self, lane: _Lane, run: _Run, group: list[int], made: CleanedGroup) -> None:
+        if not self._is_intact(run, group):
+            self._let_go(lane, run, group)
+            return
+        try:
+            replace_segments(run.log, [run.segments.pop(base) for base in group], made.size_bytes, self._now_ms)
+        except OSError as error:
+            self._failed(lane, run, error)
+            return
+        run.bytes_read += made.bytes_read
+        run.bytes_kept += made.size_bytes
+        if made.records_without_key:
+            logger.warning(
+                "%s: %d records without a key were removed: it was not always compacted",
+                run.log.partition, made.records_without_key,
+            )  # fmt: skip
+        self._next_group(lane, run)
+
+    def _is_intact(self, run: _Run, bases: Iterable[int]) -> bool:
+        return self._logs.get(run.log.partition) is run.log and run.is_intact(bases)
+
+    def _let_go(self, lane: _Lane, run: _Run, group: list[int]) -> None:
+        """The log was changed under the cleaner."""
+        logger.info("%s was changed while it was cleaned; what was made of it is thrown away", run.log.partition)
+        if self._logs.get(run.log.partition) is run.log:
+            with suppress(OSError):  # else the next cleaning, or the next start, removes them
+                remove_cleaned(self._files, run.log.directory, group[0])
+        self._end(lane)
+
+    def _finish(self, lane: _Lane, run: _Run) -> None:
+        """Every group is in its place: make that last, then say so."""
+        assert run.plan is not None
+        log, end_offset, directory = run.log, run.plan.end_offset, run.log.directory
+        self._in_background(
+            lane, run, lambda: self._files.sync_directory(directory), lambda: self._note(lane, run, log, end_offset)
+        )
+
+    def _note(self, lane: _Lane, run: _Run, log: PartitionLog, end_offset: int) -> None:
+        if log.truncations == run.truncations:
+            log.cleaned_to = end_offset
+        if end_offset <= run.job.first_dirty:  # no step forward: not again at once
+            self._retry_at_ms[log.partition] = self._now_ms + self.settings.backoff_ms
+        write = self._write_checkpoint(log.directory.parent)
+        self._in_background(lane, run, write, lambda: self._report(lane, run))
+
+    def _report(self, lane: _Lane, run: _Run) -> None:
+        seconds = time.monotonic() - run.began
+        numbers = self.numbers
+        numbers.recopy_percent = 100 * run.bytes_kept / max(1, run.bytes_read)
+        numbers.max_clean_seconds = max(numbers.max_clean_seconds, seconds)
+        numbers.logs_cleaned += 1
+        numbers.bytes_removed += run.bytes_read - run.bytes_kept
+        self._deaths.pop(run.log.partition, None)
+        logger.info(
+            "%s: cleaned up to offset %d in %.1f s, %d bytes to %d",
+            run.log.partition, run.job.first_uncleanable if run.plan is None else run.plan.end_offset, seconds,
+            run.bytes_read, run.bytes_kept,
+        )  # fmt: skip
+        self._look_at_ms = 0
+        self._end(lane)
+
+    def _end(self, lane: _Lane) -> None:
+        """This log is done with: the next one."""
+        lane.run = None
+        if not self._queue and self._look_at_ms == 0:
+            self._look(self._now_ms)
+        if self._queue and not self._is_stopped:
+            lane.step(lambda: self._begin(lane))
+
+    # Trouble
+
+    def _failed(self, lane: _Lane, run: _Run, error: Exception) -> None:
+        log = run.log
+        if isinstance(error, CleaningStopped):
+            lane.run = None
+            return
+        self._retry_at_ms[log.partition] = self._now_ms + self.settings.backoff_ms
+        if not self._is_intact(run, run.segments) and not isinstance(error, ProcessDied):
+            logger.info("%s was changed while it was cleaned; another look will be taken", log.partition)
+        elif isinstance(error, OSError):
+            logger.warning("%s could not be cleaned: %s; it will be tried again", log.partition, error)
+        elif isinstance(error, ProcessDied):
+            deaths = self._deaths[log.partition] = self._deaths.get(log.partition, 0) + 1
+            if deaths >= DEATHS_MAX:
+                self._leave(log, f"{error}, {deaths} times")
+            else:
+                logger.warning("%s could not be cleaned: %s; it will be tried again", log.partition, error)
+        else:
+            self._leave(log, error.message if isinstance(error, CorruptMessage) else str(error))
+        self._end(lane)
+
+    def _leave(self, log: PartitionLog, reason: str) -> None:
+        """Clean this log no more until the next start."""
+        self.uncleanable[log.partition] = reason
+        logger.error(
+            "%s is left uncleaned until the next start, and grows: %s. `headrace log verify %s` says what is damaged; "
+            "stop the broker before `headrace log repair`, or delete the replica here if there is another",
+            log.partition, reason, log.directory,
+        )  # fmt: skip

@@ -7,6 +7,7 @@ start fails half-way.
 import asyncio
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from headrace.coordination.requests import ControlRequest, ControlResponse
 from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
 from headrace.errors import InvalidConfig
+from headrace.log.cleaner import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
 from headrace.log.manager import LogManager, Periods
 from headrace.types import BrokerId, TopicPartition
@@ -98,16 +100,29 @@ async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
     directories = [Path(each) for each in config.log_dirs]
     if not directories or len({each.absolute() for each in directories}) < len(directories):
         raise InvalidConfig(f"log.dirs={','.join(config.log_dirs)!r}: name at least one directory, and each once")
+    loop = asyncio.get_running_loop()
+    cleaning = ThreadPoolExecutor(max(1, config.log_cleaner_threads), "cleaner")  # makes its threads when used
+    stack.callback(cleaning.shutdown)
     logs = LogManager(
         directories,
         broker_id=BrokerId(config.broker_id),
         topic_config=lambda topic: configs.get(topic),
-        background=background_on(asyncio.get_running_loop()),
+        background=background_on(loop),
+        cleaning=background_on(loop, cleaning),
         periods=Periods(
             config.log_retention_check_interval_ms,
             config.log_flush_offset_checkpoint_interval_ms,
             config.replica_high_watermark_checkpoint_interval_ms,
             config.producer_id_expiration_ms,
+        ),
+        cleaner=CleanerSettings(
+            is_enabled=config.log_cleaner_enable,
+            threads=config.log_cleaner_threads,
+            backoff_ms=config.log_cleaner_backoff_ms,
+            map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            read_bytes=config.log_cleaner_io_buffer_size,
+            io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         ),
     )
     stack.callback(logs.release)

@@ -51,11 +51,11 @@ def missing_tools() -> str | None:
     return f"Apache Kafka needs {' and '.join(missing)}" if missing else None
 
 
-def jars() -> Path:
+def jars(version: str = VERSION) -> Path:
     """The directory that holds Apache Kafka's jars; the first caller downloads them, others wait for it."""
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-    maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={VERSION}", *goal]
-    home = build_once(f"kafka-{VERSION}", lambda home: [[*maven, f"-DoutputDirectory={home / 'lib'}"]])
+    maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}", *goal]
+    home = build_once(f"kafka-{version}", lambda home: [[*maven, f"-DoutputDirectory={home / 'lib'}"]])
     return home / "lib"
 
 

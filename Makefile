@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.headrace-setup
+COMPILED := $(wildcard src/headrace/*/*.pxd)
 
 .PHONY: help setup demo test quick lint format generate grid lock bench soak clean
 
@@ -13,7 +14,7 @@ help:  ## what can be made
 
 setup: $(STAMP)  ## .venv with headrace installed editable and all tools
 
-$(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) src/headrace/records/kernel.py scripts/setup.sh
+$(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) $(COMPILED) $(COMPILED:.pxd=.py) scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 

@@ -42,7 +42,7 @@ install() { # ARGS... : as both uv and pip understand them
 [ -x "$venv/bin/uv" ] || "$py" -m pip install -q --disable-pip-version-check 'uv>=0.5' || say "no uv: pip will do, slower"
 say "installing what requirements/dev.txt pins (1.2 GB the first time, some minutes)"
 install --require-hashes -r requirements/dev.txt
-say "installing headrace, its kernel compiled"
+say "installing headrace, its hot modules compiled"
 install --no-deps -e .
 "$py" -c 'import headrace' || { say "headrace does not import"; exit 1; }
 say "done: $venv/bin/headrace"

@@ -1,9 +1,12 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """One client's connection: requests in, answers out, in the order of the requests.
 
 A request that can be answered at once is answered inside the read callback. One that must wait (a long poll, a
 join, acks=all) holds its place in the order as a `Slot`; requests behind it are still taken up, their answers wait
 for it. Work that must not be overtaken (a large batch checked on an executor, a topic being made) holds the whole
 connection instead: no later request is looked at until it is done.
+
+Compiled, since every request passes here four times (read, taken up, answered, sent), and runs uncompiled too.
 
 Nothing here knows an API: frames go to the dispatcher, chunks come back. Limits: of a peer that does not read its
 answers, or sends requests faster than they are answered, no request is taken up until it has caught up; and after
@@ -14,7 +17,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Protocol
 
@@ -66,9 +69,9 @@ class Connection:
     """One accepted socket, owned by the event loop."""
 
     __slots__ = (
-        "_dispatch", "_goes_on", "_held", "_inbound", "_is_closed", "_is_held", "_is_reading", "_is_sending",
-        "_is_timed", "_loop", "_outbound", "_owner", "_slots", "_sock", "_unsent", "_waiting_bytes", "host", "listener",
-        "looked_ns", "peer", "received_ns", "software",
+        "_dispatch", "_goes_on", "_held", "_inbound", "_is_closed", "_is_held", "_is_reading", "_is_sending", "_loop",
+        "_outbound", "_owner", "_receive_into", "_slots", "_sock", "_unsent", "_waiting_bytes", "host", "is_timed",
+        "listener", "looked_ns", "peer", "received_ns", "software",
     )  # fmt: skip
 
     def __init__(
@@ -83,13 +86,14 @@ class Connection:
         is_timed: bool = False,
     ) -> None:
         """`is_timed`: whether anybody will ask how long requests took."""
-        self._is_timed = is_timed
+        self.is_timed = is_timed
         self._sock, self._loop, self._owner, self._dispatch = sock, loop, owner, dispatch
+        self._receive_into = sock.recv_into
         self._inbound, self._outbound = inbound, Outbound()
         self._slots: deque[Slot] = deque()
         self._unsent: list[Timed] = []  # their answers are in `_outbound`
         self._waiting_bytes = 0  # of answers that are there and wait for one before them
-        self._held: deque[bytearray] = deque()  # frames that arrived and could not be taken up yet
+        self._held: deque[memoryview] = deque()  # frames that arrived and could not be taken up yet
         self._is_held = self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
         self.listener = listener
         address = sock.getpeername()
@@ -105,38 +109,41 @@ class Connection:
     def _on_readable(self) -> None:
         inbound = self._inbound
         try:
-            count = self._sock.recv_into(inbound.target())
-            if count == 0:
-                self.close("closed by the client")
-                return
-            self.received_ns = self.looked_ns = monotonic_ns()
-            frames = iter(inbound.received(count))
+            count = self._receive_into(inbound.target())
         except (BlockingIOError, InterruptedError):
             return
-        except InvalidRequest as error:
-            self.close(error.message)
         except OSError as error:
             self.close(error.strerror or str(error))
-        else:
-            self._take_up(frames)
-            self._held.extend(map(bytearray, frames))
-            self._flush()
-
-    def _take_up(self, frames: Iterator[memoryview]) -> None:
-        """Dispatches frames, and leaves in the iterator those that have to wait."""
-        left = REQUESTS_PER_TURN_MAX
+            return
+        if count == 0:
+            self.close("closed by the client")
+            return
+        self.received_ns = self.looked_ns = monotonic_ns()
         try:
-            while left and not (self._is_held or self._is_closed or self._is_full()):
-                frame = next(frames, None)
-                if frame is None:
-                    return
+            frames = inbound.received(count)
+        except InvalidRequest as error:
+            self.close(error.message)
+            return
+        taken = self._take_up(frames)
+        if taken < len(frames) and not self._is_closed:
+            self._held.extend([memoryview(bytearray(frame)) for frame in frames[taken:]])
+        self._flush()
+
+    def _take_up(self, frames: list[memoryview]) -> int:
+        """Dispatches frames, as many as may be; how many."""
+        taken = 0
+        try:
+            for frame in frames:
+                if taken == REQUESTS_PER_TURN_MAX or self._is_held or self._is_closed or self._is_full():
+                    break
+                taken += 1
                 self._dispatch(self, frame)
-                left -= 1
         except InvalidRequest as error:
             self.close(error.message)
         except Exception:  # a bug of ours: the client must not wait for ever
             log.exception("a request could not be answered", extra={"peer": self.peer})
             self.close("an internal error")
+        return taken
 
     def hold(self) -> None:
         """Takes up no further request until `release`."""
@@ -151,7 +158,10 @@ class Connection:
     def _go_on(self) -> None:
         self._goes_on = False
         self.looked_ns = monotonic_ns()
-        self._take_up(memoryview(self._held.popleft()) for _ in range(len(self._held)))
+        frames = [self._held.popleft() for _ in range(min(len(self._held), REQUESTS_PER_TURN_MAX))]
+        taken = self._take_up(frames)
+        if taken < len(frames) and not self._is_closed:
+            self._held.extendleft(frames[: taken - 1 : -1] if taken else frames[::-1])
         self._flush()
 
     # -- out
@@ -162,8 +172,8 @@ class Connection:
         self._slots.append(slot)
         return slot
 
-    def answer(self, chunks: Chunks, request: Timed) -> None:
-        """An answer to the request being dispatched; leaves when the read callback ends."""
+    def answer(self, chunks: Chunks, request: Timed | None) -> None:
+        """An answer to the request being dispatched; leaves when the read callback ends. None: nobody times it."""
         if self._slots:
             self._fill(self.place(), chunks, request)
         elif chunks:
@@ -175,15 +185,15 @@ class Connection:
         if self._slots and self._slots[0] is slot:
             self._flush()
 
-    def _fill(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
+    def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         slot.chunks, slot.request, slot.abandon = chunks, request, None
         slot.size = sum(len(chunk) if isinstance(chunk, bytes) else chunk.size for chunk in chunks)
         self._waiting_bytes += slot.size
 
-    def _put_out(self, chunks: Chunks, request: Timed) -> None:
+    def _put_out(self, chunks: Chunks, request: Timed | None) -> None:
         for chunk in chunks:
             self._outbound.add(chunk)
-        if self._is_timed:
+        if self.is_timed and request is not None:
             self._unsent.append(request)
 
     def _note_sent(self) -> None:
@@ -200,7 +210,7 @@ class Connection:
         while slots and slots[0].chunks is not None:
             slot = slots.popleft()
             self._waiting_bytes -= slot.size
-            if slot.chunks and slot.request is not None:
+            if slot.chunks:
                 self._put_out(slot.chunks, slot.request)
         if self._outbound and not self._is_sending:
             self._send()

@@ -114,6 +114,10 @@ class RequestContext:
         """Sends the answer; once, now or later. A client that has gone meanwhile is no error."""
         self._finish(encode_response(self.api_key, self.api_version, self.correlation_id, message))
 
+    def reply_frame(self, frame: bytes) -> None:
+        """Sends an answer that is encoded already, its size before it."""
+        self._finish([frame])
+
     def no_reply(self) -> None:
         """Ends a request that has no answer (acks=0)."""
         self._finish([])

@@ -17,11 +17,13 @@ from headrace.broker.connection import Connection
 from headrace.broker.context import LATER, Answer, RequestContext
 from headrace.broker.metrics.request_times import RequestTimes
 from headrace.broker.parts import Broker
+from headrace.broker.plain_produce import append_plainly
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.protocol import messages
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header
 from headrace.protocol.message import Message
+from headrace.protocol.plain_produce import PlainProduce, read_plain_produce
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,9 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection cannot go on."""
+        plain = read_plain_produce(frame)
+        if plain is not None and self._append_plainly(connection, plain):
+            return
         header, pos = read_request_header(frame)
         handler = self.handlers.get(header.api_key)
         if handler is None:
@@ -88,6 +93,21 @@ class Dispatcher:
             self.broker, connection, handler.api_key, version, header.correlation_id, header.client_id, times
         )
         self._call(handler, ctx, request)
+
+    def _append_plainly(self, connection: Connection, request: PlainProduce) -> bool:
+        """Whether the short way was one for it."""
+        frame = append_plainly(self.broker, request)
+        if frame is None:
+            return False
+        version, times = request.api_version, self.handlers[ApiKey.PRODUCE].times
+        times.by_version[version] += 1
+        if connection.is_timed:
+            RequestContext(
+                self.broker, connection, ApiKey.PRODUCE, version, request.correlation_id, None, times
+            ).reply_frame(frame)
+        else:
+            connection.answer([frame], None)
+        return True
 
     def _call(self, handler: Handler, ctx: RequestContext, request: object) -> None:
         try:

@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
 """Where a connection's bytes land until they are whole frames.
 
     frame:  size int32 | payload[size]            size does not count itself
@@ -8,7 +9,7 @@ So a frame's first part is copied, and an idle connection holds no buffer. The b
 times what has arrived (or 4 KiB): a peer that announces 100 MB and sends nothing costs next to nothing.
 
 Sans-IO: the caller receives into `target()` and hands the count to `received()`. Frames in the scratch buffer are
-valid until the next `received()` of any connection: whoever keeps one longer copies it.
+valid until the next `received()` of any connection: whoever keeps one longer copies it. Compiled, as `connection` is.
 """
 
 from headrace.errors import InvalidRequest
@@ -22,10 +23,10 @@ _OWN_GROWTH = 16
 class Inbound:
     """The frames of one connection."""
 
-    __slots__ = ("_filled", "_frame_bytes_max", "_own", "_scratch", "_size")
+    __slots__ = ("_filled", "_frame_bytes_max", "_octets", "_own", "_scratch", "_size")
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
-        self._scratch = scratch
+        self._scratch = self._octets = scratch  # the same twice: to cut views from, and to read bytes of
         self._frame_bytes_max = frame_bytes_max
         self._own: memoryview | None = None  # the frame (or the size before it) that is being filled
         self._filled = 0
@@ -40,9 +41,12 @@ class Inbound:
         if self._own is not None:
             return self._received_own(self._own, count)
         frames = []
-        scratch, pos = self._scratch, 0
+        scratch, octets, pos = self._scratch, self._octets, 0
         while count - pos >= _SIZE_BYTES:
-            end = pos + _SIZE_BYTES + self._checked_size(scratch[pos : pos + _SIZE_BYTES])
+            size = octets[pos] << 24 | octets[pos + 1] << 16 | octets[pos + 2] << 8 | octets[pos + 3]
+            if not 0 < size <= self._frame_bytes_max:
+                size = self._checked_size(scratch[pos : pos + _SIZE_BYTES])
+            end = pos + _SIZE_BYTES + size
             if end > count:
                 break
             frames.append(scratch[pos + _SIZE_BYTES : end])

@@ -1,9 +1,11 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """What a connection has to send: bytes and file ranges, in order.
 
 Runs of bytes leave in one `send`; a range of a log file leaves by `os.sendfile`, so fetched records never enter
 this process. A file range is sent in chunks: before each, two bytes are asked for with `preadv(RWF_NOWAIT)`, and
 when the kernel would have to go to the disk for them the chunk is first read on an executor, so that a cold
 reader does not stall the loop; between the chunks of a long range other connections get their turn.
+Compiled, as `connection` is.
 """
 
 import os

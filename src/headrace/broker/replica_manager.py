@@ -70,7 +70,7 @@ class ReplicaManager:
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{number}")
         return found
 
-    def find(self, key: TopicPartition) -> Partition | None:
+    def find(self, key: tuple[str, int]) -> Partition | None:
         """The partition, if this broker has it."""
         return self._partitions.get(key)
 

@@ -1,0 +1,165 @@
+"""The short way of a plain produce does what the long way does: the same answers, the same bytes in the log."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.broker import dispatch
+from headrace.broker.parts import Broker as Parts
+from headrace.broker.plain_produce import append_plainly
+from headrace.protocol import messages as m
+from headrace.protocol.plain_produce import PlainProduce
+from headrace.records.batch import Record, encode_batch
+from headrace.records.compression import Codec
+from headrace.records.header import CHECKED_FROM, read_header, set_max_timestamp
+from headrace.testing import Broker
+from tests.wire import Wire
+
+SHORT, LONG = "by-the-short-way", "by-the-long--way"
+NOW_MS = int(time.time() * 1000)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as found, Wire(found.bootstrap) as wire:
+        wire.create_topic("by-id", 1)
+        for topic in (SHORT, LONG):
+            wire.create_topic(topic, 2, {"max.message.bytes": "5000"})
+        for topic in (SHORT, LONG):
+            wire.create_topic(topic + "-stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+            wire.create_topic(topic + "-compacted", 1, {"cleanup.policy": "compact"})
+            wire.create_topic(topic + "-early", 1, {"message.timestamp.before.max.ms": "1000"})
+        yield found
+
+
+def batch(count: int = 3, *, producer: int = -1, sequence: int = -1, at_ms: int = NOW_MS, codec: Codec = Codec.NONE,
+          key: bytes | None = b"k", size: int = 100) -> bytearray:  # fmt: skip
+    records = [Record(i, at_ms + i, key, bytes(size), ()) for i in range(count)]
+    return encode_batch(
+        records, codec=codec, producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence
+    )
+
+
+def flipped(records: bytearray, at: int) -> bytearray:
+    records[at] ^= 1
+    return records
+
+
+def with_max_timestamp(records: bytearray, max_timestamp: int) -> bytearray:
+    set_max_timestamp(records, read_header(records), max_timestamp)
+    return records
+
+
+def requests() -> dict[str, tuple[str, list[list[tuple[int, bytearray]]]]]:
+    """By what is tried: behind which topic name, and for each request its partitions' records."""
+    return {
+        "one batch": ("", [[(0, batch())]]),
+        "two partitions": ("", [[(0, batch()), (1, batch(1))]]),
+        "one partition twice": ("", [[(0, batch()), (0, batch(1))]]),
+        "a sequence, a repetition, a gap, a repetition of what is long gone": (
+            "",
+            [[(0, batch(2, producer=77, sequence=n))] for n in (0, 2, 2, 8, 4, 6, 8, 10, 12, 0)],
+        ),
+        "a good partition and one with a gap": (
+            "",
+            [[(0, batch(producer=78, sequence=0))], [(1, batch()), (0, batch(producer=78, sequence=9))]],
+        ),
+        "a partition that is not there": ("", [[(7, batch())], [(0, batch()), (7, batch())]]),
+        "a topic that is not there": ("-nowhere", [[(0, batch())]]),
+        "a wrong CRC": ("", [[(0, flipped(batch(), CHECKED_FROM + 60))]]),
+        "format 1": ("", [[(0, flipped(batch(), 16))]]),
+        "two batches": ("", [[(0, batch() + batch())]]),
+        "a cut batch": ("", [[(0, batch()[:-1])], [(0, batch()[:40])], [(0, batch()[:10])]]),
+        "too large a batch": ("", [[(0, batch(60))]]),
+        "a max timestamp that is wrong": ("", [[(0, with_max_timestamp(batch(), NOW_MS + 77))]]),
+        "in the future": ("", [[(0, batch(at_ms=NOW_MS + 10_000_000))]]),
+        "in the past": ("-early", [[(0, batch(at_ms=NOW_MS - 10_000_000))]]),
+        "compressed": ("", [[(0, batch(codec=Codec.GZIP))]]),
+        "a compacted topic": ("-compacted", [[(0, batch())], [(0, batch(key=None))]]),
+    }
+
+
+def ask(wire: Wire, version: int, topic: str, acks: int, parts: list[tuple[int, bytearray]]) -> bytes:
+    partitions = [m.ProduceRequest.PartitionProduceData(index=i, records=bytes(records)) for i, records in parts]
+    data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)
+    body = m.ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data]).encode(version)
+    answer = wire.ask(0, version, (b"\0" if version >= 9 else b"") + body)
+    return re.sub(rb"(broker's) \d+", rb"\1", answer)  # its clock
+
+
+@pytest.mark.parametrize("version", [3, 5, 7, 8, 9, 11, 12])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_both_ways_give_the_same_answers_and_the_same_log(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
+) -> None:
+    taken = 0
+
+    def counted(parts: Parts, request: PlainProduce) -> bytes | None:
+        nonlocal taken
+        answer = append_plainly(parts, request)
+        taken += answer is not None
+        return answer
+
+    with Wire(broker.bootstrap) as wire:
+        for what, (suffix, asked) in requests().items():
+            for parts in asked:
+                monkeypatch.setattr(dispatch, "append_plainly", counted)
+                one = ask(wire, version, SHORT + suffix, acks, parts)
+                monkeypatch.setattr(dispatch, "append_plainly", lambda *_: None)
+                other = ask(wire, version, LONG + suffix, acks, parts)
+                assert one.replace(SHORT.encode(), LONG.encode()) == other, what
+        ask(wire, version, SHORT + "-stamped", acks, [(0, batch())])
+    assert taken > 10, "the short way was not gone"
+    for partition in (0, 1):
+        logs = [
+            Path(broker.data, f"{topic}-{partition}", "00000000000000000000.log").read_bytes()
+            for topic in (SHORT, LONG)
+        ]
+        assert logs[0] == logs[1]
+        assert logs[0]
+
+
+def test_topics_by_id_go_the_short_way_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def counted(parts: Parts, request: PlainProduce) -> bytes | None:
+        taken.append(append_plainly(parts, request))
+        return taken[-1]
+
+    monkeypatch.setattr(dispatch, "append_plainly", counted)
+    with Wire(broker.bootstrap) as wire:
+        asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="by-id")])
+        answer, _ = m.MetadataResponse.decode(12, wire.ask(3, 12, b"\0" + asked.encode(12)), 1)
+        for topic_id in (answer.topics[0].topic_id, bytes(15) + b"x"):
+            partition = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch()))
+            data = m.ProduceRequest.TopicProduceData(topic_id=topic_id, partition_data=[partition])
+            wire.ask(0, 13, b"\0" + m.ProduceRequest(acks=1, timeout_ms=9, topic_data=[data]).encode(13))
+    assert [each is None for each in taken] == [False, True]
+
+
+def test_a_disk_that_fails_behind_the_first_batch_is_said_of_the_second(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.errors import StorageError
+    from headrace.log.partition_log import PartitionLog
+
+    append = PartitionLog.append
+
+    def fails_for_the_second(self: PartitionLog, *arguments: object, **how: object) -> object:
+        if self.partition.partition == 1:
+            raise StorageError("no space")
+        return append(self, *arguments, **how)  # type: ignore[arg-type]
+
+    answers = []
+    with Wire(broker.bootstrap) as wire:
+        for topic in (SHORT, LONG):
+            if topic is LONG:
+                monkeypatch.setattr(dispatch, "append_plainly", lambda *_: None)
+            with monkeypatch.context() as disk:
+                disk.setattr(PartitionLog, "append", fails_for_the_second)
+                answers.append(ask(wire, 9, topic, -1, [(0, batch()), (1, batch())]))
+    assert answers[0].replace(SHORT.encode(), LONG.encode()) == answers[1]
+    assert b"no space" in answers[0]

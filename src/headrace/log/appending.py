@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
 from headrace.log.recent import RecentBatches
+from headrace.log.segment import ENTRY_HEAD
 from headrace.records.any_format import iter_any_headers
 from headrace.records.control import read_marker
 from headrace.records.header import MAGIC, NO_TIMESTAMP, BatchHeader, set_base_offset, set_log_append_time
+from headrace.records.produced_sets import PlacedSet
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
-    from headrace.records.produced_sets import CheckedSet
 
 
 class AppendResult(NamedTuple):
@@ -58,29 +59,24 @@ def append(
     return AppendResult(base_offset, last_offset, stamped_ms, log.log_start_offset, False)
 
 
-def append_set(log: PartitionLog, entries: memoryview, checked: CheckedSet, *, now_ms: int) -> AppendResult:
-    """Append a set of messages of format 0 or 1, checked by `check_produced_set`, as the partition's leader.
+def append_set(log: PartitionLog, placed: PlacedSet, *, log_append_time_ms: int, now_ms: int) -> AppendResult:
+    """Append a set of messages of format 0 or 1, placed at the log's end by `place_set`, as the partition's leader.
 
     Raises StorageError; RECORD_LIST_TOO_LARGE for a set that is larger than a segment.
     """
-    from headrace.records.produced_sets import place_set
-
-    base_offset = log.log_end_offset
-    stamped_ms = now_ms if checked.magic > 0 and log.config.message_timestamp_type == "LogAppendTime" else None
-    placed = place_set(entries, checked, base_offset=base_offset, log_append_time_ms=stamped_ms)
-    active = _ready(log, len(placed.data), base_offset, placed.last_offset, placed.max_timestamp, now_ms)
+    base_offset, data = log.log_end_offset, placed.data
+    active = _ready(log, len(data), placed.last_offset, placed.max_timestamp, now_ms)
     try:
         _forget_epochs(log)
-        position = active.append_set(placed.data, placed.last_offset, placed.max_timestamp, placed.offset_of_max)
+        position = active.append_set(data, placed.last_offset, placed.max_timestamp, placed.offset_of_max)
     except OSError as error:
         raise _storage_error(log, error) from error
     log.log_end_offset = log.producers.end_offset = placed.last_offset + 1
-    if checked.entry_count == 1:
+    if ENTRY_HEAD.unpack_from(data)[1] + ENTRY_HEAD.size == len(data):
         log.recent.add(base_offset, position)
     else:
         log.recent = RecentBatches()  # readers go to the message that they ask for, by the index
-    stamped_ms = NO_TIMESTAMP if stamped_ms is None else stamped_ms
-    return AppendResult(base_offset, placed.last_offset, stamped_ms, log.log_start_offset, False)
+    return AppendResult(base_offset, placed.last_offset, log_append_time_ms, log.log_start_offset, False)
 
 
 def append_replicated(log: PartitionLog, batches: memoryview, *, now_ms: int) -> int:
@@ -105,7 +101,7 @@ def _write(
     """Write a batch that has its offsets, and note it everywhere; returns its last offset."""
     last_offset = base_offset + header.last_offset_delta
     max_timestamp_ms = header.max_timestamp
-    active = _ready(log, len(batch), base_offset, last_offset, max_timestamp_ms, now_ms)
+    active = _ready(log, len(batch), last_offset, max_timestamp_ms, now_ms, base_offset)
     try:
         if header.magic < MAGIC:
             _forget_epochs(log)
@@ -123,7 +119,12 @@ def _write(
 
 
 def _ready(
-    log: PartitionLog, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    log: PartitionLog,
+    size: int,
+    last_offset: int,
+    max_timestamp_ms: int,
+    now_ms: int,
+    base_offset: int | None = None,
 ) -> Segment:
     """The segment that so many bytes go to, rolled when it is time to."""
     active = log.active

@@ -21,8 +21,8 @@ from headrace.log.files import Files, LogFile
 from headrace.log.index_file import CorruptIndex
 from headrace.log.names import INDEX, LOG, is_segment_file, offset_of, parse_partition
 from headrace.log.scan import read_checked, read_headers, records_in
-from headrace.records.columns import RecordColumns, scan_batches
-from headrace.records.header import HEADER_BYTES, read_header
+from headrace.records.any_format import any_header_bytes, read_any_header, scan_any
+from headrace.records.columns import RecordColumns
 from headrace.types import TopicPartition
 
 CHUNK_BYTES = 8 << 20
@@ -144,7 +144,8 @@ def _read_batches(file: LogFile, path: Path, position: int) -> bytes:
     """Bytes from `position` on that hold one complete batch at least."""
     chunk = file.read(CHUNK_BYTES, position)
     try:
-        size = read_header(chunk).size_bytes if len(chunk) >= HEADER_BYTES else HEADER_BYTES
+        needed = any_header_bytes(chunk)
+        size = read_any_header(chunk).size_bytes if len(chunk) >= needed else needed
     except KafkaError as error:
         raise CorruptMessage(f"{path} at position {position}: {error.message}") from error
     if size > len(chunk):
@@ -159,7 +160,7 @@ def _scan(
 ) -> RecordColumns:
     keys, values, headers = wanted
     try:
-        return scan_batches(
+        return scan_any(
             data, from_offset=start, to_offset=end, keys=keys, values=values, headers=headers, max_records=rows
         )
     except CorruptMessage as error:

@@ -111,7 +111,7 @@ def open_wrapper(offset: int, wrapper: Message, max_bytes: int = DECOMPRESSED_BA
             raise CorruptMessage(f"the wrapper at offset {offset} holds another wrapper")
         if message.magic != wrapper.magic:
             raise CorruptMessage(f"a wrapper of format {wrapper.magic} at offset {offset} holds format {message.magic}")
-        if not last < base + entry.offset <= INT64_MAX:
+        if entry.offset < 0 or not last < base + entry.offset <= INT64_MAX:
             raise CorruptMessage(f"inner offset {entry.offset} in the wrapper at offset {offset} does not rise")
         last = base + entry.offset
         timestamp_ms = wrapper.timestamp_ms if stamped else message.timestamp_ms

@@ -1,0 +1,106 @@
+"""How long it takes to find an offset in a partition of up to 1 TiB. `python benchmarks/log/lookup.py [DIR]`
+
+Segments are sparse files of 1 GiB: their indexes are whole (an entry for every MiB), and a batch is there wherever an
+entry that will be looked up points to; so a look-up takes every step it would take in a full log, on a small disk.
+The first look-up of a segment reads its index; the second column is what look-ups cost from then on, and the third
+how long the directory takes to open after a clean stop.
+"""
+
+import json
+import random
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from headrace.config import TopicConfig
+from headrace.log.files import LocalFiles
+from headrace.log.names import INDEX, LOG, TIME_INDEX, offset_file
+from headrace.log.partition_log import PartitionLog
+from headrace.records.batch import Record, encode_batch
+from headrace.types import TopicPartition
+
+PARTITION = TopicPartition("bench", 0)
+GIB, MIB = 1 << 30, 1 << 20
+ENTRIES = GIB // MIB - 1
+RECORDS_PER_MIB = 1_000
+RECORDS_PER_SEGMENT = RECORDS_PER_MIB * (ENTRIES + 1)
+TARGETS = 400
+INDEX_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+
+
+def make(directory: Path, segments: int, seed: int) -> list[int]:
+    """A partition of that many GiB, and the offsets that can be looked up in it."""
+    directory.mkdir(parents=True)
+    chosen = random.Random(seed)
+    index = b"".join(INDEX_ENTRY.pack(n * RECORDS_PER_MIB, n * MIB) for n in range(1, ENTRIES + 1))
+    targets = []
+    for number in range(segments):
+        base = number * RECORDS_PER_SEGMENT
+        times = b"".join(TIME_ENTRY.pack(base + n, n * RECORDS_PER_MIB) for n in range(1, ENTRIES + 1))
+        (directory / offset_file(base, INDEX)).write_bytes(index)
+        (directory / offset_file(base, TIME_INDEX)).write_bytes(times)
+        with (directory / offset_file(base, LOG)).open("wb") as log:
+            for slot in [*chosen.sample(range(1, ENTRIES), max(2, TARGETS // segments)), ENTRIES]:
+                offset = base + slot * RECORDS_PER_MIB
+                log.seek(slot * MIB)
+                log.write(encode_batch([Record(0, offset, None, b"x" * 100)], base_offset=offset))
+                targets.append(offset)
+            log.truncate(GIB)
+    base = segments * RECORDS_PER_SEGMENT
+    (directory / offset_file(base, LOG)).write_bytes(encode_batch([Record(0, 0, None, b"last")], base_offset=base))
+    (directory / offset_file(base, INDEX)).touch()
+    (directory / offset_file(base, TIME_INDEX)).touch()
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    chosen.shuffle(targets)
+    return targets
+
+
+def microseconds_each(log: PartitionLog, targets: list[int]) -> float:
+    """The median time of a read of one batch."""
+    spent = []
+    for offset in targets:
+        began = time.perf_counter()
+        found = log.read(offset, 1, end_offset=log.log_end_offset, at_least_one=True)
+        spent.append(time.perf_counter() - began)
+        assert found.size > 100
+    return 1e6 * statistics.median(spent)
+
+
+def main() -> None:
+    """Prints one line of JSON for each size."""
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as root:
+        for segments in (1, 4, 16, 64, 256, 1024):
+            directory = Path(root, str(segments), str(PARTITION))
+            targets = make(directory, segments, seed=segments)
+            began = time.perf_counter()
+            log = PartitionLog.open(
+                directory,
+                PARTITION,
+                TopicConfig(),
+                files=LocalFiles(),
+                now_ms=0,
+                was_clean=True,
+                recovery_point=1 << 60,
+            )
+            opened_ms = 1_000 * (time.perf_counter() - began)
+            first = microseconds_each(log, targets)
+            again = microseconds_each(log, targets)
+            print(
+                json.dumps(
+                    {
+                        "GiB": segments,
+                        "first us": round(first, 1),
+                        "us": round(again, 1),
+                        "open ms": round(opened_ms, 1),
+                    }
+                ),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ FIRST = "00000000000000000000.kafka"
 
 
 def payloads(reader: LogReader07, from_offset: int = 0) -> list[bytes]:
-    return [bytes(payload) for _, found in reader.messages(from_offset) for payload in found]
+    return [bytes(payload) for _, _, found in reader.messages(from_offset) for payload in found]
 
 
 def rows(count: int) -> list[bytes]:
@@ -68,7 +68,7 @@ def test_everything_comes_back_in_order_across_files(tmp_path: Path) -> None:
 
 def test_reading_goes_on_from_where_a_message_ends(tmp_path: Path) -> None:
     write(tmp_path, 200, segment_bytes=1000)
-    ends = [end for end, _ in LogReader07(FILES, tmp_path).messages()]
+    ends = [end for _, end, _ in LogReader07(FILES, tmp_path).messages()]
     for at in (0, 3, 77, 198):
         assert payloads(LogReader07(FILES, tmp_path), ends[at]) == rows(200)[at + 1 :]
 

@@ -1,4 +1,4 @@
-"""`headrace log dump`: what is in the files of a data directory, ours or Apache Kafka's; no broker is needed."""
+"""`headrace log dump|import`: what is in the files of a data directory, ours or another Kafka's; and into topics."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,17 +6,19 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.log_import import import_logs
 from headrace.cli.output import print_json, printable
 from headrace.cli.shared import AsJson, UsageProblem
 from headrace.log.dump import Value
 from headrace.log.dump import dump as rows_of
 
-app = typer.Typer(help="Look into log files.", no_args_is_help=True)
+app = typer.Typer(help="Look into log files, and bring them into topics.", no_args_is_help=True)
+app.command("import")(import_logs)
 
 
 @app.callback()
 def _log() -> None:
-    """Look into log files."""
+    """Look into log files, and bring them into topics."""
 
 
 @app.command()

@@ -129,8 +129,8 @@ class LogReader07:
 
     def messages(
         self, from_offset: int = 0, *, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
-    ) -> Iterator[tuple[int, list[memoryview]]]:
-        """The position behind each entry, and the payloads in it; otherwise as `entries`.
+    ) -> Iterator[tuple[int, int, list[memoryview]]]:
+        """Where each entry begins and ends in the partition, and the payloads in it; otherwise as `entries`.
 
         A wrapper with a right checksum that does not open is passed over alone.
         """
@@ -142,7 +142,7 @@ class LogReader07:
                 at = bisect_right(self.segments, offset, key=lambda each: each.base_offset) - 1
                 self.damages.append(Damage(self.segments[at].path, offset, end, error.message))
                 continue
-            yield end, payloads
+            yield offset, end, payloads
 
     def _entries(self, segment: Segment, start: int) -> Iterator[tuple[int, Entry]]:
         file = self._files.open_readonly(segment.path)

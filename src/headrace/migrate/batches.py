@@ -1,0 +1,73 @@
+"""The batches of a partition that nobody has opened, and that is not to be changed: what its segments hold, as far as
+they can be read.
+
+Messages of the formats before v2 are passed over: what is looked for here (transactions, the coordinators' records)
+has never been in them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.errors import KafkaError
+from headrace.log.files import Files, LogFile
+from headrace.log.names import LOG, is_segment_file, offset_of
+from headrace.records.batch import HEADER_BYTES, BatchHeader, Record, crc_is_valid, decode_records, read_header
+
+CHUNK_BYTES = 1 << 16
+LENGTH_AT, MAGIC_AT = 8, 16
+LOG_OVERHEAD_BYTES = 12
+
+
+class Batch(NamedTuple):
+    """One batch, where it is."""
+
+    header: BatchHeader
+    file: LogFile
+    position: int
+
+    def read(self) -> bytes:
+        """Its bytes."""
+        return self.file.read(self.header.size_bytes, self.position)
+
+    def records(self) -> list[Record]:
+        """Its records. Raises CorruptMessage."""
+        data = self.read()
+        if not crc_is_valid(data, 0, self.header):
+            raise KafkaError(f"the batch at offset {self.header.base_offset} has a wrong CRC")
+        return decode_records(data, self.header)
+
+
+def batches(files: Files, directory: Path, from_offset: int = 0) -> Iterator[Batch]:
+    """The batches of a partition from the one that holds `from_offset`, up to the first bad header of a segment."""
+    names = [name for name in files.names(directory) if is_segment_file(name, LOG)]
+    starts = [offset_of(name) for name in names]
+    for name, next_start in zip(names, [*starts[1:], None], strict=True):
+        if next_start is not None and next_start <= from_offset:
+            continue
+        yield from _of_segment(files.open_readonly(directory / name), from_offset)
+
+
+def _of_segment(file: LogFile, from_offset: int) -> Iterator[Batch]:
+    size = file.size()
+    position = chunk_start = 0
+    chunk = b""
+    while position + HEADER_BYTES <= size:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = file.read(CHUNK_BYTES, position), position, 0
+        if chunk[at + MAGIC_AT] < 2:
+            length = int.from_bytes(chunk[at + LENGTH_AT : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+            if length <= 0:
+                return
+            position += LOG_OVERHEAD_BYTES + length
+            continue
+        try:
+            header = read_header(chunk, at)
+        except KafkaError:
+            return
+        if header.size_bytes > size - position:
+            return
+        if header.next_offset > from_offset:
+            yield Batch(header, file, position)
+        position += header.size_bytes

@@ -1,0 +1,68 @@
+"""A tree from and to a data directory of ours, whose tree is one SQLite file.
+
+It is read from a copy of the file and of its write-ahead log: opening it would change it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headrace.coordination.embedded import FILE_NAME, EmbeddedTree, TreeInUse, TreeUnreadable
+from headrace.coordination.tree import Create, Op, Set
+from headrace.errors import KafkaError
+from headrace.log.files import Files
+from headrace.migrate.nodes import Nodes
+from headrace.migrate.refusal import MigrationRefused
+
+OPS_PER_WRITE = 2000
+
+
+def has_tree(files: Files, directory: Path) -> bool:
+    """Whether a data directory is one of ours."""
+    return files.exists(directory / FILE_NAME)
+
+
+def read_embedded(files: Files, directory: Path) -> Nodes:
+    """The persistent nodes of a data directory's tree. Raises MigrationRefused, OSError."""
+    with TemporaryDirectory(prefix="headrace-migrate-") as scratch:
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            if files.exists(directory / name):
+                files.replace(Path(scratch) / name, files.read(directory / name), sync=False)
+        try:
+            return asyncio.run(_read(Path(scratch)))
+        except (TreeInUse, TreeUnreadable, KafkaError) as error:
+            raise MigrationRefused(f"the tree in {directory} cannot be read: {error}") from error
+
+
+def write_embedded(directory: Path, nodes: Mapping[str, bytes]) -> None:
+    """Make a data directory's tree, with parents before their children in `nodes`. Raises OSError."""
+    asyncio.run(_write(directory, nodes))
+
+
+async def _read(directory: Path) -> Nodes:
+    tree = await EmbeddedTree.open(directory)
+    try:
+        nodes: Nodes = {}
+        level = ["/"]
+        while level:
+            below = []
+            for path in level:
+                below += [f"{path.rstrip('/')}/{name}" for name in await tree.children(path)]
+            for path, node in zip(below, await tree.get_many(below), strict=True):
+                if node is not None and not node.ephemeral_owner:
+                    nodes[path] = node.data
+            level = below
+        return nodes
+    finally:
+        await tree.close()
+
+
+async def _write(directory: Path, nodes: Mapping[str, bytes]) -> None:
+    tree = await EmbeddedTree.open(directory)
+    try:
+        ops: list[Op] = [Create(path, data) if path != "/" else Set(path, data) for path, data in nodes.items()]
+        for start in range(0, len(ops), OPS_PER_WRITE):
+            await tree.multi(ops[start : start + OPS_PER_WRITE])
+    finally:
+        await tree.close()

@@ -1,0 +1,98 @@
+"""From Apache Kafka to headrace: its directories and its metadata, from KRaft or from ZooKeeper, into ours."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from headrace.config import TOPIC_SETTINGS
+from headrace.migrate import kraft, transactions
+from headrace.migrate.directories import Sources, hold
+from headrace.migrate.embedded import has_tree, write_embedded
+from headrace.migrate.move import (
+    Migration,
+    begin_outcome,
+    check,
+    copy,
+    directories_of,
+    look,
+    open_once,
+    plan,
+    transactional_ids,
+    undone_on_failure,
+)
+from headrace.migrate.nodes import Cluster, Nodes, carried, left_behind, understood, with_topic_ids
+from headrace.migrate.outcome import Outcome, shown
+from headrace.migrate.refusal import MigrationRefused, some
+
+
+def from_kafka(
+    migration: Migration,
+    *,
+    read_tree: Callable[[], tuple[str, Nodes]] | None = None,
+    metadata_directory: Path | None = None,
+) -> Outcome:
+    """Take a broker's directories over. `read_tree` gives where the metadata is from, and the tree, of a ZooKeeper
+    cluster; without it the metadata is that of KRaft. Raises MigrationRefused, OSError."""
+    with ExitStack() as stack:
+        sources = look(migration, stack)
+        for path in migration.sources:
+            if has_tree(migration.files, path):
+                raise MigrationRefused(f"{path} is a data directory of headrace already: copy it with any tool")
+        notes: list[str] = []
+        if read_tree is not None:
+            origin, everything = read_tree()
+            behind = left_behind(everything)
+        else:
+            directory = kraft.find(migration.files, sources, metadata_directory)
+            if directory.parent not in migration.sources:
+                hold(migration.files, [directory.parent], stack)
+            origin, everything, behind = kraft.read(migration.files, sources, directory, notes)
+        nodes = carried(everything)
+        cluster = understood(nodes)
+        check(migration, everything, cluster, sources)
+        outcome = begin_outcome("from Apache Kafka", migration, sources, cluster, origin)
+        outcome.left_behind += behind
+        outcome.notes += notes
+        copies = plan(migration, sources, outcome)
+        _say_what_changes(migration, sources, cluster, outcome)
+        outcome.next_steps.append(
+            f"headrace serve --data {shown(list(migration.targets))} --broker-id {outcome.broker_id}"
+        )
+        if not migration.is_dry_run:
+            cluster = with_topic_ids(nodes, cluster)
+            with undone_on_failure(migration):
+                copy(migration, sources, cluster, copies)
+                outcome.partitions = open_once(migration, cluster, outcome.broker_id)
+                write_embedded(migration.targets[0], nodes)
+    return outcome
+
+
+def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: Outcome) -> None:
+    names = transactional_ids(migration, sources)
+    if names:
+        outcome.left_behind.append(
+            f"transactions ({len(names)} transactional ids: __transaction_state is copied, but headrace serves no "
+            "transactional producers)"
+        )
+    groups = transactions.newer_groups(migration.files, directories_of(sources, transactions.OFFSETS_TOPIC))
+    for protocol, count in sorted(groups.items()):
+        kept = "their members join anew" if protocol != "consumer" else "their committed offsets are kept"
+        outcome.left_behind.append(f"membership of groups of the {protocol} protocol ({count}; {kept})")
+    own = sorted({name for settings in cluster.broker_settings.values() for name in settings})
+    if own:
+        outcome.left_behind.append(
+            f"effect of brokers' dynamic settings ({some(own)}: kept in the tree; headrace serve takes them with --set)"
+        )
+    if other := _unknown_settings(cluster):
+        outcome.left_behind.append(
+            f"effect of topics' settings that headrace has not ({some(other)}: kept in the tree)"
+        )
+    outcome.notes.append(
+        "server.properties is not in the data directories: give what you set there to headrace serve with --set or "
+        "--config (the names are the same)"
+    )
+
+
+def _unknown_settings(cluster: Cluster) -> list[str]:
+    """Topics' settings that headrace does not have."""
+    return sorted({name for own in cluster.topic_settings.values() for name in own if name not in TOPIC_SETTINGS})

@@ -1,0 +1,95 @@
+"""What is in flight in a data directory that nobody has open, and what its coordinators' topics hold.
+
+    open transactions     from a partition's newest producer snapshot and the batches behind it
+    __transaction_state   the last state of each transactional id
+    __consumer_offsets    groups of the kinds that only newer coordinators know (KIP-848, KIP-932, KIP-1071)
+
+Nothing is changed, not even a snapshot that cannot be read. Source: Kafka's ProducerStateManager, TransactionState,
+CoordinatorRecordType.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from headrace.errors import KafkaError
+from headrace.log.files import Files
+from headrace.log.names import SNAPSHOT, offset_file
+from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot, snapshot_offsets
+from headrace.migrate.batches import batches
+from headrace.protocol import messages as m
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+UNDECIDED = {1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 7: "PrepareEpochFence"}
+NEWER_GROUPS = {3: "consumer", 11: "share", 17: "streams"}
+"""Version of a group's metadata key -> the protocol that its members speak."""
+
+
+def open_transactions(files: Files, directory: Path, *, was_clean: bool) -> dict[int, int]:
+    """Producer id -> first offset of the transaction that it has open in this partition.
+
+    After a clean stop the newest snapshot says all, and no segment is read.
+    """
+    found: dict[int, int] = {}
+    known_to = 0
+    for offset in reversed(snapshot_offsets(files, directory)):
+        try:
+            entries = decode_snapshot(files.read(directory / offset_file(offset, SNAPSHOT)))
+        except CorruptSnapshot:
+            continue
+        found = {each.producer_id: each.open_since for each in entries if each.open_since >= 0}
+        known_to = offset
+        if was_clean:
+            return found
+        break
+    for batch in batches(files, directory, known_to):
+        header = batch.header
+        if not header.is_transactional or header.base_offset < known_to:
+            continue
+        if header.is_control:
+            found.pop(header.producer_id, None)
+        else:
+            found.setdefault(header.producer_id, header.base_offset)
+    return found
+
+
+def transactional_ids(files: Files, directories: Iterable[Path]) -> dict[str, str | None]:
+    """Transactional id -> the undecided state that it is in, or None, from the partitions of __transaction_state."""
+    found: dict[str, str | None] = {}
+    for directory in directories:
+        for key, value in _last_values(files, directory).items():
+            version = int.from_bytes(key[:2], "big", signed=True)
+            if version != 0 or value is None:
+                continue
+            name = m.TransactionLogKey.decode(0, key, 2)[0].transactional_id
+            state = m.TransactionLogValue.decode(int.from_bytes(value[:2], "big"), value, 2)[0].transaction_status
+            found[name] = UNDECIDED.get(state)
+    return found
+
+
+def newer_groups(files: Files, directories: Iterable[Path]) -> dict[str, int]:
+    """Protocol -> how many groups of it are in the partitions of __consumer_offsets."""
+    found: dict[str, int] = {}
+    for directory in directories:
+        for key, value in _last_values(files, directory, NEWER_GROUPS).items():
+            protocol = NEWER_GROUPS.get(int.from_bytes(key[:2], "big", signed=True))
+            if protocol is not None and value is not None:
+                found[protocol] = found.get(protocol, 0) + 1
+    return found
+
+
+def _last_values(files: Files, directory: Path, versions: Iterable[int] = ()) -> dict[bytes, bytes | None]:
+    """The last value of each key (of these versions; of all, when none are named), up to the first bad batch."""
+    wanted = {version.to_bytes(2, "big") for version in versions}
+    found: dict[bytes, bytes | None] = {}
+    try:
+        for batch in batches(files, directory):
+            if batch.header.is_control:
+                continue
+            for record in batch.records():
+                if record.key is not None and (not wanted or record.key[:2] in wanted):
+                    found[record.key] = record.value
+    except KafkaError:
+        pass  # what opening the copy makes of it counts
+    return found

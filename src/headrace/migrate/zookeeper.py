@@ -1,0 +1,134 @@
+"""A tree from and to a live ZooKeeper, through kazoo, which is imported here only (the extra `zookeeper`).
+
+Reads ask for a whole level of the tree at once; writes go in transactions below ZooKeeper's limit of 1 MiB. A chroot
+that holds something is not written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.migrate.nodes import LOOKED_AT, Nodes
+from headrace.migrate.refusal import MigrationRefused, some
+
+CONNECT_SECONDS = 15.0
+BYTES_PER_WRITE = 400_000
+NODES_PER_WRITE = 500
+NODES_ASKED_AT_ONCE = 1000
+ZOOKEEPERS_OWN = "zookeeper"
+
+
+def read_zookeeper(address: str) -> Nodes:
+    """The persistent nodes of what a migration looks at, below the chroot in `HOST:PORT[,...][/chroot]`.
+
+    Raises MigrationRefused when it cannot be reached, or keeps something from us.
+    """
+    with _connected(address) as (client, chroot):
+        if chroot and client.exists(chroot) is None:
+            raise MigrationRefused(f"ZooKeeper {address} has no node {chroot}")
+        nodes: Nodes = {}
+        level = list(LOOKED_AT)
+        while level:
+            found = _get_all(client, [chroot + path for path in level])
+            here = [(path, each) for path, each in zip(level, found, strict=True) if each is not None]
+            nodes.update((path, data or b"") for path, (data, stat) in here if not stat.ephemeralOwner)
+            parents = [path for path, (_, stat) in here if stat.numChildren]
+            names = _children(client, [chroot + path for path in parents])
+            level = [f"{path}/{name}" for path, under in zip(parents, names, strict=True) for name in under]
+        return nodes
+
+
+def write_zookeeper(address: str, nodes: Mapping[str, bytes]) -> None:
+    """Puts a tree, parents before their children, into an empty chroot, which is made. Raises MigrationRefused."""
+    with _connected(address) as (client, chroot):
+        _must_be_empty(client, address, chroot)
+        if chroot:
+            client.ensure_path(chroot)
+        for piece in _pieces(nodes):
+            transaction = client.transaction()
+            for path, data in piece:
+                transaction.create(chroot + path, data)
+            failed = [each for each in transaction.commit() if isinstance(each, Exception)]
+            if failed:
+                raise MigrationRefused(
+                    f"ZooKeeper {address} refused a part of the tree ({failed[0]!r}): the chroot holds the other "
+                    "parts; delete it and try again"
+                )
+
+
+def check_empty(address: str) -> None:
+    """Raises MigrationRefused unless `write_zookeeper` could write there."""
+    with _connected(address) as (client, chroot):
+        _must_be_empty(client, address, chroot)
+
+
+def _must_be_empty(client: Any, address: str, chroot: str) -> None:
+    found = client.get_children(chroot or "/") if client.exists(chroot or "/") else []
+    others = [name for name in found if name != ZOOKEEPERS_OWN]
+    if others:
+        raise MigrationRefused(f"ZooKeeper {address} is not empty ({some(others)}): name a chroot that is")
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[tuple[Any, str]]:
+    """A client without a chroot, and the chroot ('' for none)."""
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.retry import KazooRetry
+    except ImportError:
+        raise MigrationRefused("a ZooKeeper is reached through kazoo: pip install 'headrace[zookeeper]'") from None
+    hosts, slash, chroot = address.partition("/")
+    chroot = f"/{chroot.strip('/')}" if slash and chroot.strip("/") else ""
+    try:
+        client = KazooClient(hosts=hosts, read_only=False, connection_retry=KazooRetry(max_tries=3, max_delay=1))
+    except ValueError as error:
+        raise MigrationRefused(f"{address!r} is no HOST:PORT[,HOST:PORT...][/chroot]: {error}") from None
+    try:
+        client.start(timeout=CONNECT_SECONDS)
+        yield client, chroot
+    except (KazooTimeoutError, KazooException, OSError) as error:
+        said = str(error) or type(error).__name__
+        raise MigrationRefused(f"ZooKeeper {address}: {said}") from error
+    finally:
+        client.stop()
+        client.close()
+
+
+def _get_all(client: Any, paths: Sequence[str]) -> list[Any]:
+    """(data, stat) of each, or None where there is none."""
+    from kazoo.exceptions import NoNodeError
+
+    found: list[Any] = []
+    for start in range(0, len(paths), NODES_ASKED_AT_ONCE):
+        for answer in [client.get_async(path) for path in paths[start : start + NODES_ASKED_AT_ONCE]]:
+            try:
+                found.append(answer.get())
+            except NoNodeError:
+                found.append(None)
+    return found
+
+
+def _children(client: Any, paths: Sequence[str]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for start in range(0, len(paths), NODES_ASKED_AT_ONCE):
+        answers = [client.get_children_async(path) for path in paths[start : start + NODES_ASKED_AT_ONCE]]
+        found += [answer.get() for answer in answers]
+    return found
+
+
+def _pieces(nodes: Mapping[str, bytes]) -> Iterator[list[tuple[str, bytes]]]:
+    piece: list[tuple[str, bytes]] = []
+    size = 0
+    for path, data in nodes.items():
+        more = len(path) + len(data)
+        if piece and (size + more > BYTES_PER_WRITE or len(piece) == NODES_PER_WRITE):
+            yield piece
+            piece, size = [], 0
+        piece.append((path, data))
+        size += more
+    if piece:
+        yield piece

@@ -50,6 +50,26 @@ def test_a_small_frame_does_not_change_when_the_next_one_arrives() -> None:
     assert first == b"abc"
 
 
+def test_a_large_frame_that_is_still_looked_at_is_not_written_over() -> None:
+    frames = FrameBuffer()
+    size, held = 2 * SCRATCH_BYTES, []
+    for number in range(5):
+        room = frames.writable()
+        data = framed(bytes([number]) * size)
+        room[: len(room)] = data[: len(room)]
+        frames.wrote(len(room))
+        assert frames.next_frame() is None
+        rest = frames.writable()
+        rest[:] = data[len(room) :]
+        frames.wrote(len(rest))
+        frame = frames.next_frame()
+        assert frame is not None
+        held.append(frame)
+        if number == 2:
+            del held[0], frame
+    assert [(len(frame), set(frame)) for frame in held] == [(size, {number}) for number in (1, 2, 3, 4)]
+
+
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x00\x00\x01\x01"])
 def test_a_negative_or_too_large_size_is_refused(size: bytes) -> None:
     frames = FrameBuffer(max_bytes=256)

@@ -40,7 +40,8 @@ def test_columns_are_scattered_to_the_partitions_of_their_keys_in_order(keys: li
     found: dict[int, list[bytes | None]] = {}
     for partition, part in scatter(rows, count, count - 1):
         assert part.values is not None
-        found[partition] = [part.values.value(row) for row in range(part.start, part.stop)]
+        places = range(part.start, part.stop)
+        found[partition] = [part.values.value(place if part.order is None else part.order[place]) for place in places]
     expected: dict[int, list[bytes | None]] = {}
     for key, value in zip(keys, values, strict=True):
         chosen = count - 1 if key is None else partition_for_key(key, count)

@@ -113,14 +113,16 @@ columns = st.tuples(offset_lists, st.binary(max_size=10), st.sampled_from([b"", 
     columns,
     columns,
     st.lists(st.sampled_from([0, 1, 300, -1, 2**63 - 1, -(2**63)]), max_size=4),
+    st.lists(st.integers(-1, 4), max_size=4),
     st.integers(-1, 4),
     st.integers(-1, 5),
     st.integers(-1, 60),
 )
 def test_columns_of_all_kinds_are_measured_and_built_the_same(
-    keys: Any, values: Any, lists: Any, names: Any, contents: Any, times: Any, start: int, stop: int, limit: int
-) -> None:
-    flat = (*keys, *values, lists, *names, *contents, array("q", times))
+    keys: Any, values: Any, lists: Any, names: Any, contents: Any, times: Any, order: Any, start: int, stop: int,
+    limit: int,
+) -> None:  # fmt: skip
+    flat = (*keys, *values, lists, *names, *contents, array("q", times), array("i", order))
     answers = []
     for module in (kernel, plain):
         sizes = array("i", bytes(16))
@@ -141,3 +143,29 @@ def test_partitions_outside_the_column_or_none_to_choose_from_are_refused(kernel
     assert kernel.partitions_of(offsets, b"a", b"", 0, 2, 3, out) == 1
     assert kernel.partitions_of(offsets, b"ab", b"", 0, 3, 3, out) == 0
     assert kernel.partitions_of(offsets, b"ab", b"", 0, 2, 0, out) == 0
+
+
+@given(
+    st.lists(st.integers(-2, 3), max_size=12),
+    st.integers(-1, 5),
+    st.integers(-1, 4),
+    st.integers(0, 12),
+    st.integers(0, 6),
+)
+def test_scattering_is_the_same_in_both_and_leaves_no_row_out(
+    partitions: list[int], first_row: int, keyless: int, room: int, starts_room: int
+) -> None:
+    answers = []
+    for module in (kernel, plain):
+        order, starts = array("i", [-7] * room), array("i", [0] * starts_room)
+        answers.append((module.scatter(array("i", partitions), first_row, keyless, order, starts), order, starts))
+    assert answers[0] == answers[1]
+    bad, order, starts = answers[0]
+    if bad == -1:
+        for partition in range(starts_room - 2):
+            rows = [
+                first_row + index
+                for index, each in enumerate(partitions)
+                if (keyless if each == -1 else each) == partition
+            ]
+            assert list(order[starts[partition] : starts[partition + 1]]) == rows

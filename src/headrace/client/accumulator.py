@@ -223,7 +223,14 @@ def cut(rows: ColumnSlice, batch_bytes: int) -> Iterator[tuple[ColumnSlice, int]
     start = rows.start
     while start < rows.stop:
         stop, size = fitting_rows(
-            rows.keys, rows.values, start, rows.stop, rows.timestamps_ms, rows.headers, max_batch_bytes=batch_bytes
+            rows.keys,
+            rows.values,
+            start,
+            rows.stop,
+            rows.timestamps_ms,
+            rows.headers,
+            rows.order,
+            max_batch_bytes=batch_bytes,
         )
         yield rows._replace(start=start, stop=stop), size
         start = stop

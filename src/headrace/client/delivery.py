@@ -42,7 +42,7 @@ DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
 
 
 class ColumnSlice(NamedTuple):
-    """Rows `start` to `stop` (exclusive) of columns in Arrow's layout."""
+    """Rows `start` to `stop` (exclusive) of columns in Arrow's layout; with an `order`, those that it names there."""
 
     keys: BinaryColumn | None
     values: BinaryColumn | None
@@ -50,6 +50,7 @@ class ColumnSlice(NamedTuple):
     headers: HeadersColumn | None
     start: int
     stop: int
+    order: array[int] | None = None
 
 
 class Rows:
@@ -177,7 +178,9 @@ class Batch:
     def _timestamp(self, index: int) -> int:
         if isinstance(self.content, Rows):
             return self.content.timestamps_ms[index]
-        return self.content.timestamps_ms[self.content.start + index]
+        rows = self.content
+        row = rows.start + index if rows.order is None else rows.order[rows.start + index]
+        return rows.timestamps_ms[row]
 
     def _call_back(self, index: int, callback: DeliveryCallback) -> None:
         try:

@@ -30,7 +30,7 @@ class FetchSizes(NamedTuple):
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 << 20
-    partition_max_bytes: int = 8 << 20
+    partition_max_bytes: int = 2 << 20
 
 
 FETCH_SIZES = FetchSizes()

@@ -1,6 +1,6 @@
 """Reads a range of offsets of one partition as columns: what Spark's executors and `headrace consume` stand on.
 
-    ask for 8 MB ─▶ answer ─▶ ask for the next 8 MB ─▶ decode and yield the first ─▶ answer ─▶ ...
+    ask for 2 MB ─▶ answer ─▶ ask for the next 2 MB ─▶ decode and yield the first ─▶ answer ─▶ ...
 
 The next request is sent before the answer at hand is decoded, so that the broker and the network work meanwhile.
 A leader that moved, or a connection that broke, is followed; OffsetOutOfRange says that records of the range were

@@ -226,6 +226,7 @@ class Sender:
                 rows.stop,
                 rows.timestamps_ms,
                 rows.headers,
+                rows.order,
                 codec=self._policy.codec,
                 level=self._policy.level,
                 producer_id=self._producer_id,

@@ -23,6 +23,7 @@ from headrace.records.header import (
     pack_header,
 )
 
+Ints: TypeAlias = "array[int]"
 _Column: TypeAlias = tuple[memoryview, memoryview, memoryview]
 
 _NO_INTS = memoryview(array("i"))
@@ -36,6 +37,7 @@ def build_batch(
     stop: int,
     timestamps_ms: Buffer,
     headers: HeadersColumn | None = None,
+    order: Buffer | None = None,
     *,
     codec: Codec = Codec.NONE,
     level: int | None = None,
@@ -49,27 +51,29 @@ def build_batch(
 ) -> bytearray:
     """The rows [start, stop) of some columns as one batch; a column that is None is null in every row.
 
+    With an `order` (int32, see `scatter`) they are the rows that it names at its places [start, stop).
     ValueError when there is no row, or the columns are shorter than `stop` or than their own offsets.
     """
     if stop <= start:
         raise ValueError("a batch holds at least one record")
-    columns = _flat(keys, values, headers, timestamps_ms)
+    columns = _flat(keys, values, headers, timestamps_ms, order)
     sizes = int32s(stop - start)
     reached, size = kernel.measure(*columns, start, stop, INT32_MAX - HEADER_BYTES, sizes)
     if reached != stop:
         raise ValueError(
             f"row {size} does not lie in its columns" if reached < 0 else "the rows do not fit a batch of 2 GiB"
         )
-    batch = bytearray(HEADER_BYTES + size)
+    batch = kernel.room(HEADER_BYTES + size)
     end, max_timestamp = kernel.build(*columns, start, stop, sizes, batch, HEADER_BYTES)
     if end != len(batch):
         raise ValueError("the columns changed while a batch was built from them")
     if codec is not Codec.NONE:
         batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:], level)
+    first = start if order is None else as_int32s(order)[start]
     attributes = codec | (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
     header = BatchHeader(
         base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, 0, attributes, stop - start - 1,
-        as_int64s(timestamps_ms)[start], max_timestamp, producer_id, producer_epoch, base_sequence, stop - start,
+        as_int64s(timestamps_ms)[first], max_timestamp, producer_id, producer_epoch, base_sequence, stop - start,
     )  # fmt: skip
     pack_header(batch, 0, header)
     return batch
@@ -82,11 +86,15 @@ def fitting_rows(
     stop: int,
     timestamps_ms: Buffer,
     headers: HeadersColumn | None = None,
+    order: Buffer | None = None,
     *,
     max_batch_bytes: int,
 ) -> tuple[int, int]:
-    """Up to which row (exclusive) the rows from `start` fit an uncompressed batch, one at least, and its bytes."""
-    columns = _flat(keys, values, headers, timestamps_ms)
+    """Up to which row (exclusive) the rows from `start` fit an uncompressed batch, one at least, and its bytes.
+
+    With an `order`, up to which of its places.
+    """
+    columns = _flat(keys, values, headers, timestamps_ms, order)
     reached, size = kernel.measure(*columns, start, stop, max_batch_bytes - HEADER_BYTES, int32s(stop - start))
     if reached < 0:
         raise ValueError(f"row {size} does not lie in its columns")
@@ -100,6 +108,20 @@ def partitions_of(keys: BinaryColumn, start: int, stop: int, partition_count: in
     if bad >= 0:
         raise ValueError(f"row {bad} does not lie in its column")
     return out
+
+
+def scatter(keys: BinaryColumn, start: int, stop: int, partition_count: int, keyless: int) -> tuple[Ints, Ints]:
+    """The rows [start, stop) sorted by the partitions of their keys, those of one partition in their order.
+
+    Two int32 columns, `order` and `starts`: partition p has the rows `order[starts[p]:starts[p + 1]]`. Rows without a
+    key go to `keyless`.
+    """
+    partitions = partitions_of(keys, start, stop, partition_count)
+    order, starts = int32s(stop - start), int32s(partition_count + 2)
+    bad = kernel.scatter(partitions, start, keyless, order, starts)
+    if bad >= 0:
+        raise ValueError(f"row {bad} has no partition among {partition_count}")
+    return order, starts
 
 
 class _Flat(NamedTuple):
@@ -119,10 +141,15 @@ class _Flat(NamedTuple):
     header_value_data: memoryview
     header_value_validity: memoryview
     timestamps: memoryview
+    order: memoryview
 
 
 def _flat(
-    keys: BinaryColumn | None, values: BinaryColumn | None, headers: HeadersColumn | None, timestamps_ms: Buffer
+    keys: BinaryColumn | None,
+    values: BinaryColumn | None,
+    headers: HeadersColumn | None,
+    timestamps_ms: Buffer,
+    order: Buffer | None,
 ) -> _Flat:
     return _Flat(
         *_flat_column(keys),
@@ -131,6 +158,7 @@ def _flat(
         *_flat_column(headers and headers.keys),
         *_flat_column(headers and headers.values),
         as_int64s(timestamps_ms),
+        _NO_INTS if order is None else as_int32s(order),
     )
 
 

@@ -18,7 +18,7 @@ from headrace.errors import CorruptMessage
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX, INT64_MAX
 from headrace.records import kernel
 from headrace.records.binary import BinaryColumn, HeadersColumn, column_of, int32s, int64s
-from headrace.records.build import build_batch, fitting_rows, partitions_of
+from headrace.records.build import build_batch, fitting_rows, partitions_of, scatter
 from headrace.records.compression import Bytes
 from headrace.records.header import BatchHeader, crc_is_valid, iter_headers, records_of
 
@@ -35,6 +35,7 @@ __all__ = [
     "open_batch",
     "partitions_of",
     "scan_batches",
+    "scatter",
 ]
 
 BATCHES_BYTES_MAX = 256 << 20
@@ -212,7 +213,7 @@ def _gathered(
 ) -> BinaryColumn:
     """One field of all rows, copied out of the buffers that they lie in."""
     count = rows[-1].stop if rows else 0
-    offsets, data = int32s(count + 1), bytearray(size)
+    offsets, data = int32s(count + 1), kernel.room(size)
     validity = bytearray((count + 7) // 8 if null_count else 0)
     for source, start, stop in rows:
         if not kernel.gather(source, spans, stride, field, start, stop, offsets, data, validity):

@@ -85,7 +85,8 @@ cdef inline int64_t _headers_size(
     Py_ssize_t start, Py_ssize_t stop) noexcept
 
 @cython.locals(
-    has_headers=bint, total=int64_t, row=Py_ssize_t, size=int64_t, headers=int64_t, whole=int64_t)
+    has_order=bint, rows=Py_ssize_t, has_headers=bint, total=int64_t, first=int64_t, place=Py_ssize_t, row=Py_ssize_t,
+    size=int64_t, headers=int64_t, whole=int64_t)
 cpdef (Py_ssize_t, int64_t) measure(
     const int32_t[::1] key_offsets, const uint8_t[::1] key_data, const uint8_t[::1] key_validity,
     const int32_t[::1] value_offsets, const uint8_t[::1] value_data, const uint8_t[::1] value_validity,
@@ -94,7 +95,8 @@ cpdef (Py_ssize_t, int64_t) measure(
     const uint8_t[::1] header_key_validity,
     const int32_t[::1] header_value_offsets, const uint8_t[::1] header_value_data,
     const uint8_t[::1] header_value_validity,
-    const int64_t[::1] timestamps, Py_ssize_t start, Py_ssize_t stop, int64_t bytes_max, int32_t[::1] sizes) noexcept
+    const int64_t[::1] timestamps, const int32_t[::1] order, Py_ssize_t start, Py_ssize_t stop, int64_t bytes_max,
+    int32_t[::1] sizes) noexcept
 
 @cython.locals(length=int64_t)
 cdef inline Py_ssize_t _put_field(
@@ -102,8 +104,8 @@ cdef inline Py_ssize_t _put_field(
     const uint8_t[::1] validity, Py_ssize_t row) noexcept
 
 @cython.locals(
-    max_timestamp=int64_t, row=Py_ssize_t, size=int64_t, end=Py_ssize_t, first=Py_ssize_t, last=Py_ssize_t,
-    header=Py_ssize_t)
+    has_order=bint, max_timestamp=int64_t, base=int64_t, place=Py_ssize_t, row=Py_ssize_t, size=int64_t,
+    end=Py_ssize_t, first=Py_ssize_t, last=Py_ssize_t, header=Py_ssize_t)
 cpdef (Py_ssize_t, int64_t) build(
     const int32_t[::1] key_offsets, const uint8_t[::1] key_data, const uint8_t[::1] key_validity,
     const int32_t[::1] value_offsets, const uint8_t[::1] value_data, const uint8_t[::1] value_validity,
@@ -112,8 +114,8 @@ cpdef (Py_ssize_t, int64_t) build(
     const uint8_t[::1] header_key_validity,
     const int32_t[::1] header_value_offsets, const uint8_t[::1] header_value_data,
     const uint8_t[::1] header_value_validity,
-    const int64_t[::1] timestamps, Py_ssize_t start, Py_ssize_t stop, const int32_t[::1] sizes, uint8_t[::1] out,
-    Py_ssize_t pos) noexcept
+    const int64_t[::1] timestamps, const int32_t[::1] order, Py_ssize_t start, Py_ssize_t stop,
+    const int32_t[::1] sizes, uint8_t[::1] out, Py_ssize_t pos) noexcept
 
 @cython.locals(mixed=uint64_t, word=uint64_t, pos=Py_ssize_t, _=Py_ssize_t, rest=Py_ssize_t)
 cdef inline uint64_t _murmur2(const uint8_t[::1] data, Py_ssize_t start, Py_ssize_t length) noexcept
@@ -125,3 +127,9 @@ cpdef int64_t murmur2(const uint8_t[::1] data) noexcept
 cpdef Py_ssize_t partitions_of(
     const int32_t[::1] offsets, const uint8_t[::1] data, const uint8_t[::1] validity, Py_ssize_t start,
     Py_ssize_t stop, int64_t partition_count, int32_t[::1] out) noexcept
+
+@cython.locals(count=Py_ssize_t, index=Py_ssize_t, partition=Py_ssize_t, to=Py_ssize_t)
+cpdef Py_ssize_t scatter(
+    const int32_t[::1] partitions, Py_ssize_t first_row, Py_ssize_t keyless, int32_t[::1] order, int32_t[::1] starts) noexcept
+
+cpdef bytearray room(Py_ssize_t size)

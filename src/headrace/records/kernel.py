@@ -33,6 +33,7 @@ except ImportError:
     from headrace.records import uncompiled as cython
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = cython.compiled
@@ -450,6 +451,7 @@ def measure(
     header_value_data: Buffer,
     header_value_validity: Buffer,
     timestamps: Ints,
+    order: Ints,
     start: int,
     stop: int,
     bytes_max: int,
@@ -457,21 +459,31 @@ def measure(
 ) -> tuple[int, int]:
     """How many bytes the rows [start, stop) of some columns take as records, and each one's own into `sizes`.
 
-    Stops before the row that would bring the sum over `bytes_max`, though never before the first. The row behind the
-    last one counted and the sum; or -1 and the row that does not lie in its columns. Empty offsets: all rows null.
+    With an `order` they are the rows that its places [start, stop) name. Stops before the row that would bring the sum
+    over `bytes_max`, though never before the first. The place behind the last one counted and the sum; or -1 and the
+    row that does not lie in its columns. Empty offsets: all rows null.
     """
-    if start < 0 or stop < start or stop > len(timestamps) or stop - start > len(sizes):
+    has_order = len(order) > 0
+    rows = len(timestamps) if has_order else stop
+    if start < 0 or stop < start or rows > len(timestamps) or stop - start > len(sizes):
         return -1, start
-    if _is_short(key_offsets, key_validity, stop) or _is_short(value_offsets, value_validity, stop):
+    if has_order and stop > len(order):
+        return -1, start
+    if _is_short(key_offsets, key_validity, rows) or _is_short(value_offsets, value_validity, rows):
         return -1, start
     has_headers = len(list_offsets) > 0
-    if has_headers and (stop >= len(list_offsets) or len(header_key_validity) > 0):
+    if has_headers and (rows >= len(list_offsets) or len(header_key_validity) > 0):
         return -1, start
-    total = 0
-    for row in range(start, stop):
-        if _difference_overflows(timestamps[row], timestamps[start]):
+    total = first = 0
+    for place in range(start, stop):
+        row = order[place] if has_order else place
+        if row < 0 or row >= rows:
             return -1, row
-        size = 1 + _varint_size(timestamps[row] - timestamps[start]) + _varint_size(row - start)
+        if place == start:
+            first = timestamps[row]
+        if _difference_overflows(timestamps[row], first):
+            return -1, row
+        size = 1 + _varint_size(timestamps[row] - first) + _varint_size(place - start)
         size = _with_field(size, _length_at(key_offsets, len(key_data), key_validity, row))
         size = _with_field(size, _length_at(value_offsets, len(value_data), value_validity, row))
         headers = 1
@@ -484,9 +496,9 @@ def measure(
             return -1, row
         size += headers
         whole = size + _varint_size(size)
-        if row > start and total + whole > bytes_max:
-            return row, total
-        sizes[row - start] = size
+        if place > start and total + whole > bytes_max:
+            return place, total
+        sizes[place - start] = size
         total += whole
     return stop, total
 
@@ -516,6 +528,7 @@ def build(
     header_value_data: Buffer,
     header_value_validity: Buffer,
     timestamps: Ints,
+    order: Ints,
     start: int,
     stop: int,
     sizes: Ints,
@@ -525,18 +538,22 @@ def build(
     """Write the rows [start, stop), of which `measure` found the `sizes`, as records from `pos` on.
 
     The position behind them and the largest timestamp; position -1 when `out` is too small or a size is wrong. The
-    columns are those that were measured: that they are unchanged is taken on trust, the one thing here that is.
+    columns and the order are those that were measured: that they are unchanged is taken on trust, the one thing here
+    that is.
     """
+    has_order = len(order) > 0
     max_timestamp = -_INT64_MAX - 1
-    for row in range(start, stop):
-        size = sizes[row - start]
+    base = timestamps[order[start] if has_order else start]
+    for place in range(start, stop):
+        row = order[place] if has_order else place
+        size = sizes[place - start]
         if size < 0 or pos < 0 or size + _varint_size(size) > len(out) - pos:
             return -1, 0
         pos = _put_varint(out, pos, size)
         end = pos + size
         out[pos] = 0
-        pos = _put_varint(out, pos + 1, timestamps[row] - timestamps[start])
-        pos = _put_varint(out, pos, row - start)
+        pos = _put_varint(out, pos + 1, timestamps[row] - base)
+        pos = _put_varint(out, pos, place - start)
         pos = _put_field(out, pos, key_offsets, key_data, key_validity, row)
         pos = _put_field(out, pos, value_offsets, value_data, value_validity, row)
         first = last = 0
@@ -609,3 +626,39 @@ def partitions_of(
         else:
             out[row - start] = (_murmur2(data, offsets[row], length) & 0x7FFFFFFF) % partition_count
     return -1
+
+
+def scatter(partitions: Ints, first_row: int, keyless: int, order: Ints, starts: Ints) -> int:
+    """Sort rows by the partitions that `partitions_of` gave them, rows of one partition in their order.
+
+    The first of `partitions` is that of row `first_row`; one of -1 means `keyless`. `starts` comes full of zeros, with
+    two numbers more than there are partitions. Then partition p has the rows `order[starts[p]:starts[p + 1]]`. The
+    row whose partition there is not, or for which there is no room; -1 when there is none.
+    """
+    count = len(starts) - 2
+    if first_row < 0 or first_row > _INT32_MAX - len(partitions):
+        return 0
+    if len(order) < len(partitions) or keyless < 0 or keyless >= count:
+        return first_row
+    for index in range(len(partitions)):
+        partition = partitions[index] if partitions[index] != -1 else keyless
+        if partition < 0 or partition >= count:
+            return first_row + index
+        starts[partition + 2] += 1
+    for partition in range(2, count + 2):
+        starts[partition] += starts[partition - 1]
+    for index in range(len(partitions)):
+        partition = partitions[index] if partitions[index] != -1 else keyless
+        to = starts[partition + 1]
+        if to < 0 or to >= len(order):
+            return first_row + index
+        order[to] = first_row + index
+        starts[partition + 1] = to + 1
+    return -1
+
+
+def room(size: int) -> bytearray:
+    """So many bytes that say anything: to be written over, all of them."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    return bytearray(size)

@@ -72,7 +72,8 @@ def test_a_set_is_what_the_slow_encoder_makes_of_the_records(magic: int, to_magi
     records = rows(20, first=100)
     converted = convert_batches(Piece(magic, codec, tuple(records)).data, to_magic)
     seen = [row._replace(timestamp_ms=-1) if 0 in (magic, to_magic) else row for row in records]
-    assert converted.data == encode_message_set(seen, magic=to_magic, codec=codec, base_offset=100)
+    level = 1 if codec is Codec.GZIP and to_magic < magic else None  # for one answer it need not be the smallest
+    assert converted.data == encode_message_set(seen, magic=to_magic, codec=codec, base_offset=100, level=level)
     assert converted.records == 20
 
 

@@ -1,0 +1,149 @@
+"""What a fetch by an old client costs: `python benchmarks/records/conversion.py [--mebibytes 1024] [--json FILE]`.
+
+A file of batches as a producer of today writes them, read in chunks and converted a step at a time, in a process of its
+own for each case: megabytes of the file, and of the records in it, a second (best of some runs, one thread), and by how
+much the process grew. What is converted is thrown away: a socket is not measured here.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.records.build import build_batch
+from headrace.records.columns import column_of
+from headrace.records.compression import Codec
+from headrace.records.conversion import ConversionCounts, iter_converted
+from headrace.records.message_columns import build_message_set
+
+RUNS = 3
+CHUNK_BYTES = 256 << 10
+BATCH_BYTES = 64 << 10
+NOW_MS = 1_700_000_000_000
+
+
+class Case(NamedTuple):
+    """One conversion."""
+
+    magic: int
+    to_magic: int
+    codec: Codec
+    value_bytes: int
+
+
+class Measured(NamedTuple):
+    """What it took."""
+
+    file_bytes: int
+    record_bytes: int
+    records: int
+    seconds: float
+    grown_bytes: int
+
+
+CASES = [
+    Case(2, 1, Codec.NONE, 1024),
+    Case(2, 0, Codec.NONE, 1024),
+    Case(2, 1, Codec.NONE, 100),
+    Case(2, 0, Codec.NONE, 100),
+    Case(1, 0, Codec.NONE, 100),
+    Case(0, 2, Codec.NONE, 100),
+    Case(1, 2, Codec.NONE, 100),
+    Case(2, 1, Codec.LZ4, 1024),
+    Case(2, 1, Codec.SNAPPY, 1024),
+    Case(2, 1, Codec.GZIP, 1024),
+]
+
+
+def write_log(file: Path, case: Case, size: int) -> int:
+    """Batches of about 64 KiB until the records in them have `size` bytes; how many bytes those have."""
+    rng = random.Random(7)
+    count = max(1, BATCH_BYTES // case.value_bytes)
+    half = case.value_bytes // 2
+    rows = [rng.randbytes(half) + bytes(case.value_bytes - half) for _ in range(count)]
+    keys, values = column_of([b"key-%06d" % i for i in range(count)]), column_of(rows)
+    times = array("q", range(NOW_MS, NOW_MS + count))
+    written = offset = 0
+    with file.open("wb") as out:
+        while written < size:
+            if case.magic == 2:
+                data = build_batch(keys, values, 0, count, times, codec=case.codec, base_offset=offset)
+            else:
+                data = build_message_set(
+                    keys, values, 0, count, times, magic=case.magic, codec=case.codec, base_offset=offset
+                )
+            out.write(data)
+            offset += count
+            written += count * (case.value_bytes + 10)
+    return written
+
+
+def chunks_of(file: Path) -> Iterator[bytes]:
+    """The file, as a broker reads it."""
+    with file.open("rb") as source:
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+
+
+def convert(file: str, to_magic: int) -> tuple[int, float, int]:
+    """Records, seconds and bytes that this process grew by at its largest."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets how large it has been
+    before = _memory("VmRSS")
+    counts = ConversionCounts()
+    started = time.perf_counter()
+    for _ in iter_converted(chunks_of(Path(file)), to_magic, counts=counts, clock_ns=time.perf_counter_ns):
+        pass
+    return counts.records, time.perf_counter() - started, _memory("VmHWM") - before
+
+
+def _memory(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+def measure(case: Case, size: int, directory: Path) -> Measured:
+    """The best of some runs, each in a process that was started for it."""
+    file = directory / "log"
+    record_bytes = write_log(file, case, size)
+    runs = []
+    for _ in range(RUNS):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            runs.append(pool.apply(convert, (str(file), case.to_magic)))
+    records, _, _ = runs[0]
+    return Measured(
+        file.stat().st_size, record_bytes, records, min(run[1] for run in runs), max(run[2] for run in runs)
+    )
+
+
+def main() -> None:
+    """Print the table, and write it as JSON where told."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mebibytes", type=int, default=1024, help="records in each log")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    print("from  to  codec    value    file MB  records/s    MB/s of file  MB/s of records  grown by MB")
+    with tempfile.TemporaryDirectory() as directory:
+        for case in CASES:
+            found = measure(case, options.mebibytes << 20, Path(directory))
+            file_rate, record_rate = found.file_bytes / found.seconds / 1e6, found.record_bytes / found.seconds / 1e6
+            print(
+                f"v{case.magic}    v{case.to_magic}  {case.codec.name.lower():7} {case.value_bytes:6} "
+                f"{found.file_bytes / 1e6:10,.0f} {found.records / found.seconds:10,.0f} {file_rate:15,.0f} "
+                f"{record_rate:16,.0f} {found.grown_bytes / 1e6:12.1f}",
+                flush=True,
+            )
+            rates = {"file_mb_per_s": round(file_rate), "record_mb_per_s": round(record_rate)}
+            rows.append({**case._asdict(), "codec": case.codec.name.lower(), **found._asdict(), **rates})
+    if options.json:
+        options.json.write_text(json.dumps({"mebibytes": options.mebibytes, "cases": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

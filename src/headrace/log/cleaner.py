@@ -83,6 +83,7 @@ class _Run:
         """Those of the beginning that are not swapped yet."""
         self.plan: CleaningPlan | None = None
         self.groups: deque[list[int]] = deque()
+        self.at_group: list[int] = []
         self.bytes_read = 0
         self.bytes_kept = 0
 
@@ -288,7 +289,7 @@ class Cleaner:
         if not run.groups:
             self._finish(lane, run)
             return
-        group = run.groups.popleft()
+        group = run.at_group = run.groups.popleft()
         made: list[CleanedGroup] = []
         self._in_background(
             lane, run, lambda: made.append(lane.worker.clean(group)), lambda: self._swap(lane, run, group, made[0])
@@ -296,7 +297,9 @@ class Cleaner:
 
     def _swap(self, lane: _Lane, run: _Run, group: list[int], made: CleanedGroup) -> None:
         if not self._is_intact(run, group):
-            self._let_go(lane, run, group)
+            logger.info("%s was changed while it was cleaned; what was made of it is thrown away", run.log.partition)
+            self._throw_away(run)
+            self._end(lane)
             return
         try:
             replace_segments(run.log, [run.segments.pop(base) for base in group], made.size_bytes, self._now_ms)
@@ -315,13 +318,10 @@ class Cleaner:
     def _is_intact(self, run: _Run, bases: Iterable[int]) -> bool:
         return self._logs.get(run.log.partition) is run.log and run.is_intact(bases)
 
-    def _let_go(self, lane: _Lane, run: _Run, group: list[int]) -> None:
-        """The log was changed under the cleaner."""
-        logger.info("%s was changed while it was cleaned; what was made of it is thrown away", run.log.partition)
-        if self._logs.get(run.log.partition) is run.log:
+    def _throw_away(self, run: _Run) -> None:
+        if run.at_group and self._logs.get(run.log.partition) is run.log:
             with suppress(OSError):  # else the next cleaning, or the next start, removes them
-                remove_cleaned(self._files, run.log.directory, group[0])
-        self._end(lane)
+                remove_cleaned(self._files, run.log.directory, run.at_group[0])
 
     def _finish(self, lane: _Lane, run: _Run) -> None:
         """Every group is in its place: make that last, then say so."""
@@ -370,6 +370,7 @@ class Cleaner:
         if isinstance(error, CleaningStopped):
             lane.run = None
             return
+        self._throw_away(run)
         self._retry_at_ms[log.partition] = self._now_ms + self.settings.backoff_ms
         if not self._is_intact(run, run.segments) and not isinstance(error, ProcessDied):
             logger.info("%s was changed while it was cleaned; another look will be taken", log.partition)

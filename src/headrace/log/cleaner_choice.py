@@ -5,7 +5,8 @@
 
 A log is cleaned when the dirty part's share of the bytes that may be cleaned exceeds `min.cleanable.dirty.ratio`, or
 its oldest dirty record has waited longer than `max.compaction.lag.ms`. Never cleaned are the active segment, what lies
-at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`. Source: Kafka's
+at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`; nor, other than in
+Apache Kafka, what is not flushed yet: no record goes for a newer one that a power failure could take. Source: Kafka's
 LogCleanerManager, LogToClean.
 """
 
@@ -49,7 +50,7 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
     if not closed or not any(segment.size for segment in closed):
         return None
     first_dirty = first_dirty_offset(log)
-    limit = min(log.active.base_offset, log.last_stable_offset(log.high_watermark))
+    limit = min(log.active.base_offset, log.last_stable_offset(log.high_watermark), log.recovery_point)
     bases = [segment.base_offset for segment in closed]
     dirty_from = max(0, bisect_right(bases, first_dirty) - 1)
     if log.config.min_compaction_lag_ms > 0:

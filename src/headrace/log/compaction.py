@@ -236,13 +236,13 @@ class Compaction:
         path = self._directory / offset_file(base, LOG)
         file, size = self._files.open_readonly(path), self._job.sizes[base]
         try:
-            yield from self._checked_batches(file, size)
+            yield from self._checked_batches(file, size, base)
         except CorruptMessage as error:
             raise CorruptMessage(f"{path}: {error.message}") from error
 
-    def _checked_batches(self, file: LogFile, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    def _checked_batches(self, file: LogFile, size: int, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:
         read_bytes = max(READ_BYTES_MIN, self._job.read_bytes)
-        window, window_start, position = memoryview(b""), 0, 0
+        window, window_start, position, expected = memoryview(b""), 0, 0, base
         while position < size:
             if self._is_stopped:
                 raise CleaningStopped
@@ -260,7 +260,13 @@ class Compaction:
                 raise CorruptMessage(
                     f"the batch at position {position}, offset {header.base_offset}, does not match its CRC"
                 )
+            if not (expected <= header.base_offset <= header.last_offset < self._next_base[base]):
+                raise CorruptMessage(  # no checksum covers where a batch lies
+                    f"the batch at position {position} says it has offsets {header.base_offset} to "
+                    f"{header.last_offset}, which are not from {expected} up"
+                )
             yield batch, header
+            expected = header.next_offset
             position += header.size_bytes
 
     def _read(self, file: LogFile, position: int, size: int) -> memoryview:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.errors import OutOfOrderSequence
-from tests.log.support import NOW_MS, SimulatedDisk, Stored, append_batch, batch_of, config, open_log, read_all
+from headrace.records.batch import Record, encode_batch
+from tests.log.cleaning import cleaner_of, compacted
+from tests.log.support import NOW_MS, SimulatedDisk, Stored, append_batch, batch_of, open_log, read_all
 
 DIRECTORY = Path("/data/flights-0")
 PRODUCERS = 3
@@ -21,7 +23,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
-        self.settings = config(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0)
+        self.settings = compacted(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0)
         self.log = open_log(DIRECTORY, self.settings, self.disk)
         self.records: list[Stored] = []
         self.batches: list[tuple[int, int, int, int]] = []  # producer, first sequence, first offset, last offset
@@ -29,6 +31,9 @@ class LogAgainstList(RuleBasedStateMachine):
         self.checkpointed = 0
         self.leader_epoch = 0
         self.epochs: dict[int, int] = {}
+        self.keys: dict[int, bytes] = {}
+        self.superseded: set[int] = set()  # offsets of records that compaction has taken away, or was about to
+        self.compacted_to = 0
 
     @property
     def end(self) -> int:
@@ -44,17 +49,24 @@ class LogAgainstList(RuleBasedStateMachine):
         count=st.integers(1, 4),
         size=st.integers(0, 120),
         time=st.integers(0, 50),
+        keys=st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=4, max_size=4),
     )
-    def append(self, producer: int, count: int, size: int, time: int) -> None:
+    def append(self, producer: int, count: int, size: int, time: int, keys: list[bytes]) -> None:
         sequence = self.next_sequence(producer)
         first = self.end
         values = [b"%d/" % (first + number) + b"x" * size for number in range(count)]
         times = [NOW_MS + time + number for number in range(count)]
-        batch = batch_of(*values, timestamps_ms=times, producer_id=producer, sequence=sequence)
+        batch = encode_batch(
+            [Record(0, times[n], keys[n], values[n]) for n in range(count)],
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
         result = append_batch(self.log, batch, epoch=self.leader_epoch)
         assert (result.base_offset, result.last_offset, result.is_duplicate) == (first, first + count - 1, False)
         self.records += [Stored(first + n, times[n], values[n]) for n in range(count)]
         self.batches.append((producer, sequence, first, first + count - 1))
+        self.keys |= {first + number: keys[number] for number in range(count)}
         self.epochs |= {first + number: self.leader_epoch for number in range(count)}
 
     @rule(which=st.integers(1, 5))
@@ -86,9 +98,31 @@ class LogAgainstList(RuleBasedStateMachine):
     def roll(self) -> None:
         self.log.roll(NOW_MS)
 
+    @rule()
+    def compact(self) -> None:
+        """Of the records below the active segment, the newest of each key stay: after a restart too, no more and no
+        less, whatever a crash has undone of earlier cleanings."""
+        self.log.update_high_watermark(self.end)
+        cleaner_of(self.log).tick(NOW_MS)
+        self.log.purge(NOW_MS)
+        self.compacted_to = max(self.compacted_to, self.log.cleaned_to)
+        newest: dict[bytes, int] = {}
+        for record in self.records:
+            if record.offset < self.log.cleaned_to:
+                if self.keys[record.offset] in newest:
+                    self.superseded.add(newest[self.keys[record.offset]])
+                newest[self.keys[record.offset]] = record.offset
+        assert read_all(self.log) == self.kept(), "nothing that was superseded is left"
+
+    def kept(self) -> list[Stored]:
+        """What has to be there."""
+        return [r for r in self.records if r.offset >= self.start and r.offset not in self.superseded]
+
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
-        boundaries = [batch[2] for batch in self.batches if batch[2] >= self.start] or [self.end]
+        """To the beginning of a batch; what is compacted is committed, and never truncated."""
+        lowest = max(self.start, self.compacted_to)
+        boundaries = [batch[2] for batch in self.batches if batch[2] >= lowest] or [self.end]
         self.forget_from(boundaries[min(int(part * len(boundaries)), len(boundaries) - 1)])
         self.log.truncate_to(self.end, NOW_MS)
         self.checkpointed = min(self.checkpointed, self.end)
@@ -130,7 +164,10 @@ class LogAgainstList(RuleBasedStateMachine):
     @invariant()
     def holds_what_the_list_holds(self) -> None:
         assert self.log.log_end_offset == self.end
-        assert read_all(self.log) == [record for record in self.records if record.offset >= self.start]
+        found, kept = read_all(self.log), self.kept()
+        if found != kept:  # a crash may undo a cleaning
+            live = [record for record in self.records if record.offset >= self.start]
+            assert [record for record in live if record in found or record in kept] == found
 
     @invariant()
     def knows_its_producers(self) -> None:
@@ -145,7 +182,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def finds_times(self) -> None:
-        live = [record for record in self.records if record.offset >= self.start]
+        live = read_all(self.log)
         for time_ms in (NOW_MS, NOW_MS + 25, NOW_MS + 49):
             expected = next((record for record in live if record.timestamp_ms >= time_ms), None)
             found = self.log.offset_for_time(time_ms, self.end)

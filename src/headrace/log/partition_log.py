@@ -221,12 +221,21 @@ class PartitionLog:
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records between two offsets (the second exclusive)."""
         first = max(0, bisect_right(self._bases, from_offset) - 1)
-        return [
-            transaction
-            for segment in self.segments[first:]
-            for transaction in segment.txn_index.entries(self.files)
-            if transaction.last_offset >= from_offset and transaction.first_offset < to_offset
-        ]
+        found = []
+        for segment in self.segments[first:]:
+            for transaction in segment.txn_index.entries(self.files):
+                if transaction.last_offset >= from_offset and transaction.first_offset < to_offset:
+                    found.append(transaction)
+                if transaction.last_stable_offset >= to_offset:
+                    return found  # what was aborted later began behind the range
+        return found
+
+    def reach_of(self, found: FileRange, from_offset: int) -> int:
+        """An offset that what `read` found at `from_offset` does not go beyond: where its segment ends."""
+        for number in range(max(0, bisect_right(self._bases, from_offset) - 1), len(self._bases) - 1):
+            if self.segments[number].file is found.file:
+                return self._bases[number + 1]
+        return self.log_end_offset
 
     # Flushing
 

@@ -260,12 +260,20 @@ class _Fetch:
             self._size += found.size
             self._remaining -= found.size
             self._taken.append((partition.traffic, found.size))
+        aborted: list[m.FetchResponse.AbortedTransaction] | None = None
+        if self._is_committed_only:
+            offset = wanted.fetch_offset
+            reach = log.reach_of(found, offset) if found is not None and found.size else offset
+            aborted = [
+                m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in log.aborted_transactions(offset, reach)
+            ]
         return m.FetchResponse.PartitionData(
             partition_index=wanted.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._is_committed_only else None,
+            aborted_transactions=aborted,
             records=found if found is not None and found.size else b"",
         )
 

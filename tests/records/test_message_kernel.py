@@ -21,9 +21,9 @@ int64s = st.sampled_from([-(1 << 63), -1, 0, 1, 5, 1 << 40, INT64_MAX])
 
 
 @pytest.mark.parametrize("kernel", [message_kernel, plain], ids=["imported", "plain"])
-@given(st.binary(max_size=200))
-def test_its_crc_is_zlibs(kernel: ModuleType, data: bytes) -> None:
-    assert kernel.crc32_of(data) == zlib.crc32(data)
+@given(st.binary(max_size=40), st.integers(1, 12), st.booleans())
+def test_its_crc_is_zlibs(kernel: ModuleType, data: bytes, times: int, folding: bool) -> None:
+    assert kernel.crc32_of(data * times, folding) == zlib.crc32(data * times)
 
 
 def _survey(kernel: ModuleType, data: bytes, magic: int, base: int, first: int, last: int) -> object:

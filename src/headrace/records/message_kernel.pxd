@@ -8,6 +8,7 @@ cdef int64_t _INT32_MAX, _INT64_MAX, _UINT32_MAX
 cdef uint32_t _CRC_POLYNOMIAL
 cdef uint64_t _UINT64_MAX
 cdef uint32_t[4096] _TABLES
+cdef bint _CAN_FOLD
 
 @cython.locals(byte=int, crc=uint32_t, _=int, at=int)
 cdef void _make_tables() noexcept
@@ -15,10 +16,12 @@ cdef void _make_tables() noexcept
 @cython.locals(word=uint32_t)
 cdef inline uint32_t _word(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
 
-@cython.locals(crc=uint32_t, one=uint32_t, two=uint32_t, three=uint32_t, four=uint32_t)
-cdef inline uint32_t _crc32(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end) noexcept
+cdef inline uint32_t _after_sixteen(uint32_t one, uint32_t two, uint32_t three, uint32_t four) noexcept
 
-cpdef uint32_t crc32_of(const uint8_t[::1] buf) noexcept
+@cython.locals(crc=uint32_t, one=uint32_t, two=uint32_t, low=uint64_t, high=uint64_t)
+cdef inline uint32_t _crc32(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, bint folding) noexcept
+
+cpdef uint32_t crc32_of(const uint8_t[::1] buf, bint folding) noexcept
 
 @cython.locals(word=uint32_t)
 cdef inline uint32_t _uint32(const uint8_t[::1] buf, Py_ssize_t pos) noexcept

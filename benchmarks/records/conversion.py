@@ -1,8 +1,9 @@
 """What a fetch by an old client costs: `python benchmarks/records/conversion.py [--mebibytes 1024] [--json FILE]`.
 
 A file of batches as a producer of today writes them, read in chunks and converted a step at a time, in a process of its
-own for each case: megabytes of the file, and of the records in it, a second (best of some runs, one thread), and by how
-much the process grew. What is converted is thrown away: a socket is not measured here.
+own for each case: megabytes of the file, and of the records in it, for each second of CPU (user and system, reads
+included; one thread), and by how much the process grew. CPU, so that what else the machine does
+counts little; the seconds that passed are told beside. What is converted is thrown away: no socket is measured here.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from headrace.records.compression import Codec
 from headrace.records.conversion import ConversionCounts, iter_converted
 from headrace.records.message_columns import build_message_set
 
-RUNS = 3
+RUNS = 1
 CHUNK_BYTES = 256 << 10
 BATCH_BYTES = 64 << 10
 NOW_MS = 1_700_000_000_000
@@ -43,7 +44,8 @@ class Measured(NamedTuple):
     file_bytes: int
     record_bytes: int
     records: int
-    seconds: float
+    cpu_s: float
+    elapsed_s: float
     grown_bytes: int
 
 
@@ -91,15 +93,16 @@ def chunks_of(file: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def convert(file: str, to_magic: int) -> tuple[int, float, int]:
-    """Records, seconds and bytes that this process grew by at its largest."""
+def convert(file: str, to_magic: int) -> tuple[int, float, float, int]:
+    """Records, CPU seconds, seconds and bytes that this process grew by at its largest."""
     Path("/proc/self/clear_refs").write_text("5")  # forgets how large it has been
     before = _memory("VmRSS")
     counts = ConversionCounts()
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     for _ in iter_converted(chunks_of(Path(file)), to_magic, counts=counts, clock_ns=time.perf_counter_ns):
         pass
-    return counts.records, time.perf_counter() - started, _memory("VmHWM") - before
+    cpu_s, elapsed_s = time.process_time() - cpu_started, time.perf_counter() - started
+    return counts.records, round(cpu_s, 3), round(elapsed_s, 3), _memory("VmHWM") - before
 
 
 def _memory(name: str) -> int:
@@ -115,10 +118,9 @@ def measure(case: Case, size: int, directory: Path) -> Measured:
     for _ in range(RUNS):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             runs.append(pool.apply(convert, (str(file), case.to_magic)))
-    records, _, _ = runs[0]
-    return Measured(
-        file.stat().st_size, record_bytes, records, min(run[1] for run in runs), max(run[2] for run in runs)
-    )
+    records, cpu_s, elapsed_s, _ = min(runs, key=lambda run: run[1])
+    grown_bytes = max(run[3] for run in runs)
+    return Measured(file.stat().st_size, record_bytes, records, cpu_s, elapsed_s, grown_bytes)
 
 
 def main() -> None:
@@ -128,15 +130,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
-    print("from  to  codec    value    file MB  records/s    MB/s of file  MB/s of records  grown by MB")
+    print("from  to  codec    value    file MB  records/s    MB/s of file  MB/s of records  grown by MB  elapsed s")
     with tempfile.TemporaryDirectory() as directory:
         for case in CASES:
             found = measure(case, options.mebibytes << 20, Path(directory))
-            file_rate, record_rate = found.file_bytes / found.seconds / 1e6, found.record_bytes / found.seconds / 1e6
+            file_rate, record_rate = found.file_bytes / found.cpu_s / 1e6, found.record_bytes / found.cpu_s / 1e6
             print(
                 f"v{case.magic}    v{case.to_magic}  {case.codec.name.lower():7} {case.value_bytes:6} "
-                f"{found.file_bytes / 1e6:10,.0f} {found.records / found.seconds:10,.0f} {file_rate:15,.0f} "
-                f"{record_rate:16,.0f} {found.grown_bytes / 1e6:12.1f}",
+                f"{found.file_bytes / 1e6:10,.0f} {found.records / found.cpu_s:10,.0f} {file_rate:15,.0f} "
+                f"{record_rate:16,.0f} {found.grown_bytes / 1e6:12.1f} {found.elapsed_s:10.1f}",
                 flush=True,
             )
             rates = {"file_mb_per_s": round(file_rate), "record_mb_per_s": round(record_rate)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from headrace.cli import consume, group, log, migrate, produce, settings, topic
+from headrace.cli import bench, consume, group, log, migrate, produce, settings, topic
 from headrace.cli.output import complain
 from headrace.cli.shared import UsageProblem
 from headrace.client.failures import BrokerUnreachable
@@ -31,6 +31,7 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group")
 app.add_typer(settings.app, name="config")
 app.add_typer(log.app, name="log")
+app.add_typer(bench.app, name="bench")
 app.add_typer(migrate.app, name="migrate")
 
 

@@ -1,9 +1,10 @@
 """One partition on this broker: its log, and what is known of its replicas, moved together."""
 
 from headrace.broker.metrics.traffic import Traffic
+from headrace.broker.produce_formats import CheckedMessages
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 from headrace.log.partition_log import AppendResult, PartitionLog
-from headrace.records.header import BatchHeader
+from headrace.records.header import MAGIC, NO_TIMESTAMP, BatchHeader
 from headrace.replication.partition_state import FollowerFetched, LeaderAndIsr, PartitionState, Transition
 from headrace.types import NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition
 
@@ -48,14 +49,8 @@ class Partition:
     def append(self, batch: memoryview, header: BatchHeader, *, now_ms: int, acks: int) -> AppendResult:
         """Appends as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log raises."""
         state = self.state
-        if not state.is_leader:
-            raise NotLeaderOrFollower(f"{self.key} is led by broker {state.leader}")
-        if acks == ACKS_ALL and not state.has_min_isr:
-            raise KafkaError(
-                f"The size of the current ISR {sorted(state.isr)} is insufficient to satisfy the min.isr requirement "
-                f"of {state.min_insync_replicas} for partition {self.key}",
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-            )
+        if not state.is_leader or (acks == ACKS_ALL and not state.has_min_isr):
+            raise self._refusal()
         log = self.log
         result = log.append(batch, header, leader_epoch=state.leader_epoch, now_ms=now_ms)
         if state.on_leader_append(log.log_end_offset, now_ms):
@@ -65,6 +60,35 @@ class Partition:
         traffic.messages_in += header.record_count
         traffic.bytes_in += len(batch)
         return result
+
+    def append_set(self, messages: CheckedMessages, *, now_ms: int, acks: int) -> AppendResult:
+        """Appends messages of format 0 or 1, as `append`."""
+        state = self.state
+        if not state.is_leader or (acks == ACKS_ALL and not state.has_min_isr):
+            raise self._refusal()
+        log = self.log
+        placed = messages.at(log.log_end_offset, log.config, now_ms)
+        is_stamped = messages.checked.magic > 0 and log.config.message_timestamp_type == "LogAppendTime"
+        append_time_ms = placed.max_timestamp if is_stamped else NO_TIMESTAMP
+        result = log.append_set(placed, log_append_time_ms=append_time_ms, now_ms=now_ms)
+        if state.on_leader_append(log.log_end_offset, now_ms):
+            log.update_high_watermark(state.high_watermark)
+        traffic = self.traffic
+        traffic.produces += 1
+        traffic.messages_in += messages.checked.record_count
+        traffic.bytes_in += len(placed.data)
+        return result
+
+    def _refusal(self) -> KafkaError:
+        """Why nothing is appended."""
+        state = self.state
+        if not state.is_leader:
+            return NotLeaderOrFollower(f"{self.key} is led by broker {state.leader}")
+        return KafkaError(
+            f"The size of the current ISR {sorted(state.isr)} is insufficient to satisfy the min.isr requirement "
+            f"of {state.min_insync_replicas} for partition {self.key}",
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Raises FENCED_LEADER_EPOCH when the asker's leader epoch is older, UNKNOWN_LEADER_EPOCH when it is newer."""
@@ -81,8 +105,9 @@ class Partition:
 
         Apache Kafka notes a leader's epoch when its term begins; the log here does so with the first record of the
         term, which spares a file per partition at each start. Until then the term before ends where the log does.
+        Of a topic that stores messages of an older format nothing is known: they carry no epoch.
         """
-        if epoch > self.state.leader_epoch:
+        if epoch > self.state.leader_epoch or self.log.config.magic < MAGIC:
             return -1, -1
         if epoch == self.state.leader_epoch and self.state.is_leader:
             return epoch, self.log.log_end_offset

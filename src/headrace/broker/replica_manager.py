@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.broker.metadata_cache import MetadataCache
-from headrace.broker.metrics.traffic import TrafficByTopic
+from headrace.broker.metrics.traffic import ConversionTimes, TrafficByTopic
 from headrace.broker.partition import Partition
 from headrace.config import TopicConfig
 from headrace.coordination.configs import TopicConfigs
@@ -56,6 +56,7 @@ class ReplicaManager:
         self._lag_max_ms = lag_max_ms
         self._partitions: dict[tuple[str, int], Partition] = {}
         self.traffic = TrafficByTopic()
+        self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
         configs.on_change(self._on_config)
 
     def __iter__(self) -> Iterator[Partition]:

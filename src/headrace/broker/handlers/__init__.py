@@ -70,8 +70,5 @@ MODULES: tuple[ModuleType, ...] = (
 
 
 def advertised() -> tuple[tuple[ApiKey, range], ...]:
-    """Each API and the versions that clients are told of: what is served, but Produce from version 0 on."""
-    return tuple(
-        (module.API_KEY, range(module.VERSIONS.stop) if module.API_KEY is ApiKey.PRODUCE else module.VERSIONS)
-        for module in MODULES
-    )
+    """Each API and the versions that clients are told of: what is served."""
+    return tuple((module.API_KEY, module.VERSIONS) for module in MODULES)

@@ -5,8 +5,8 @@
 3     the client's software and its version; tagged features
 4     a feature's range may begin at 0
 Any newer version is answered in version 0's form with UNSUPPORTED_VERSION and the range for this key (KIP-511), so
-that the client asks again. Produce is advertised from version 0, though it is served from 3: librdkafka does not
-compress for a broker whose range begins later (KAFKA-18659); Apache Kafka 4 does the same.
+that the client asks again. Produce has to begin at version 0: librdkafka does not compress for a broker whose range
+begins later (KAFKA-18659), and so Apache Kafka 4 says 0, and serves from 3. Here all of it is served.
 Features: `group.version` and `transaction.version` at level 0, which is the classic group protocol and transactions
 that the client registers. What is at level 0 is not finalized, and versions before 4 do not name it, as in Kafka.
 """

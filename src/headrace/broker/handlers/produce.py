@@ -1,5 +1,8 @@
-"""Produce (key 0), versions 3-13.
+"""Produce (key 0), versions 0-13.
 
+0     message sets of formats 0 and 1, or one v2 batch; no batch at all is no error
+1     throttle time
+2     the log append time in the answer
 3     one v2 batch per partition; a transactional id
 5     log start offset in the answer
 7     zstd
@@ -8,12 +11,13 @@
 10    (tagged) who leads a partition, when this broker does not, and where that broker is
 11,12 what a transaction may do; nothing new without one
 13    topics by id
-Left out: versions 0-2 (message formats v0 and v1), transactions.
+Left out: transactions.
 
 A batch is checked where the socket put it and its bytes are appended as they are: base offset and leader epoch are
 set in place, outside the CRC. No record becomes an object. acks=all is answered when the high watermark has passed
 the batch, which on a single replica is at once. Where `flush.messages` asks for it, the answer waits for the disk too,
-and the batches that come meanwhile share the next flush.
+and the batches that come meanwhile share the next flush. What is not in its topic's format is converted, in
+`produce_formats`; every version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
 """
 
 from __future__ import annotations
@@ -23,23 +27,36 @@ from typing import NamedTuple
 
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.current_leader import current_leader, nodes
-from headrace.broker.produce_checks import CheckedBatch, checked_batch, is_compressed, verdict, verdict_if_small
+from headrace.broker.produce_checks import CheckedBatch, checked_batch
+from headrace.broker.produce_formats import (
+    BATCHES_ALONE_FROM,
+    ZSTD_FROM,
+    Checked,
+    CheckedMessages,
+    RebuiltBatches,
+    checked_records,
+    is_costly,
+    verdict,
+    verdict_if_small,
+)
 from headrace.broker.replica_manager import Partition
 from headrace.coordination.model import INTERNAL_TOPICS
 from headrace.errors import ErrorCode, InvalidTopic, KafkaError, UnsupportedCompressionType
 from headrace.limits import DECOMPRESSING_AT_ONCE_MAX
+from headrace.log.partition_log import AppendResult
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.records.compression import Codec
+from headrace.records.header import MAGIC
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.PRODUCE
-VERSIONS = range(3, 14)
+VERSIONS = range(14)
 
-ZSTD_FROM, LEADERS_FROM, TOPIC_IDS_FROM = 7, 10, 13
+LEADERS_FROM, TOPIC_IDS_FROM = 10, 13
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
-_Checked = dict[int, CheckedBatch | KafkaError]  # by the identity of the partition's part of the request
+_Checked = dict[int, Checked | KafkaError]  # by the identity of the partition's part of the request
 
 _decompressing = ThreadPoolExecutor(DECOMPRESSING_AT_ONCE_MAX, "decompress")
 
@@ -55,7 +72,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
     checked: _Checked = {}
     for topic in request.topic_data:
         for each in topic.partition_data:
-            if is_compressed(each.records) and not _check_if_small(ctx, topic.name, each, checked):
+            if is_costly(each.records) and not _check_if_small(ctx, topic.name, each, checked):
                 return _handle_on_threads(ctx, request)
     return _append_all(ctx, request, checked)
 
@@ -164,14 +181,24 @@ def _append(
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"{topic} is written by the broker alone")
     partition = broker.replicas.leader(topic, each.index)
+    log, version = partition.log, ctx.api_version
     batch = checked.get(id(each)) if checked else None
     if batch is None:
-        batch = checked_batch(each.records, partition.log.config, now_ms, broker.config.records_check)
+        if version >= BATCHES_ALONE_FROM and log.config.magic == MAGIC:
+            batch = checked_batch(each.records, log.config, now_ms, broker.config.records_check)
+        else:
+            batch = checked_records(each.records, log.config, version, now_ms, broker.config.records_check)
     elif isinstance(batch, KafkaError):
         raise batch
-    if ctx.api_version < ZSTD_FROM and batch.header.codec is Codec.ZSTD:
-        raise UnsupportedCompressionType(f"zstd came with Produce version {ZSTD_FROM}, this is {ctx.api_version}")
-    appended = partition.append(batch.records, batch.header, now_ms=now_ms, acks=acks)
+    if isinstance(batch, CheckedBatch):
+        if version < ZSTD_FROM and batch.header.codec is Codec.ZSTD:
+            raise UnsupportedCompressionType(f"zstd came with Produce version {ZSTD_FROM}, this is {version}")
+        appended = partition.append(batch.records, batch.header, now_ms=now_ms, acks=acks)
+    else:
+        converted = _append_converted(ctx, partition, batch, now_ms, acks)
+        if converted is None:
+            return m.ProduceResponse.PartitionProduceResponse(index=each.index, base_offset=-1), None
+        appended = converted
     broker.purgatory.touch(partition.key)
     answer = m.ProduceResponse.PartitionProduceResponse(
         index=each.index,
@@ -184,6 +211,20 @@ def _append(
     if commit_to <= partition.high_watermark and not flush_to:
         return answer, None
     return answer, _Waiting(partition, commit_to, flush_to, partition.leader_epoch, answer)
+
+
+def _append_converted(
+    ctx: RequestContext, partition: Partition, checked: RebuiltBatches | CheckedMessages, now_ms: int, acks: int
+) -> AppendResult | None:
+    """Appends what `produce_formats` made; None when it is nothing."""
+    records, elapsed_ns = checked.conversion
+    if records:
+        partition.traffic.produce_conversions += records
+        ctx.broker.replicas.conversion_times["Produce"].add(elapsed_ns)
+    if isinstance(checked, CheckedMessages):
+        return partition.append_set(checked, now_ms=now_ms, acks=acks)
+    appended = [partition.append(*batch, now_ms=now_ms, acks=acks) for batch in checked.batches]
+    return appended[-1]._replace(base_offset=appended[0].base_offset) if appended else None
 
 
 class _WaitingProduce:
@@ -225,7 +266,8 @@ def _check_if_small(
     broker = ctx.broker
     try:
         config = broker.replicas.leader(topic, each.index).log.config
-        batch = verdict_if_small(each.records or b"", config, broker.now_ms(), broker.config.records_check)
+        version, check = ctx.api_version, broker.config.records_check
+        batch = verdict_if_small(each.records or b"", config, version, broker.now_ms(), check)
         if batch is None:
             return False
         checked[id(each)] = batch
@@ -248,18 +290,28 @@ def _handle_on_threads(ctx: RequestContext, request: m.ProduceRequest) -> Answer
 
 
 async def _check_then_append(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
-    broker = ctx.broker
-    now_ms = broker.now_ms()
     checked: _Checked = {}
     for topic in request.topic_data:
         for each in topic.partition_data:
-            if not is_compressed(each.records):
+            if not is_costly(each.records):
                 continue
             try:
-                config = broker.replicas.leader(topic.name, each.index).log.config
-                checked[id(each)] = await broker.loop.run_in_executor(
-                    _decompressing, verdict, each.records, config, now_ms, broker.config.records_check
-                )
+                checked[id(each)] = await _on_a_thread(ctx, ctx.broker.replicas.leader(topic.name, each.index), each)
             except KafkaError as error:
                 checked[id(each)] = error
     return _append_all(ctx, request, checked)
+
+
+async def _on_a_thread(
+    ctx: RequestContext, partition: Partition, each: m.ProduceRequest.PartitionProduceData
+) -> Checked | KafkaError:
+    """The verdict; messages that have to be compressed anew with their offsets get the next ones, which will be right
+    unless another producer is faster."""
+    broker, config = ctx.broker, partition.log.config
+    run, now_ms, check = broker.loop.run_in_executor, broker.now_ms(), broker.config.records_check
+    found = await run(_decompressing, verdict, each.records, config, ctx.api_version, now_ms, check)
+    if isinstance(found, CheckedMessages) and found.is_costly_to_place(config):
+        base_offset = partition.log.log_end_offset
+        placed = await run(_decompressing, found.at, base_offset, config, now_ms)
+        return found._replace(placed_at=base_offset, placed=placed)
+    return found

@@ -37,6 +37,8 @@ _TOPIC_COUNTERS = (
     ("bytesout", "bytes_out", "Bytes of record batches sent to consumers."),
     ("totalproducerequests", "produces", "Batches appended, one per partition of a Produce request."),
     ("totalfetchrequests", "fetches", "Partitions read, one per partition of a Fetch request."),
+    ("producemessageconversions", "produce_conversions", "Records stored in another message format than sent in."),
+    ("fetchmessageconversions", "fetch_conversions", "Records sent in an older message format than stored in."),
     ("failedproducerequests", "failed_produces", "Partitions of Produce requests that were refused."),
     ("failedfetchrequests", "failed_fetches", "Partitions of Fetch requests that were refused."),
 )
@@ -108,6 +110,17 @@ class Page:
                 )
             ]  # fmt: skip
             yield Family(f"kafka_network_requestmetrics_{name}", SUMMARY, f"Milliseconds {text}.", samples)
+        conversions = self._broker.replicas.conversion_times.items()
+        yield Family(
+            "kafka_network_requestmetrics_messageconversionstimems",
+            SUMMARY,
+            "Milliseconds in converting message formats, of the requests that needed it.",
+            [
+                Sample(suffix, {"request": request}, value)
+                for request, times in conversions
+                for suffix, value in (("_count", times.count), ("_sum", times.elapsed_ns / _NS_PER_MS))
+            ],
+        )
         totals = [sample for name, times in asked.items() for sample in _distribution(name, times)]
         name = "kafka_network_requestmetrics_totaltimems"
         yield Family(

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Set
 class Traffic:
     """One topic's counters, since the broker began."""
 
-    __slots__ = ("bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "messages_in", "produces")
+    __slots__ = (
+        "bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetch_conversions", "fetches", "messages_in",
+        "produce_conversions", "produces",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.messages_in = self.bytes_in = self.produces = self.failed_produces = 0
-        self.bytes_out = self.fetches = self.failed_fetches = 0
+        self.messages_in = self.bytes_in = self.produces = self.failed_produces = self.produce_conversions = 0
+        self.bytes_out = self.fetches = self.failed_fetches = self.fetch_conversions = 0
 
     def add(self, other: "Traffic") -> None:
         """Counts what another has counted."""
@@ -47,3 +50,17 @@ class TrafficByTopic:
         for each in (*self._by_topic.values(), self._elsewhere):
             total.add(each)
         return total
+
+
+class ConversionTimes:
+    """How long one API's requests spent in converting message formats, in ns, and how many did."""
+
+    __slots__ = ("count", "elapsed_ns")
+
+    def __init__(self) -> None:
+        self.count = self.elapsed_ns = 0
+
+    def add(self, elapsed_ns: int) -> None:
+        """One more."""
+        self.count += 1
+        self.elapsed_ns += elapsed_ns

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.cases import NEED_ALL
 from tests.conformance.model import Client
-from tests.conformance.with_programs import PROGRAMS
+from tests.conformance.with_programs import PROGRAMS, ProgramClient
 from tests.harness import HeadraceServer, tail
 from tests.wire import Wire
 
@@ -40,8 +40,10 @@ def cell(request: pytest.FixtureRequest, record_property: Callable[[str, object]
     record_property("grid_column", column)
     if reason := client.missing():
         pytest.skip(reason)
-    for program in PROGRAMS:  # here and not in the test, whose time is limited
-        if program is client or (column in NEED_ALL and not program.missing()):
+    if isinstance(client, ProgramClient):  # here and not in the test, whose time is limited
+        client.prepare()
+    for program in PROGRAMS:
+        if column in NEED_ALL and not program.missing():
             program.prepare()
     return client, column
 

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,7 +51,7 @@ class JavaProgram:
     def command(self) -> list[str]:
         """A JVM that stops optimizing early: it lives for seconds."""
         sources = (HERE / "java" / "pom.xml", HERE / "java" / "Grid.java")
-        home = build_once(f"kafka-clients-{self.version}-{_hash(*sources)}", self._build)
+        home = build_once(f"kafka-clients-{self.version}-{hash_of(*sources)}", self._build)
         path = f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*"
         return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "Grid"]
 
@@ -72,7 +72,7 @@ class GoProgram:
 
     def command(self) -> list[str]:
         """Both commands are built at once, as they share most of what they are made of."""
-        home = build_once(f"go-clients-{_hash(*sorted((HERE / 'go').rglob('*')))}", self._build)
+        home = build_once(f"go-clients-{hash_of(*sorted((HERE / 'go').rglob('*')))}", self._build)
         return [str(home / self.name)]
 
     def _build(self, home: Path) -> list[list[str]]:
@@ -86,7 +86,7 @@ class NodeProgram:
 
     def command(self) -> list[str]:
         """The packages are beside a copy of the program, where node looks for them."""
-        home = build_once(f"kafkajs-{_hash(HERE / 'js' / 'package.json', HERE / 'js' / 'grid.js')}", self._build)
+        home = build_once(f"kafkajs-{hash_of(HERE / 'js' / 'package.json', HERE / 'js' / 'grid.js')}", self._build)
         return ["node", str(home / "grid.js")]
 
     def _build(self, home: Path) -> list[list[str]]:
@@ -97,9 +97,10 @@ class NodeProgram:
 
 
 class Machine:
-    """A program that runs: one question, one answer."""
+    """A program that runs: one question, one answer; `always` is said in every question."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, always: Mapping[str, object] | None = None) -> None:
+        self.always = always or {}
         self.directory = tempfile.TemporaryDirectory()
         self.errors = Path(self.directory.name, "stderr")
         with self.errors.open("wb") as errors:
@@ -117,7 +118,7 @@ class Machine:
     def ask(self, what: str, **how: object) -> Any:
         """The answer to a command; Refused with what the program said."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": what, **how}).encode() + b"\n")
+        self.process.stdin.write(json.dumps({"do": what, **self.always, **how}).encode() + b"\n")
         self.process.stdin.flush()
         answer = json.loads(self._line(time.monotonic() + ANSWER_SECONDS))
         if "error" in answer:
@@ -168,7 +169,8 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _hash(*files: Path) -> str:
+def hash_of(*files: Path) -> str:
+    """The name of what is made from these files."""
     contents = (each.read_bytes() for each in files if each.is_file())
     return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 

@@ -31,6 +31,8 @@ class KafkaPython:
     messages: Sequence[Message] = MESSAGES
     gaps: Mapping[str, str] = {}
     is_program = False
+    settings: Mapping[str, Any] = {}
+    """What every one of its producers and consumers is told."""
 
     def missing(self) -> str | None:
         """Why it cannot run here; None when it is installed."""
@@ -60,6 +62,7 @@ class KafkaPython:
             enable_idempotence=how.idempotent,
             linger_ms=20,
             max_request_size=10 << 20,
+            **self.settings,
         )
         try:
             futures = [
@@ -81,7 +84,7 @@ class KafkaPython:
 
     def read(self, bootstrap: str, topic: str, start: FromOffset | FromTime, count: int) -> list[Consumed]:
         """By assignment; a time is looked up first."""
-        consumer, partition = _consumer(bootstrap, topic)
+        consumer, partition = _consumer(bootstrap, topic, self.settings)
         try:
             if isinstance(start, FromTime):
                 consumer.seek(partition, consumer.offsets_for_times({partition: start.timestamp_ms})[partition].offset)
@@ -93,7 +96,7 @@ class KafkaPython:
 
     def read_new(self, bootstrap: str, topic: str, count: int, write: Callable[[], None]) -> list[Consumed]:
         """Seek to the end, wait until that is a position, then write."""
-        consumer, partition = _consumer(bootstrap, topic)
+        consumer, partition = _consumer(bootstrap, topic, self.settings)
         try:
             consumer.seek_to_end(partition)
             consumer.position(partition)
@@ -104,7 +107,7 @@ class KafkaPython:
 
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "KafkaPythonMember":
         """A new member of a group."""
-        return KafkaPythonMember(bootstrap, topic, group, how)
+        return KafkaPythonMember(bootstrap, topic, group, how, self.settings)
 
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets."""
@@ -170,7 +173,9 @@ class KafkaPython:
 class KafkaPythonMember:
     """A group member that a thread of its own polls, as programs do: it takes part in rebalances only in `poll`."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, how: Joining) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, group: str, how: Joining, settings: Mapping[str, Any] | None = None
+    ) -> None:
         from kafka import KafkaConsumer
         from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
         from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -188,6 +193,7 @@ class KafkaPythonMember:
             heartbeat_interval_ms=300,
             fetch_max_wait_ms=100,
             metadata_max_age_ms=1_000,
+            **(settings or {}),
         )
         self.turn = Lock()
         self.closing = Event()
@@ -249,10 +255,10 @@ def _admin(bootstrap: str) -> Iterator[Any]:
         admin.close()
 
 
-def _consumer(bootstrap: str, topic: str) -> tuple[Any, Any]:
+def _consumer(bootstrap: str, topic: str, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True, **settings)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     return consumer, partition

@@ -32,6 +32,8 @@ class ProgramClient:
 
     is_program = True
     messages: Sequence[Message] = MESSAGES
+    always: Mapping[str, object] = {}
+    """What the program is told with every command."""
 
     def __init__(self, name: str, version: str, program: Program, gaps: Mapping[str, str] | None = None) -> None:
         self.name, self._version, self.program, self.gaps = name, version, program, gaps or {}
@@ -41,7 +43,7 @@ class ProgramClient:
     def machine(self) -> Machine:
         """The running program."""
         if self._machine is None:
-            self._machine = Machine(self.program)
+            self._machine = Machine(self.program, self.always)
         return self._machine
 
     def prepare(self) -> None:

@@ -46,6 +46,7 @@ type Command struct {
 	Instance   string   `json:"instance"`
 	Name       string   `json:"name"`
 	Value      string   `json:"value"`
+	Version    string   `json:"version"`
 }
 
 // GroupState is what describing a group says.

@@ -9,7 +9,7 @@ import (
 )
 
 func administer(c lines.Command) (any, error) {
-	admin, err := sarama.NewClusterAdmin([]string{c.Bootstrap}, settings())
+	admin, err := sarama.NewClusterAdmin([]string{c.Bootstrap}, settings(c))
 	if err != nil {
 		return nil, err
 	}

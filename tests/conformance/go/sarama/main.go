@@ -55,13 +55,21 @@ func run(c lines.Command) (any, error) {
 		return nil, err
 	case "list_offset":
 		return listOffset(c)
+	case "commit_offset":
+		return nil, commitOffset(c)
+	case "committed_offset":
+		return committedOffset(c)
 	}
 	return administer(c)
 }
 
-func settings() *sarama.Config {
+// settings of a client that believes the broker to be of a version; of its newest where the command names none.
+func settings(c lines.Command) *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
+	if version, err := sarama.ParseKafkaVersion(c.Version); err == nil {
+		config.Version = version
+	}
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
@@ -70,7 +78,7 @@ func settings() *sarama.Config {
 }
 
 func produce(c lines.Command) error {
-	config := settings()
+	config := settings(c)
 	config.Producer.Return.Successes = true
 	config.Producer.Compression = codecs[c.Codec]
 	config.Producer.RequiredAcks = sarama.RequiredAcks(c.Acks)
@@ -116,7 +124,7 @@ func message(c lines.Command, record lines.Record) *sarama.ProducerMessage {
 }
 
 func listOffset(c lines.Command) (int64, error) {
-	client, err := sarama.NewClient([]string{c.Bootstrap}, settings())
+	client, err := sarama.NewClient([]string{c.Bootstrap}, settings(c))
 	if err != nil {
 		return 0, err
 	}
@@ -125,7 +133,10 @@ func listOffset(c lines.Command) (int64, error) {
 }
 
 func asLine(message *sarama.ConsumerMessage) lines.Record {
-	timestamp := message.Timestamp.UnixMilli()
+	timestamp := int64(-1) // as the protocol has it; sarama has its zero time
+	if !message.Timestamp.IsZero() {
+		timestamp = message.Timestamp.UnixMilli()
+	}
 	made := lines.Record{Partition: message.Partition, Offset: message.Offset, Timestamp: &timestamp, Key: message.Key, Value: message.Value}
 	for _, header := range message.Headers {
 		made.Headers = append(made.Headers, lines.Header{Name: string(header.Key), Value: header.Value})

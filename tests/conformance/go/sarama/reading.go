@@ -48,7 +48,7 @@ func open(c lines.Command) error {
 		}
 		at = found
 	}
-	consumer, err := sarama.NewConsumer([]string{c.Bootstrap}, settings())
+	consumer, err := sarama.NewConsumer([]string{c.Bootstrap}, settings(c))
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ type member struct {
 }
 
 func join(c lines.Command) error {
-	config := settings()
+	config := settings(c)
 	config.Consumer.Group.InstanceId = c.Instance
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	group, err := sarama.NewConsumerGroup([]string{c.Bootstrap}, c.Group, config)

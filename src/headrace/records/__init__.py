@@ -12,5 +12,13 @@
     kernel.py         the loops over single records; compiled where a C compiler was found
     varint.py         zigzag numbers, as the format defines them
 
-Only message format 2 (Kafka 0.11 and later) is read and written here.
+That is message format 2 (Kafka 0.11 and later). Before it:
+
+    any_format.py       what a log sees of a batch of any format; `scan_any` reads a mixture
+    message.py          one message of format 0 or 1;  message_set.py: sets of them, wrappers opened
+    message_columns.py  sets to columns and back, over message_kernel.py, the loops
+    message_codecs.py   their codecs, with the lz4 of Kafka 0.8
+    produced_sets.py    what a broker asks of a produced set, and where it places it
+    conversion.py       batches of each format as those of another
+    format_07.py        messages of Kafka 0.7
 """

@@ -129,7 +129,10 @@ def convert_batches(
     data = bytearray()
     records, next_offset, consumed = 0, from_offset, 0
     try:
-        while run := converter.next_run(view, consumed, min(STEP_BYTES, max_bytes - len(data))):
+        while not data or len(data) < max_bytes:
+            run = converter.next_run(view, consumed, min(STEP_BYTES, max_bytes - len(data)))
+            if run is None:
+                break
             part = converter.convert(view, run)
             cut = _fitting(part, max_bytes - len(data), is_first=not data)
             data += cut.data

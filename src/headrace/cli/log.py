@@ -1,4 +1,4 @@
-"""`headrace log dump|import`: what is in the files of a data directory, ours or another Kafka's; and into topics."""
+"""`headrace log dump|verify|repair|du|import`: the files of a data directory, ours or another Kafka's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,18 +7,22 @@ from typing import Annotated
 import typer
 
 from headrace.cli.log_import import import_logs
+from headrace.cli.log_verify import du, repair, verify
 from headrace.cli.output import print_json, printable
 from headrace.cli.shared import AsJson, UsageProblem
 from headrace.log.dump import Value
 from headrace.log.dump import dump as rows_of
 
-app = typer.Typer(help="Look into log files, and bring them into topics.", no_args_is_help=True)
+app = typer.Typer(help="Look into log files, put them right, and bring them into topics.", no_args_is_help=True)
 app.command("import")(import_logs)
+app.command("verify")(verify)
+app.command("repair")(repair)
+app.command("du")(du)
 
 
 @app.callback()
 def _log() -> None:
-    """Look into log files, and bring them into topics."""
+    """Look into log files, put them right, and bring them into topics."""
 
 
 @app.command()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from headrace.errors import CorruptMessage
 from headrace.log.files import LogFile
+from headrace.log.index_file import RELATIVE_OFFSET_MAX
 from headrace.records.any_format import (
     ANY_HEADER_BYTES_MIN,
     any_crc_is_valid,
@@ -53,6 +54,7 @@ def read_checked(file: LogFile, end: int, base_offset: int) -> Iterator[tuple[in
     """
     window = b""
     window_start = position = 0
+    offset_max = base_offset + RELATIVE_OFFSET_MAX  # a segment's; no checksum covers an offset
     while position < end:
         at = position - window_start
         if at + HEADER_BYTES > len(window):
@@ -61,7 +63,9 @@ def read_checked(file: LogFile, end: int, base_offset: int) -> Iterator[tuple[in
             header = read_any_header(window, at)
         except CorruptMessage:
             return
-        if header.size_bytes > end - position or header.base_offset < base_offset:
+        if header.size_bytes > end - position or not (
+            base_offset <= header.base_offset <= offset_max - header.last_offset_delta
+        ):
             return
         if at + header.size_bytes > len(window):
             window, window_start, at = file.read(max(RECOVERY_CHUNK_BYTES, header.size_bytes), position), position, 0

@@ -1,0 +1,299 @@
+"""What is wrong with the files of partitions, and what it would cost to put it right. Changes nothing.
+
+    for finding in verify(Path("data")): …        a data directory, a partition's directory, or one segment
+
+Every batch is looked at: whether its header makes sense, it lies inside the file, its checksum is right and its offsets
+follow those before. What is damaged ends where the next good batch begins: at the place that the bad one's length
+names, or else at the first one that is found. So a damage has a position, a size and the offsets that are gone with it:
+
+    position   0          1000          1200                          size
+               | good     | damaged     | good   offsets 57 and up
+                  … 41      42 to 56 are lost
+
+Indexes are compared with their segment; they can always be made again. Source: Kafka's DumpLogSegments.
+"""
+
+from collections.abc import Iterator
+from errno import ENOENT
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.errors import KafkaError
+from headrace.log import index, time_index, txn_index
+from headrace.log.files import Files, LocalFiles, LogFile
+from headrace.log.index_file import RELATIVE_OFFSET_MAX, CorruptIndex
+from headrace.log.names import (
+    CLEANED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    is_segment_file,
+    offset_file,
+    offset_of,
+    parse_partition,
+)
+from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from headrace.log.scan import records_in
+from headrace.records.any_format import any_crc_is_valid, read_any_header
+from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader
+
+SEARCH_BYTES = 1 << 20
+OFFSET_MAX = (1 << 63) - 1
+SKIP_BYTES = 64 << 10
+_LENGTH_AT = 8
+_MAGIC_AT = 16
+
+
+class Range(NamedTuple):
+    """Bytes of a segment's file."""
+
+    position: int
+    size_bytes: int
+
+
+class Damage(NamedTuple):
+    """A part of a segment that is no good batch. Offsets are inclusive; there may have been fewer records."""
+
+    file: Path
+    position: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int | None
+    """None at the end of the log, where nobody knows."""
+    reason: str
+
+    @property
+    def loss(self) -> str:
+        """What goes with it, in words."""
+        if self.last_offset is None:
+            return f"whatever came from offset {self.first_offset} on"
+        if self.last_offset < self.first_offset:
+            return "no record"
+        count = self.last_offset - self.first_offset + 1
+        return f"offsets {self.first_offset} to {self.last_offset}, at most {count} records"
+
+
+class BadIndex(NamedTuple):
+    """An index, or a snapshot of producers, that does not fit its segment; it can be made again."""
+
+    file: Path
+    reason: str
+
+
+class Leftover(NamedTuple):
+    """A file of an interrupted cleaning; the next start deals with it."""
+
+    file: Path
+
+
+class CheckedSegment(NamedTuple):
+    """A segment that was gone through."""
+
+    file: Path
+    size_bytes: int
+    batches: int
+    first_offset: int
+    """Its base offset."""
+    next_offset: int
+    good: list[Range]
+    """What is not damaged, joined."""
+    damages: int
+
+
+Finding = Damage | BadIndex | Leftover | CheckedSegment
+
+
+def partition_directories(path: Path, files: Files) -> list[Path]:
+    """The partitions below a data directory, or the one that `path` is. Raises FileNotFoundError."""
+    if not files.exists(path):
+        raise FileNotFoundError(ENOENT, "no such file or directory", str(path))
+    names = files.names(path)
+    if any(is_segment_file(name, LOG) for name in names):
+        return [path]
+    return [path / name for name in names if parse_partition(name) is not None and files.is_directory(path / name)]
+
+
+def verify(path: Path, *, deep: bool = False, files: Files | None = None) -> Iterator[Finding]:
+    """What there is to say of a data directory, a partition's directory or a segment's `.log` file.
+
+    `deep` decompresses every batch and walks its records. Raises OSError; ValueError for a file that is no segment.
+    """
+    files = files or LocalFiles()
+    if files.exists(path) and not files.is_directory(path):
+        if not is_segment_file(path.name, LOG):
+            raise ValueError(f"{path} is no segment: name a .log file, a partition's directory or a data directory")
+        yield from verify_segment(files, path, end_offset=None, deep=deep)
+        return
+    for directory in partition_directories(path, files):
+        yield from verify_partition(files, directory, deep=deep)
+
+
+def verify_partition(files: Files, directory: Path, *, deep: bool = False) -> Iterator[Finding]:
+    """What there is to say of one partition."""
+    names = files.names(directory)
+    bases = [offset_of(name) for name in names if is_segment_file(name, LOG)]
+    for base, next_base in zip(bases, [*bases[1:], None], strict=True):
+        yield from verify_segment(files, directory / offset_file(base, LOG), end_offset=next_base, deep=deep)
+    for name in names:
+        if name.endswith((CLEANED, SWAP)):
+            yield Leftover(directory / name)
+        elif is_segment_file(name, SNAPSHOT):
+            try:
+                decode_snapshot(files.read(directory / name))
+            except CorruptSnapshot as error:
+                yield BadIndex(directory / name, str(error))
+
+
+def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bool = False) -> Iterator[Finding]:
+    """What there is to say of a segment and its indexes. `end_offset`: where the next one begins, None without one."""
+    file = files.open_readonly(path)
+    size, base = file.size(), offset_of(path.name)
+    places, bad = _index_places(files, path, base)
+    limit = base + RELATIVE_OFFSET_MAX + 1 if end_offset is None else end_offset
+    position, expected, batches, damages = 0, base, 0, 0
+    good: list[Range] = []
+    before = Range(0, 0), base  # the last good batch, and what was expected there
+    while position < size:
+        checked = _check(file, position, size, expected, limit, deep)
+        if isinstance(checked, str) and before[1] < expected:
+            again = _check(file, position, size, before[1], limit, deep)
+            if isinstance(again, BatchHeader):  # good, but for what the one before says of its offsets
+                (at, length), first = before
+                reason = f"it says that it ends with offset {expected - 1}, and is followed by {again.base_offset}"
+                yield Damage(path, at, length, first, again.base_offset - 1, reason)
+                _take_back(good, length)
+                damages, batches, expected, checked = damages + 1, batches - 1, first, again
+        if isinstance(checked, BatchHeader):
+            # Apache Kafka has one entry for several batches that came together: the last offset of all of them.
+            if position in places and places.pop(position) < checked.base_offset:
+                bad = bad or f"its entry for position {position} names another batch"
+            _join(good, position, checked.size_bytes)
+            batches += 1
+            before = Range(position, checked.size_bytes), expected
+            position, expected = position + checked.size_bytes, checked.next_offset
+            continue
+        found = _resume(file, position, size, expected, limit)
+        stop, next_offset = (size, end_offset) if found is None else (found[0], found[1].base_offset)
+        last_offset = None if next_offset is None else next_offset - 1
+        yield Damage(path, position, stop - position, expected, last_offset, checked)
+        damages += 1
+        position = stop
+        before = Range(stop, 0), expected
+    yield CheckedSegment(path, size, batches, base, expected, good, damages)
+    if not damages:
+        if places:
+            bad = bad or f"its entry for position {min(places)} points to no batch"
+        if bad:
+            yield BadIndex(path.with_name(offset_file(base, INDEX)), bad)
+        yield from _verify_other_indexes(files, path, base, expected)
+
+
+def _join(good: list[Range], position: int, size: int) -> None:
+    if good and good[-1].position + good[-1].size_bytes == position:
+        good[-1] = Range(good[-1].position, good[-1].size_bytes + size)
+    else:
+        good.append(Range(position, size))
+
+
+def _take_back(good: list[Range], size: int) -> None:
+    """Undo the last `_join`."""
+    last = good.pop()
+    if last.size_bytes > size:
+        good.append(Range(last.position, last.size_bytes - size))
+
+
+def _check(file: LogFile, position: int, size: int, expected: int, limit: int, deep: bool) -> BatchHeader | str:
+    """The header of a good batch, or what is wrong with it."""
+    try:
+        header = read_any_header(file.read(min(HEADER_BYTES, size - position), position))
+    except KafkaError as error:
+        return error.message
+    if header.size_bytes > size - position:
+        return f"a batch of {header.size_bytes} bytes is cut off after {size - position}"
+    if not expected <= header.base_offset <= header.last_offset < limit:
+        return f"it says that it has offsets {header.base_offset} to {header.last_offset}, where {expected} comes next"
+    batch = file.read(header.size_bytes, position)
+    if not any_crc_is_valid(batch, 0, header):
+        return "it does not match its CRC"
+    if deep:
+        try:
+            records_in(batch, header)
+        except KafkaError as error:
+            return error.message
+    return header
+
+
+def _resume(file: LogFile, position: int, size: int, expected: int, limit: int) -> tuple[int, BatchHeader] | None:
+    """The next good batch behind a bad one; None when there is none."""
+    try:
+        named = position + read_any_header(file.read(min(HEADER_BYTES, size - position), position)).size_bytes
+    except KafkaError:
+        named = size
+    if named < size:
+        header = _check(file, named, size, expected, limit, deep=False)
+        if isinstance(header, BatchHeader):
+            return named, header
+    at = position + 1
+    while at < size:
+        window = file.read(min(SEARCH_BYTES, size - at), at)
+        for place in _candidates(window, expected, limit):
+            header = _check(file, at + place, size, expected, limit, deep=False)
+            if isinstance(header, BatchHeader):
+                return at + place, header
+        at += max(1, len(window) - HEADER_BYTES)
+    return None
+
+
+def _candidates(window: bytes, expected: int, limit: int) -> Iterator[int]:
+    """Places at which a batch may begin: an offset that may come next, then a length, then a magic."""
+    prefix = _common_prefix(expected, limit)
+    place = window.find(prefix)
+    while place >= 0 and place + _MAGIC_AT < len(window):
+        if window[place + _MAGIC_AT] <= MAGIC and any(window[place + _LENGTH_AT : place + _MAGIC_AT]):
+            yield place
+            place += 1
+        else:  # a file may be full of zeros: not one by one
+            rest = window[place : place + SKIP_BYTES]
+            zeros = len(rest) - len(rest.lstrip(b"\0"))
+            place += max(1, zeros - _MAGIC_AT)
+        place = window.find(prefix, place)
+
+
+def _common_prefix(expected: int, limit: int) -> bytes:
+    """The leading bytes that all offsets from `expected` to the limit (at most 2^31 on) share."""
+    first = expected.to_bytes(8, "big")
+    last = min(limit, expected + (1 << 31), OFFSET_MAX).to_bytes(8, "big")
+    count = next((at for at in range(8) if first[at] != last[at]), 8)
+    return first[:count]
+
+
+def _index_places(files: Files, path: Path, base: int) -> tuple[dict[int, int], str]:
+    """The offset index as position -> offset, and what is wrong with it."""
+    index_path = path.with_name(offset_file(base, INDEX))
+    if not files.exists(index_path):
+        return {}, ""
+    try:
+        offsets, positions = index.read_columns(files.read(index_path), index_path.name)
+    except CorruptIndex as error:
+        return {}, str(error)
+    return {position: base + offset for offset, position in zip(offsets, positions, strict=True)}, ""
+
+
+def _verify_other_indexes(files: Files, path: Path, base: int, next_offset: int) -> Iterator[BadIndex]:
+    time_path = path.with_name(offset_file(base, TIME_INDEX))
+    if files.exists(time_path):
+        try:
+            _, offsets = time_index.read_columns(files.read(time_path), time_path.name)
+            if offsets and base + offsets[-1] >= next_offset:
+                yield BadIndex(time_path, f"its last entry is for offset {base + offsets[-1]}, past the segment's end")
+        except CorruptIndex as error:
+            yield BadIndex(time_path, str(error))
+    txn_path = path.with_name(offset_file(base, TXN_INDEX))
+    if files.exists(txn_path):
+        data = files.read(txn_path)
+        count = sum(1 for _ in txn_index.read_entries(data))
+        if count * txn_index.ENTRY.size != len(data):
+            yield BadIndex(txn_path, f"{len(data)} bytes hold {count} entries that make sense")

@@ -261,7 +261,8 @@ def test_a_damaged_log_is_left_uncleaned_and_the_log_line_says_what_to_do(
     cleaner = cleaner_of(log)
     cleaner.tick(NOW_MS)
     assert "does not match its CRC" in cleaner.uncleanable[log.partition]
-    assert cleaner.uncleanable_bytes == size == log.size_bytes
+    assert cleaner.uncleanable_by_directory() == {log.directory.parent: (1, size)}
+    assert size == log.size_bytes
     assert "headrace log verify" in caplog.text
     assert str(log.directory) in caplog.text
     caplog.clear()

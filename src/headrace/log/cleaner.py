@@ -148,10 +148,13 @@ class Cleaner:
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._is_stopped = not settings.is_enabled or settings.threads == 0
 
-    @property
-    def uncleanable_bytes(self) -> int:
-        """The size of the logs that are left uncleaned."""
-        return sum(self._logs[partition].size_bytes for partition in self.uncleanable if partition in self._logs)
+    def uncleanable_by_directory(self) -> dict[Path, tuple[int, int]]:
+        """How many logs are left uncleaned, and their bytes, for each data directory that has a log."""
+        found = {log.directory.parent: (0, 0) for log in self._logs.values()}
+        for log in [self._logs[partition] for partition in self.uncleanable if partition in self._logs]:
+            count, size = found[log.directory.parent]
+            found[log.directory.parent] = count + 1, size + log.size_bytes
+        return found
 
     def is_busy_with(self, log: PartitionLog) -> bool:
         """Whether a log is under cleaning."""

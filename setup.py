@@ -7,6 +7,7 @@ from setuptools import Extension, setup
 COMPILED = (
     "headrace.records.kernel",
     "headrace.records.message_kernel",
+    "headrace.records.rows",
     "headrace.protocol.plain_produce",
     "headrace.broker.inbound",
     "headrace.broker.outbound",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.accumulator import Accumulator, Limits, cut
+from headrace.client.accumulator import BATCH_FILLED, BATCH_OPENED, NOTHING_NEW, Accumulator, Limits, cut
 from headrace.client.delivery import NO_SEQUENCE, Batch, ColumnSlice
 from headrace.records.columns import column_of, int64s
 from headrace.types import BrokerId, TopicPartition
@@ -15,7 +15,7 @@ def accumulator(batch_bytes: int = 100, linger_s: float = 1.0, request_bytes: in
     return Accumulator(Limits(batch_bytes, linger_s, request_bytes, 60.0))
 
 
-def append(held: Accumulator, partition: TopicPartition = P0, size: int = 30, now_s: float = 0.0) -> bool:
+def append(held: Accumulator, partition: TopicPartition = P0, size: int = 30, now_s: float = 0.0) -> int:
     return held.append(partition, None, bytes(size), 0, (), now_s)[1]
 
 
@@ -33,7 +33,7 @@ def test_a_record_waits_for_linger() -> None:
 
 def test_a_full_batch_goes_at_once_and_the_rest_waits() -> None:
     held = accumulator()
-    assert [append(held) for _ in range(3)] == [False, False, True]
+    assert [append(held) for _ in range(3)] == [BATCH_OPENED, NOTHING_NEW, BATCH_FILLED]
     assert [batch.count for batch in send(held)] == [2]
     assert send(held) == []
 

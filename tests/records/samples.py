@@ -56,8 +56,13 @@ def many_records(count: int, seed: int = 1) -> list[Record]:
 
 def uncompiled_kernel() -> ModuleType:
     """The kernel's source run as plain Python, beside the compiled one."""
-    source = Path(kernel.__file__).with_name("kernel.py")
-    spec = importlib.util.spec_from_file_location("headrace_uncompiled_kernel", source)
+    return uncompiled("kernel")
+
+
+def uncompiled(name: str) -> ModuleType:
+    """The source of a compiled module of `headrace.records` run as plain Python, beside it."""
+    source = Path(kernel.__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"headrace_uncompiled_{name}", source)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -18,11 +18,15 @@ from itertools import count
 from typing import NamedTuple
 
 from headrace.client.column_input import Headers
-from headrace.client.delivery import NO_SEQUENCE, RECORD_OVERHEAD_BYTES, Batch, ColumnSlice, Delivery, Rows
+from headrace.client.delivery import NO_SEQUENCE, RECORD_OVERHEAD_BYTES, Batch, ColumnSlice, Delivery
 from headrace.records.columns import fitting_rows
+from headrace.records.header import HEADER_BYTES
+from headrace.records.rows import RowBuffer
 from headrace.types import BrokerId, TopicPartition
 
 _SEQUENCE_LIMIT = 2**31
+
+NOTHING_NEW, BATCH_OPENED, BATCH_FILLED = 0, 1, 2
 
 
 class Limits(NamedTuple):
@@ -104,29 +108,29 @@ class Accumulator:
         timestamp_ms: int,
         headers: Headers,
         now_s: float,
-    ) -> tuple[Delivery, bool]:
-        """Add one record; also whether that made a batch ready (the sender should look)."""
+    ) -> tuple[Delivery, int]:
+        """Add one record; also whether that is news to the sender: a batch with a time to go at, or one to go now.
+
+        TypeError and ValueError for what no record can hold; then nothing was added.
+        """
         size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
         for name, content in headers:
             size += len(name) + (len(content) if content else 0) + RECORD_OVERHEAD_BYTES
-        queue = self._queue(partition)
+        queue = self.queues.get(partition) or self._queue(partition)
         batch = queue.open
-        filled = False
+        news = NOTHING_NEW
         if batch is None or batch.size_bytes + size > self.limits.batch_bytes:
-            filled = batch is not None
-            batch = queue.open = self._new_batch(queue, partition, Rows(), now_s)
-        rows = batch.content
-        assert isinstance(rows, Rows)
-        if headers:
-            rows.headers[batch.count] = headers
-        rows.keys.append(key)
-        rows.values.append(value)
-        rows.timestamps_ms.append(timestamp_ms)
-        delivery = Delivery(batch, batch.count)
-        batch.count += 1
+            news = BATCH_OPENED if batch is None else BATCH_FILLED
+            rows = RowBuffer(HEADER_BYTES)
+            rows.append(key, value, timestamp_ms, headers)
+            batch = queue.open = self._new_batch(queue, partition, rows, now_s)
+        else:
+            batch.content.append(key, value, timestamp_ms, headers)  # type: ignore[union-attr]  # open ones have rows
+        index = batch.count
+        batch.count = index + 1
         batch.size_bytes += size
         self.bytes_held += size
-        return delivery, filled
+        return Delivery(batch, index), news
 
     def add_columns(self, partition: TopicPartition, rows: ColumnSlice, size_bytes: int, now_s: float) -> Batch:
         """Add a slice as one closed batch, behind what is already there (see `cut`)."""
@@ -207,7 +211,7 @@ class Accumulator:
         return queue
 
     def _new_batch(
-        self, queue: PartitionQueue, partition: TopicPartition, content: Rows | ColumnSlice, now_s: float
+        self, queue: PartitionQueue, partition: TopicPartition, content: RowBuffer | ColumnSlice, now_s: float
     ) -> Batch:
         batch = Batch(partition, content, next(self._numbers), now_s, now_s + self.limits.delivery_timeout_s)
         queue.waiting.append(batch)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from headrace.client.fetching import FETCH_SIZES, READ_UNCOMMITTED, Fetched, FetchSizes
 from headrace.client.isolation import aborted_filter
 from headrace.errors import CorruptMessage
-from headrace.records.batch import Headers, decode_records
-from headrace.records.columns import CREATE_TIME, LOG_APPEND_TIME, RecordColumns, scan_batches
-from headrace.records.header import crc_is_valid, iter_headers
+from headrace.records import rows
+from headrace.records.batch import Headers, headers_at
+from headrace.records.columns import RecordColumns, SpanTable, scan_batches, scan_spans
 from headrace.types import Offset, TopicPartition
 
 BATCH_ROWS = 65_536
+SCANNED_ROWS = 8_192  # at a time, for records as objects: they are wanted soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +70,53 @@ def columns_of(
         rest, offset = rest[columns.bytes_consumed :], columns.next_offset
 
 
-def records_of(
-    partition: TopicPartition, answer: Fetched, position: Offset, isolation_level: int
-) -> Iterator[ConsumerRecord]:
-    """The records from `position` on. CorruptMessage names the partition and the batch."""
-    topic, index = partition
-    skip = aborted_filter(answer.aborted) if isolation_level else None
-    for pos, header in iter_headers(answer.records):
-        batch = answer.records[pos : pos + header.size_bytes]
-        if skip is not None and skip(header, batch):
-            continue
-        if header.is_control or header.last_offset < position:
-            continue
-        if not crc_is_valid(batch, 0, header):
-            raise CorruptMessage(f"{partition}: the batch at offset {header.base_offset} does not match its CRC")
-        kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
-        for offset, timestamp_ms, key, value, headers in decode_records(batch, header):
-            if offset >= position:
-                yield ConsumerRecord(topic, index, offset, timestamp_ms, kind, key, value, headers)
+class ChunkRecords:
+    """The records of an answer from `position` on as Python objects, made when they are taken."""
+
+    __slots__ = ("_offset", "_partition", "_rest", "_row", "_skip", "_table", "is_done")
+
+    def __init__(self, partition: TopicPartition, answer: Fetched, position: Offset, isolation_level: int) -> None:
+        self._partition = partition
+        self._rest = answer.records
+        self._offset = int(position)
+        self._skip = aborted_filter(answer.aborted) if isolation_level else None
+        self._table = SpanTable(0)
+        self._row = 0
+        self.is_done = False
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """The next records; fewer than `limit` when these are the last (`is_done`), or damage follows them.
+
+        CorruptMessage names the partition and the batch, now and whenever it is asked again.
+        """
+        found: list[ConsumerRecord] = []
+        while len(found) < limit:
+            if self._row == self._table.count and (self.is_done or not self._scan(bool(found))):
+                break
+            found += self._made(self._row, min(self._table.count, self._row + limit - len(found)))
+        return found
+
+    def _scan(self, is_short_allowed: bool) -> bool:
+        """Go on to the next rows; whether there are any."""
+        try:
+            scanned = scan_spans(self._rest, from_offset=self._offset, max_records=SCANNED_ROWS, skip=self._skip)
+        except CorruptMessage as damage:
+            if is_short_allowed:
+                return False
+            raise CorruptMessage(f"{self._partition}: {damage.message}") from damage
+        self._rest = self._rest[scanned.bytes_consumed :]
+        self._table, self._offset, self._row = scanned.table, scanned.next_offset, 0
+        self.is_done = scanned.bytes_consumed == 0
+        return not self.is_done
+
+    def _made(self, start: int, stop: int) -> list[ConsumerRecord]:
+        table, found = self._table, []
+        topic, partition = self._partition
+        for data, first, last in table.pieces:
+            if first < stop and last > start:
+                found += rows.take(
+                    ConsumerRecord, topic, partition, data, table.spans, table.offsets, table.timestamps_ms,
+                    table.timestamp_types, max(first, start), min(last, stop), headers_at,
+                )  # fmt: skip
+        self._row = stop
+        return found

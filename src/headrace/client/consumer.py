@@ -12,13 +12,12 @@ incremental fetch sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from headrace.client.admin import EARLIEST, LATEST, Admin
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.chunks import ConsumerRecord, ReadOptions, columns_of, records_of
+from headrace.client.chunks import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
 from headrace.client.cluster import Cluster
 from headrace.client.failures import ClientClosed, NoOffset
 from headrace.client.fetcher import Chunk, Fetcher
@@ -88,7 +87,7 @@ class Consumer:
         self._positions: dict[TopicPartition, Offset] = {}
         self._committed: dict[TopicPartition, Offset] = {}
         self._next_commit = Deadline.after_ms(self.settings.auto_commit_interval_ms or 0)
-        self._current: tuple[Chunk, Iterator[ConsumerRecord]] | None = None
+        self._current: tuple[Chunk, ChunkRecords] | None = None
         self._closed = False
 
     def __enter__(self) -> Consumer:
@@ -179,8 +178,9 @@ class Consumer:
                     return []
                 self._current = (chunk, self._records_of(chunk))
             chunk, rest = self._current
-            found = list(islice(rest, limit)) if self._fetcher.is_current(chunk) else []
-            if len(found) < limit:
+            is_wanted = self._fetcher.is_current(chunk)
+            found = rest.take(limit) if is_wanted else []
+            if rest.is_done or not is_wanted:
                 self._current = None
                 self._consumed(chunk, chunk.following)
             else:
@@ -206,9 +206,9 @@ class Consumer:
             chunk = self._next_chunk(deadline)
         return []
 
-    def _records_of(self, chunk: Chunk) -> Iterator[ConsumerRecord]:
+    def _records_of(self, chunk: Chunk) -> ChunkRecords:
         position = max(chunk.position, self._positions.get(chunk.partition, chunk.position))
-        return records_of(chunk.partition, chunk.answer, position, self._isolation_level)
+        return ChunkRecords(chunk.partition, chunk.answer, position, self._isolation_level)
 
     def _consumed(self, chunk: Chunk, following: Offset) -> None:
         if self._fetcher.is_current(chunk):

@@ -1,7 +1,7 @@
 """Records on their way to a partition, and what became of them.
 
 A `Batch` is the unit that is encoded, sent, retried and acknowledged; a `Delivery` is one record's view of its batch.
-Nothing per record is kept beside its bytes, so that a future costs one small object.
+Nothing per record is kept beside its bytes and its time, so that a future costs one small object.
 
     OPEN ──full, linger, flush──▶ waiting ──▶ in flight ──▶ done (offset, or an error)
                                      ▲             │
@@ -16,10 +16,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from headrace.client.column_input import Headers, column_of_values, headers_column
 from headrace.client.failures import DeadlineExceeded
 from headrace.errors import KafkaError
 from headrace.records.columns import BinaryColumn, HeadersColumn
+from headrace.records.rows import RowBuffer
 from headrace.types import Offset, TopicPartition
 
 NO_SEQUENCE = -1
@@ -53,31 +53,6 @@ class ColumnSlice(NamedTuple):
     order: array[int] | None = None
 
 
-class Rows:
-    """Records given one at a time, until they become columns."""
-
-    __slots__ = ("headers", "keys", "timestamps_ms", "values")
-
-    def __init__(self) -> None:
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps_ms: list[int] = []
-        self.headers: dict[int, Headers] = {}
-
-    def to_columns(self) -> ColumnSlice:
-        """The same records as columns."""
-        count = len(self.values)
-        headers = headers_column([self.headers.get(row, ()) for row in range(count)]) if self.headers else None
-        return ColumnSlice(
-            column_of_values(self.keys),
-            column_of_values(self.values),
-            array("q", self.timestamps_ms),
-            headers,
-            0,
-            count,
-        )
-
-
 class Batch:
     """Records of one partition that travel together."""
 
@@ -102,7 +77,7 @@ class Batch:
     def __init__(
         self,
         partition: TopicPartition,
-        content: Rows | ColumnSlice,
+        content: RowBuffer | ColumnSlice,
         number: int,
         opened_s: float,
         expires_s: float,
@@ -122,12 +97,6 @@ class Batch:
         self.error: KafkaError | None = None
         self._callbacks: list[tuple[int, DeliveryCallback]] = []
         self._done = threading.Event()
-
-    def columns(self) -> ColumnSlice:
-        """The records as columns; rows are turned into them once."""
-        if isinstance(self.content, Rows):
-            self.content = self.content.to_columns()
-        return self.content
 
     @property
     def is_done(self) -> bool:
@@ -156,8 +125,10 @@ class Batch:
         callbacks, self._callbacks = self._callbacks, []
         for index, callback in callbacks:
             self._call_back(index, callback)
-        if not isinstance(self.content, Rows):
+        if isinstance(self.content, ColumnSlice):
             self.content = self.content._replace(keys=None, values=None, headers=None)
+        else:
+            self.content.data = bytearray()
 
     def add_callback(self, index: int, callback: DeliveryCallback) -> None:
         """Call when done (at once when it is already), from the sender's thread; exceptions are logged."""
@@ -176,7 +147,7 @@ class Batch:
         return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp)
 
     def _timestamp(self, index: int) -> int:
-        if isinstance(self.content, Rows):
+        if isinstance(self.content, RowBuffer):
             return self.content.timestamps_ms[index]
         rows = self.content
         row = rows.start + index if rows.order is None else rows.order[rows.start + index]

@@ -12,12 +12,13 @@ Left out: transactions.
 from __future__ import annotations
 
 import threading
-import time
 from array import array
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from time import monotonic, time_ns
+from typing import NamedTuple
 
-from headrace.client.accumulator import Accumulator, Limits, cut
+from headrace.client.accumulator import BATCH_FILLED, Accumulator, Limits, cut
 from headrace.client.cluster import Cluster
 from headrace.client.column_input import ColumnLike, Headers, column_of, headers_column, int64_column, row_count
 from headrace.client.delivery import (
@@ -29,7 +30,7 @@ from headrace.client.delivery import (
     DeliveryCallback,
 )
 from headrace.client.failures import BufferExhausted, ClientClosed, DeadlineExceeded
-from headrace.client.metadata import TopicInfo
+from headrace.client.metadata import ClusterView, TopicInfo
 from headrace.client.partitioner import StickyPartition, partition_for_key
 from headrace.client.scatter import scatter
 from headrace.client.sender import Sender, SendPolicy
@@ -79,6 +80,14 @@ class ProducerSettings:
         return SendPolicy(acks, codec, self.compression_level, idempotent, self.max_in_flight, request_timeout_ms)
 
 
+class _Lane(NamedTuple):
+    """What `send` has to know of a topic, looked up once for each view of the cluster and each sticky partition."""
+
+    view: ClusterView
+    partitions: list[TopicPartition]
+    sticky: TopicPartition
+
+
 class Producer:
     """Sends records to topics; `with` it, or `close` it, to be sure that all is delivered."""
 
@@ -101,6 +110,7 @@ class Producer:
             )
         )
         self._sticky: dict[str, StickyPartition] = {}
+        self._lanes: dict[str, _Lane] = {}
         self._closed = False
         self._closing = threading.Lock()
         self._sender = Sender(self._cluster, self._accumulator, policy)
@@ -124,20 +134,35 @@ class Producer:
     ) -> Delivery:
         """Give a record to the sender. Blocks while the topic is unknown or the buffer full, `max_block_ms` at most.
 
-        Raises UnknownTopicOrPartition, BufferExhausted and BrokerUnreachable; what fails later is in the Delivery.
+        Raises UnknownTopicOrPartition, BufferExhausted, BrokerUnreachable, and InvalidRecord for what is not bytes;
+        what fails later is in the Delivery.
         """
-        chosen = TopicPartition(topic, self._choose(topic, key, partition))
+        lane = self._lanes.get(topic)
+        if lane is None or lane.view is not self._cluster.view or self._closed:
+            lane = self._new_lane(topic)
+        if partition is not None:
+            chosen = lane.partitions[self._choose(topic, key, partition)]
+        elif key is not None:
+            chosen = lane.partitions[partition_for_key(key, len(lane.partitions))]
+        else:
+            chosen = lane.sticky
+        if timestamp_ms is None:
+            timestamp_ms = time_ns() // 1_000_000
         size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
-        sender = self._sender
-        with sender.lock:
-            if self._accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
-                self._wait_for_room(size, chosen)
-            delivery, filled = self._accumulator.append(
-                chosen, key, value, now_ms() if timestamp_ms is None else timestamp_ms, headers, time.monotonic()
-            )
-        if filled and key is None and partition is None:
-            self._move_on(topic)
-        sender.wake()
+        sender, accumulator = self._sender, self._accumulator
+        try:
+            with sender.lock:
+                if accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
+                    self._wait_for_room(size, chosen)
+                delivery, news = accumulator.append(chosen, key, value, timestamp_ms, headers, monotonic())
+        except (TypeError, ValueError, OverflowError) as cause:
+            raise InvalidRecord(f"{chosen}: no record can hold this: {cause}") from cause
+        if news:
+            if news == BATCH_FILLED and chosen is lane.sticky:
+                self._move_on(topic)
+                self._lanes.pop(topic, None)
+            if sender.asleep:
+                sender.wake()
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -209,6 +234,12 @@ class Producer:
 
     # -- choosing
 
+    def _new_lane(self, topic: str) -> _Lane:
+        info = self._topic(topic)
+        partitions = [TopicPartition(topic, index) for index in range(len(info.partitions))]
+        lane = self._lanes[topic] = _Lane(self._cluster.view, partitions, partitions[self._sticky_partition(info)])
+        return lane
+
     def _topic(self, topic: str) -> TopicInfo:
         if self._closed:
             raise ClientClosed("the producer is closed")
@@ -250,7 +281,7 @@ class Producer:
             with self._sender.lock:
                 if self._accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
                     self._wait_for_room(size, chosen)
-                batches.append(self._accumulator.add_columns(chosen, part, size, time.monotonic()))
+                batches.append(self._accumulator.add_columns(chosen, part, size, monotonic()))
             if partition is None:
                 self._move_on(topic)
             self._sender.wake()

@@ -25,8 +25,9 @@ from headrace.client.failures import DeadlineExceeded, error_for
 from headrace.client.timing import Backoff, Deadline
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
 from headrace.protocol import messages as m
-from headrace.records.columns import build_batch
+from headrace.records.columns import batch_of_rows, build_batch
 from headrace.records.compression import Codec
+from headrace.records.rows import RowBuffer
 from headrace.types import BrokerId, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Sender:
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until_s = 0.0
         self._stopping = False
-        self._asleep = False
+        self.asleep = False
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
         os.set_blocking(self._wake_in, False)
@@ -98,8 +99,8 @@ class Sender:
 
     def wake(self) -> None:
         """Something may be ready: look now. Cheap when the thread is awake."""
-        if self._asleep:
-            self._asleep = False
+        if self.asleep:
+            self.asleep = False
             try:
                 os.write(self._wake_in, b"w")
             except BlockingIOError:
@@ -108,7 +109,7 @@ class Sender:
     def stop(self, timeout_s: float) -> None:
         """Let the thread end (it does not wait for what is unsent; flush first)."""
         self._stopping = True
-        self._asleep = True
+        self.asleep = True
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -135,7 +136,7 @@ class Sender:
         self._fail_expired()
 
     def _sleep_s(self, now_s: float) -> float:
-        self._asleep = True
+        self.asleep = True
         with self.lock:
             due = self._accumulator.next_due_s()
         wait = _IDLE_WAIT_S if due is None else max(0.0, due - now_s)
@@ -217,22 +218,33 @@ class Sender:
         """Build the batch's bytes; a batch that cannot be built fails alone."""
         if batch.encoded is not None:
             return True
-        rows = batch.columns()
+        policy, rows = self._policy, batch.content
+        sequence = batch.base_sequence if policy.idempotent else -1
         try:
-            batch.encoded = build_batch(
-                rows.keys,
-                rows.values,
-                rows.start,
-                rows.stop,
-                rows.timestamps_ms,
-                rows.headers,
-                rows.order,
-                codec=self._policy.codec,
-                level=self._policy.level,
-                producer_id=self._producer_id,
-                producer_epoch=self._producer_epoch,
-                base_sequence=batch.base_sequence if self._policy.idempotent else -1,
-            )
+            if isinstance(rows, RowBuffer):
+                batch.encoded = batch_of_rows(
+                    rows,
+                    codec=policy.codec,
+                    level=policy.level,
+                    producer_id=self._producer_id,
+                    producer_epoch=self._producer_epoch,
+                    base_sequence=sequence,
+                )
+            else:
+                batch.encoded = build_batch(
+                    rows.keys,
+                    rows.values,
+                    rows.start,
+                    rows.stop,
+                    rows.timestamps_ms,
+                    rows.headers,
+                    rows.order,
+                    codec=policy.codec,
+                    level=policy.level,
+                    producer_id=self._producer_id,
+                    producer_epoch=self._producer_epoch,
+                    base_sequence=sequence,
+                )
         except (KafkaError, ValueError, TypeError, OverflowError, ImportError) as cause:
             self._lose(batch, InvalidRecord(f"{batch.partition}: cannot encode the batch: {cause}"))
             return False
@@ -258,7 +270,7 @@ class Sender:
     def _receive(self, timeout_s: float) -> None:
         connections = {id(flight.connection): flight.connection for flight in self._flights}
         pump_any(connections.values(), timeout_s, self._wake_out)
-        self._asleep = False
+        self.asleep = False
         self._drain_wake_ups()
         still = []
         for flight in self._flights:

@@ -91,7 +91,7 @@ def decode_records(
             timestamp,
             _part(view, key, key_length),
             _part(view, value, value_length),
-            _headers(view, at, header_count) if header_count else (),
+            headers_at(view, at, header_count) if header_count else (),
         )
         for offset, timestamp, key, key_length, value, value_length, at, header_count in zip(
             table.offsets, table.timestamps_ms, fields, fields, fields, fields, fields, fields, strict=True
@@ -103,8 +103,9 @@ def _part(view: memoryview, start: int, length: int) -> bytes | None:
     return None if length < 0 else bytes(view[start : start + length])
 
 
-def _headers(view: memoryview, pos: int, count: int) -> Headers:
-    """Headers that the scan found to be where they have to be."""
+def headers_at(data: Bytes, pos: int, count: int) -> Headers:
+    """The headers of a record, which a scan found to be there."""
+    view = memoryview(data)
     span = array("i", (0, -1, 0, -1, pos, count))
     parts = int32s(count * kernel.HEADER_SPAN_FIELDS)
     if not kernel.scan_headers(view, span, 0, 1, int32s(2), parts):

@@ -22,6 +22,7 @@ from headrace.records.header import (
     BatchHeader,
     pack_header,
 )
+from headrace.records.rows import RowBuffer
 
 Ints: TypeAlias = "array[int]"
 _Column: TypeAlias = tuple[memoryview, memoryview, memoryview]
@@ -74,6 +75,32 @@ def build_batch(
     header = BatchHeader(
         base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, 0, attributes, stop - start - 1,
         as_int64s(timestamps_ms)[first], max_timestamp, producer_id, producer_epoch, base_sequence, stop - start,
+    )  # fmt: skip
+    pack_header(batch, 0, header)
+    return batch
+
+
+def batch_of_rows(
+    rows: RowBuffer,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """The records of a `RowBuffer` that left HEADER_BYTES free, as one batch.
+
+    Uncompressed it is the buffer itself, cut to its length, with another header each time.
+    """
+    batch, count = rows.data, rows.count
+    if codec is Codec.NONE:
+        del batch[rows.end :]
+    else:
+        batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES : rows.end], level)
+    header = BatchHeader(
+        0, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, codec, count - 1, rows.timestamps_ms[0], rows.max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
     pack_header(batch, 0, header)
     return batch

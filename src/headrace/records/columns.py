@@ -18,7 +18,7 @@ from headrace.errors import CorruptMessage
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX, INT64_MAX
 from headrace.records import kernel
 from headrace.records.binary import BinaryColumn, HeadersColumn, column_of, int32s, int64s
-from headrace.records.build import build_batch, fitting_rows, partitions_of, scatter
+from headrace.records.build import batch_of_rows, build_batch, fitting_rows, partitions_of, scatter
 from headrace.records.compression import Bytes
 from headrace.records.header import BatchHeader, crc_is_valid, iter_headers, records_of
 
@@ -29,6 +29,7 @@ __all__ = [
     "BinaryColumn",
     "HeadersColumn",
     "RecordColumns",
+    "batch_of_rows",
     "build_batch",
     "column_of",
     "fitting_rows",
@@ -78,7 +79,15 @@ class OpenBatch(NamedTuple):
     end: int
 
 
-class _Rows(NamedTuple):
+class Scanned(NamedTuple):
+    """Records that were found, and how far the looking went (see `RecordColumns`)."""
+
+    table: SpanTable
+    next_offset: int
+    bytes_consumed: int
+
+
+class Piece(NamedTuple):
     """The buffer that the rows [start, stop) lie in."""
 
     data: Bytes
@@ -108,6 +117,31 @@ def scan_batches(
     transactions). CorruptMessage when the first batch is damaged, or decompresses to over `max_batch_bytes`; a damaged
     batch after good ones ends the scan before it, so that the good ones are delivered.
     """
+    found = scan_spans(
+        buf,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        max_records=max_records,
+        max_bytes=max_bytes,
+        max_batch_bytes=max_batch_bytes,
+        check_crcs=check_crcs,
+        skip=skip,
+    )
+    return found.table.columns(keys, values, headers, found.next_offset, found.bytes_consumed)
+
+
+def scan_spans(
+    buf: Bytes,
+    *,
+    from_offset: int = 0,
+    to_offset: int | None = None,
+    max_records: int = INT32_MAX,
+    max_bytes: int = BATCHES_BYTES_MAX,
+    max_batch_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    check_crcs: bool = True,
+    skip: Callable[[BatchHeader, memoryview], bool] | None = None,
+) -> Scanned:
+    """What `scan_batches` does before it copies anything: where the parts of the records lie."""
     stop_offset = INT64_MAX if to_offset is None else to_offset
     view = memoryview(buf)[:INT32_MAX]
     batches: list[OpenBatch] = []
@@ -139,7 +173,7 @@ def scan_batches(
     table = SpanTable(records)
     for opened in batches:
         table.add(opened, from_offset, stop_offset)
-    return table.columns(keys, values, headers, next_offset, consumed)
+    return Scanned(table, next_offset, consumed)
 
 
 def open_batch(buf: Bytes, pos: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> OpenBatch:
@@ -165,7 +199,7 @@ class SpanTable:
         self.timestamps_ms = int64s(records)
         self.timestamp_types = bytearray(records)
         self.spans = int32s(records * kernel.SPAN_FIELDS)
-        self._rows: list[_Rows] = []
+        self.pieces: list[Piece] = []
         self._key_bytes = self._null_keys = self._value_bytes = self._null_values = self._headers = 0
 
     def add(self, batch: OpenBatch, from_offset: int = 0, to_offset: int = INT64_MAX) -> None:
@@ -182,7 +216,7 @@ class SpanTable:
             raise CorruptMessage(f"{where}: {kernel.PROBLEMS[problem]}")
         if is_append_time:
             self.timestamp_types[self.count : stop] = b"\x01" * (stop - self.count)
-        self._rows.append(_Rows(data, self.count, stop))
+        self.pieces.append(Piece(data, self.count, stop))
         self.count = stop
         self._key_bytes += key_bytes
         self._null_keys += null_keys
@@ -200,16 +234,18 @@ class SpanTable:
             self.offsets,
             self.timestamps_ms,
             self.timestamp_types,
-            _gathered(self._rows, self.spans, fields, _KEY, self._key_bytes, self._null_keys) if keys else None,
-            _gathered(self._rows, self.spans, fields, _VALUE, self._value_bytes, self._null_values) if values else None,
-            _headers_of(self._rows, self.spans, self._headers) if headers else None,
+            _gathered(self.pieces, self.spans, fields, _KEY, self._key_bytes, self._null_keys) if keys else None,
+            _gathered(self.pieces, self.spans, fields, _VALUE, self._value_bytes, self._null_values)
+            if values
+            else None,
+            _headers_of(self.pieces, self.spans, self._headers) if headers else None,
             next_offset,
             consumed,
         )
 
 
 def _gathered(
-    rows: list[_Rows], spans: array[int], stride: int, field: int, size: int, null_count: int
+    rows: list[Piece], spans: array[int], stride: int, field: int, size: int, null_count: int
 ) -> BinaryColumn:
     """One field of all rows, copied out of the buffers that they lie in."""
     count = rows[-1].stop if rows else 0
@@ -221,14 +257,14 @@ def _gathered(
     return BinaryColumn(offsets, data, validity if null_count else None, null_count)
 
 
-def _headers_of(rows: list[_Rows], spans: array[int], header_count: int) -> HeadersColumn:
+def _headers_of(rows: list[Piece], spans: array[int], header_count: int) -> HeadersColumn:
     list_offsets = int32s(rows[-1].stop + 1 if rows else 1)
     fields = kernel.HEADER_SPAN_FIELDS
     header_spans = int32s(header_count * fields)
     for source, start, stop in rows:
         if not kernel.scan_headers(source, spans, start, stop, list_offsets, header_spans):
             raise CorruptMessage("a record's headers lie outside its batch")
-    headers = [_Rows(source, list_offsets[start], list_offsets[stop]) for source, start, stop in rows]
+    headers = [Piece(source, list_offsets[start], list_offsets[stop]) for source, start, stop in rows]
     key_lengths, value_lengths = header_spans[1::fields], header_spans[3::fields]
     null_count = value_lengths.count(-1)
     return HeadersColumn(

@@ -660,5 +660,6 @@ def scatter(partitions: Ints, first_row: int, keyless: int, order: Ints, starts:
 def room(size: int) -> bytearray:
     """So many bytes that say anything: to be written over, all of them."""
     if cython.compiled:
-        return PyByteArray_FromStringAndSize(cython.NULL, size)
+        unset: bytearray = PyByteArray_FromStringAndSize(cython.NULL, size)
+        return unset
     return bytearray(size)

@@ -18,6 +18,12 @@ INLINE_DECOMPRESSED_BYTES_MAX = 1 << 20
 DECOMPRESSING_AT_ONCE_MAX = 2
 """Such threads; times `DECOMPRESSED_BATCH_BYTES_MAX` is the memory that bombs can take."""
 
+CONVERTED_BYTES_PER_FETCH_MAX = 8 << 20
+"""How many bytes of messages one Fetch of an old client is answered with, where they have to be converted ..."""
+
+CONVERTING_AT_ONCE_MAX = 2
+"""... and how many such answers are made at the same time, for all connections together."""
+
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 1024
 """Requests read from one connection and not answered yet; above it the connection is not read."""
 

@@ -1,6 +1,10 @@
-"""Fetch (key 1), versions 4-18.
+"""Fetch (key 1), versions 0-18.
 
-4     isolation level, last stable offset, aborted transactions
+0     message format 0
+1     throttle time
+2     message format 1
+3     a limit for the whole answer, which a first batch may exceed (before: nothing exceeds the partition's limit)
+4     every format; isolation level, last stable offset, aborted transactions
 5     log start offset
 7     sessions (KIP-227)
 9     the asker's leader epoch, fenced when it is old
@@ -11,51 +15,35 @@
 15    a follower's id together with its epoch
 16    (tagged) who leads a partition, when this broker does not, and where that broker is
 17,18 (tagged) a follower's log directory and high watermark
-Left out: versions 0-3 (message formats v0 and v1), followers.
+Left out: followers.
 
-The limits are Kafka's: `max_bytes` for all partitions and `partition_max_bytes` for each cut a batch in two wherever
-they fall, but the first partition that has anything gives at least one whole batch, or nobody would get past it.
-Records leave as file ranges. A fetch with less than `min_bytes` waits in the purgatory for more, or `max_wait_ms`.
-In a session, a partition without news costs a few comparisons, and nothing is made for it.
+A fetch with less than `min_bytes` waits in the purgatory for more, or `max_wait_ms`. From version 4 on records leave as
+they are stored, as file ranges; before, what is stored in a newer format is converted down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from headrace.broker.context import Answer, RequestContext
-from headrace.broker.current_leader import CurrentLeader, current_leader, nodes
-from headrace.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    PartitionKey,
-    Partitions,
-    SessionPartition,
-)
-from headrace.broker.metrics.traffic import Traffic
-from headrace.broker.replica_manager import Partition
+from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, SessionPartition
+from headrace.broker.fetches import TOPIC_IDS_FROM, Fetch, SessionFetch, partition_error
+from headrace.broker.old_fetches import AS_STORED_FROM, OldFetch
 from headrace.coordination.model import NO_UUID
-from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, UnsupportedCompressionType
-from headrace.log.partition_log import FileRange
+from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
-from headrace.types import TopicPartition
 
 API_KEY = ApiKey.FETCH
-VERSIONS = range(4, 19)
-
-READ_COMMITTED = 1
-ZSTD_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 13, 16
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_LED_OTHERWISE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+VERSIONS = range(19)
 
 
 def handle(ctx: RequestContext, request: m.FetchRequest) -> Answer:
     """Answers with what there is, or waits until there is enough."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         return fail(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if ctx.api_version < AS_STORED_FROM:
+        return OldFetch(ctx, request).start()
     if ctx.api_version >= TOPIC_IDS_FROM:
         names = ctx.broker.metadata.snapshot.names_by_id
         for topic in request.topics:
@@ -77,7 +65,7 @@ def fail(request: m.FetchRequest, code: ErrorCode) -> m.FetchResponse:
         responses=[
             m.FetchResponse.FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_partition_error(each.partition, code) for each in topic.partitions],
+                partitions=[partition_error(each.partition, code) for each in topic.partitions],
             )
             for topic in request.topics
             if topic.topic_id == NO_UUID
@@ -85,13 +73,13 @@ def fail(request: m.FetchRequest, code: ErrorCode) -> m.FetchResponse:
     )
 
 
-def _begin(ctx: RequestContext, request: m.FetchRequest) -> _Fetch:
+def _begin(ctx: RequestContext, request: m.FetchRequest) -> Fetch:
     """Finds the session. Raises what `FetchSessionCache.resume` does."""
     sessions = ctx.broker.fetch_sessions
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.end(request.session_id)
-        return _Fetch(ctx, request)
+        return Fetch(ctx, request)
     by_id = ctx.api_version >= TOPIC_IDS_FROM
     session = sessions.resume(
         request.session_id,
@@ -101,7 +89,7 @@ def _begin(ctx: RequestContext, request: m.FetchRequest) -> _Fetch:
         by_id=by_id,
         now_ms=ctx.broker.now_ms(),
     )
-    return _SessionFetch(ctx, request, session) if session.partitions else _Fetch(ctx, request)
+    return SessionFetch(ctx, request, session) if session.partitions else Fetch(ctx, request)
 
 
 def _forgotten(request: m.FetchRequest, by_id: bool) -> Iterator[PartitionKey]:
@@ -109,251 +97,3 @@ def _forgotten(request: m.FetchRequest, by_id: bool) -> Iterator[PartitionKey]:
         name: str | bytes = topic.topic_id if by_id else topic.topic
         for number in topic.partitions:
             yield name, number
-
-
-def _partition_error(index: int, code: ErrorCode) -> m.FetchResponse.PartitionData:
-    return m.FetchResponse.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
-
-
-class _Fetch:
-    """One fetch: read now, and again when something happened, until there is enough.
-
-    `ends` says that waiting would not bring more: there was an error. A topic that nobody knows is none, or those
-    who ask for it would never wait.
-    """
-
-    __slots__ = (
-        "_ctx", "_ends", "_has_readable", "_is_committed_only", "_leaders", "_remaining", "_request", "_size", "_taken",
-        "is_waiting", "response",
-    )  # fmt: skip
-
-    def __init__(self, ctx: RequestContext, request: m.FetchRequest) -> None:
-        self._ctx, self._request = ctx, request
-        self._is_committed_only = request.isolation_level == READ_COMMITTED
-        self._remaining = self._size = 0
-        self._ends = self._has_readable = self.is_waiting = False
-        self._leaders: list[CurrentLeader] = []
-        self._taken: list[tuple[Traffic, int]] = []
-        self.response = m.FetchResponse()
-
-    def keys(self) -> Iterable[TopicPartition]:
-        """What the fetch waits for."""
-        return [TopicPartition(t.topic, each.partition) for t in self._request.topics for each in t.partitions]
-
-    def ends_now(self) -> bool:
-        """Whether waiting would not help."""
-        return self._request.max_wait_ms <= 0 or not self._has_readable
-
-    def try_complete(self) -> bool:
-        """Reads; True when that is enough for an answer, which is sent if the request was waiting."""
-        if self._ctx.is_abandoned:
-            return True
-        self._read()
-        if self._size < self._request.min_bytes and not self._ends:
-            return False
-        if self.is_waiting:
-            self._ctx.reply(self.finish())
-        return True
-
-    def expire(self) -> None:
-        """Answers with what there is."""
-        if not self._ctx.is_abandoned:
-            self._read()
-            self._ctx.reply(self.finish())
-
-    def finish(self) -> m.FetchResponse:
-        """The answer, with all that goes with its being sent."""
-        self._count()
-        self._name_leaders()
-        if self._request.session_epoch == INITIAL_EPOCH:
-            self.response.session_id = self._open_session()
-        return self.response
-
-    def _count(self) -> None:
-        for traffic, size in self._taken:
-            traffic.bytes_out += size
-
-    def _name_leaders(self) -> None:
-        if self._leaders:
-            self.response.node_endpoints = [
-                m.FetchResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-                for node in nodes(self._ctx, (leader.id for leader in self._leaders))
-            ]
-
-    def _open_session(self) -> int:
-        by_id = self._ctx.api_version >= TOPIC_IDS_FROM
-        partitions: Partitions = {}
-        for topic, told in zip(self._request.topics, self.response.responses, strict=True):
-            name: str | bytes = topic.topic_id if by_id else topic.topic
-            for wanted, answer in zip(topic.partitions, told.partitions, strict=True):
-                partition = SessionPartition(topic.topic, topic.topic_id, wanted)
-                partition.told(answer)
-                partitions[name, wanted.partition] = partition
-        return self._ctx.broker.fetch_sessions.open(
-            partitions, by_id=by_id, is_follower=False, now_ms=self._ctx.broker.now_ms()
-        )
-
-    def _reset(self) -> None:
-        self._remaining = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes)
-        self._size, self._ends, self._has_readable = 0, False, False
-        self._leaders = []
-        self._taken = []
-
-    def _read(self) -> None:
-        self._reset()
-        replicas = self._ctx.broker.replicas
-        responses = []
-        for topic in self._request.topics:
-            partitions = []
-            for each in topic.partitions:
-                try:
-                    if not topic.topic:
-                        raise _unknown_topic(self._ctx, topic.topic_id)
-                    partition = replicas.leader(topic.topic, each.partition)
-                    answer = self._read_partition(partition, topic.topic_id, each)
-                except KafkaError as error:
-                    answer = self._refuse(TopicPartition(topic.topic, each.partition), error.code)
-                partitions.append(answer)
-            responses.append(
-                m.FetchResponse.FetchableTopicResponse(
-                    topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
-                )
-            )
-        self.response.responses = responses
-
-    def _refuse(self, key: TopicPartition, code: ErrorCode) -> m.FetchResponse.PartitionData:
-        answer = _partition_error(key.partition, code)
-        self._ctx.broker.replicas.traffic.known(key.topic).failed_fetches += 1
-        if code not in _UNKNOWN:
-            answer.aborted_transactions = None
-        if code not in _UNKNOWN or self.is_waiting:
-            self._ends = self._has_readable = True
-        if code in _LED_OTHERWISE and self._ctx.api_version >= LEADERS_FROM:
-            leader = current_leader(self._ctx, key)
-            self._leaders.append(leader)
-            answer.current_leader = m.FetchResponse.LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-        return answer
-
-    def _read_partition(
-        self, partition: Partition, topic_id: bytes, wanted: m.FetchRequest.FetchPartition
-    ) -> m.FetchResponse.PartitionData:
-        log = partition.log
-        if topic_id != NO_UUID and topic_id != log.topic_id and log.topic_id is not None:
-            raise KafkaError(f"{partition.key} is of another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
-        if wanted.current_leader_epoch != -1:
-            partition.check_leader_epoch(wanted.current_leader_epoch)
-        if self._ctx.api_version < ZSTD_FROM and log.config.compression_type == "zstd":
-            raise UnsupportedCompressionType(f"zstd came with Fetch version {ZSTD_FROM}")
-        self._has_readable = True
-        partition.traffic.fetches += 1
-        last_stable_offset = partition.last_stable_offset
-        end_offset = last_stable_offset if self._is_committed_only else partition.high_watermark
-        found: FileRange | None = None
-        if self._remaining > 0 or self._size == 0:
-            found = log.read(
-                wanted.fetch_offset,
-                max(0, min(wanted.partition_max_bytes, self._remaining)),
-                end_offset=end_offset,
-                at_least_one=self._size == 0,
-            )
-        if found is not None and found.size:
-            self._size += found.size
-            self._remaining -= found.size
-            self._taken.append((partition.traffic, found.size))
-        aborted: list[m.FetchResponse.AbortedTransaction] | None = None
-        if self._is_committed_only:
-            offset = wanted.fetch_offset
-            reach = log.reach_of(found, offset) if found is not None and found.size else offset
-            aborted = [
-                m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                for each in log.aborted_transactions(offset, reach)
-            ]
-        return m.FetchResponse.PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=aborted,
-            records=found if found is not None and found.size else b"",
-        )
-
-
-class _SessionFetch(_Fetch):
-    """An incremental fetch: reads every partition of the session, and answers with news."""
-
-    __slots__ = ("_epoch", "_news", "_session")
-
-    def __init__(self, ctx: RequestContext, request: m.FetchRequest, session: FetchSession) -> None:
-        super().__init__(ctx, request)
-        self._session, self._epoch = session, session.epoch
-        self._news: list[tuple[PartitionKey, SessionPartition, m.FetchResponse.PartitionData]] = []
-
-    def keys(self) -> Iterable[TopicPartition]:
-        """What the fetch waits for."""
-        return [each.key for each in self._session.partitions.values()]
-
-    def finish(self) -> m.FetchResponse:
-        """The answer; the session notes what it says."""
-        session, response = self._session, self.response
-        response.session_id = session.id
-        if session.epoch != self._epoch:  # the client has gone on without waiting for this answer
-            response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            return response
-        self._count()
-        self._name_leaders()
-        by_topic: dict[str | bytes, m.FetchResponse.FetchableTopicResponse] = {}
-        for key, partition, answer in self._news:
-            session.told(key, answer)
-            topic = by_topic.get(key[0])
-            if topic is None:
-                topic = by_topic[key[0]] = m.FetchResponse.FetchableTopicResponse(
-                    topic=partition.key.topic, topic_id=partition.topic_id
-                )
-            topic.partitions.append(answer)
-        response.responses = list(by_topic.values())
-        return response
-
-    def _read(self) -> None:
-        self._reset()
-        self._news = []
-        if self._session.epoch != self._epoch:
-            self._ends = True
-            return
-        replicas = self._ctx.broker.replicas
-        for key, each in self._session.partitions.items():
-            found = replicas.find(each.key)
-            if found is not None and _is_as_told(found, each):
-                self._has_readable = True
-                continue
-            try:
-                answer = self._read_partition(self._leader(each), each.topic_id, each.wanted)
-            except KafkaError as error:
-                answer = self._refuse(each.key, error.code)
-            if each.is_news(answer):
-                self._news.append((key, each, answer))
-
-    def _leader(self, each: SessionPartition) -> Partition:
-        if not each.key.topic:
-            name = self._ctx.broker.metadata.snapshot.names_by_id.get(each.topic_id)
-            if name is None:
-                raise _unknown_topic(self._ctx, each.topic_id)
-            each.named(name)
-        return self._ctx.broker.replicas.leader(*each.key)
-
-
-def _is_as_told(partition: Partition, told: SessionPartition) -> bool:
-    """Whether there is nothing to read and nothing to say. What is not certain here is found out by reading."""
-    state, wanted = partition.state, told.wanted
-    return (
-        wanted.fetch_offset == state.high_watermark == told.high_watermark
-        and partition.log.log_start_offset == told.log_start_offset
-        and state.is_leader
-        and wanted.current_leader_epoch in (-1, state.leader_epoch)
-        and told.topic_id in (NO_UUID, partition.log.topic_id)
-    )
-
-
-def _unknown_topic(ctx: RequestContext, topic_id: bytes) -> KafkaError:
-    if ctx.api_version < TOPIC_IDS_FROM:
-        return UnknownTopicOrPartition("a topic has a name")
-    return KafkaError(f"there is no topic {topic_id.hex()}", ErrorCode.UNKNOWN_TOPIC_ID)

@@ -2,7 +2,7 @@
 
 0     time -> where segments begin that were last written to by then, newest first, up to `max_num_offsets`; still asked
       by clients of 0.8 and 0.9, whose records have no times
-1     time -> first offset at or after it; -1 the end, -2 the start
+1     time -> first offset at or after it (no answer for a topic that stores format 0); -1 the end, -2 the start
 2     isolation level: with read_committed the end is the last stable offset
 4     leader epoch in the question (fenced when it is old) and in the answer
 6     flexible
@@ -19,7 +19,7 @@ from collections import Counter
 
 from headrace.broker.context import RequestContext
 from headrace.broker.replica_manager import Partition
-from headrace.errors import ErrorCode, InvalidRequest, KafkaError, StorageError
+from headrace.errors import ErrorCode, InvalidRequest, KafkaError, StorageError, UnsupportedForMessageFormat
 from headrace.limits import INT64_MAX
 from headrace.log.time_lookup import segment_offsets
 from headrace.protocol import messages as m
@@ -131,6 +131,8 @@ def _look_up(
         answer.offset = log.log_start_offset
         answer.leader_epoch = log.leader_epochs.epoch_for(answer.offset)
     elif timestamp_ms not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        if log.config.magic == 0:
+            raise UnsupportedForMessageFormat(f"the messages of {partition.key} have no timestamps: format 0")
         found = (
             log.max_timestamp_offset()
             if timestamp_ms == MAX_TIMESTAMP

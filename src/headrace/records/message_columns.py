@@ -216,6 +216,9 @@ class _Scan:
             )  # fmt: skip
             if problem:
                 raise CorruptMessage("a message set changed while it was read")
+        for column in (key_column, value_column):
+            if column.offsets and column.offsets[rows] != len(column.data):
+                raise CorruptMessage("a message set changed while it was read")
         return RecordColumns(
             rows,
             offsets,
@@ -244,7 +247,9 @@ def _empty_column(rows: int, counts: list[tuple[int, ...]]) -> _Fillable:
     """Room for so many rows, of so many bytes and nulls each run."""
     nulls = sum(null_count for _, null_count in counts)
     return _Fillable(
-        int32s(rows + 1), bytearray(sum(size for size, _ in counts)), bytearray((rows + 7) // 8 if nulls else 0)
+        int32s(rows + 1),
+        message_kernel.unwritten(sum(size for size, _ in counts)),
+        bytearray((rows + 7) // 8 if nulls else 0),
     )
 
 
@@ -293,7 +298,7 @@ def build_message_set(
     base = 0 if is_relative or offsets is not None else base_offset
     if is_relative and offsets is not None and start < len(placed):
         base = placed[start]
-    body = bytearray(size)
+    body = message_kernel.unwritten(size)
     problem, row, latest = message_kernel.build(
         *columns, _NO_LONGS if timestamps_ms is None else as_int64s(timestamps_ms), placed, start, stop, magic,
         LOG_APPEND_TIME_BIT if stamped else 0, base, stamped, log_append_time_ms or 0, body, 0,
@@ -303,6 +308,8 @@ def build_message_set(
         raise InvalidTimestamp(f"row {row}: {message_kernel.PROBLEMS[problem]}")
     if problem:
         raise ValueError(f"row {row} of a message set: {message_kernel.PROBLEMS[problem]}")
+    if row != size:
+        raise ValueError("the columns changed while a message set was built from them")
     if codec is Codec.NONE:
         return body
     last_offset = base_offset + stop - start - 1 if offsets is None else placed[stop - 1]

@@ -1,3 +1,4 @@
+# distutils: define_macros="CYTHON_INLINE=__inline__ __attribute__((always_inline))"
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: annotation_typing=False, binding=False
 """The loops over single messages of formats 0 and 1, compiled like `kernel` and with the same manners.
@@ -32,6 +33,7 @@ except ImportError:
     from headrace.records import uncompiled as cython
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
     from cython.cimports.headrace.records.crc_folding import crc_can_fold, crc_fold
     from cython.cimports.libc.string import memcpy
 
@@ -107,10 +109,24 @@ def _make_tables() -> None:
         _TABLES[at] = (_TABLES[at - 256] >> 8) ^ _TABLES[_TABLES[at - 256] & 0xFF]
 
 
-_CAN_FOLD = False
+def _can_fold() -> bool:
+    """Whether the processor multiplies without carries, and there is a compiled form to make it."""
+    if cython.compiled:
+        return bool(crc_can_fold())
+    return False
+
+
 if cython.compiled:
     _make_tables()
-    _CAN_FOLD = crc_can_fold()
+_CAN_FOLD = _can_fold()
+
+
+def unwritten(size: int) -> bytearray:
+    """Room for `size` bytes, every one of which the caller writes: compiled, what is there before is anything."""
+    if cython.compiled:
+        room: bytearray = PyByteArray_FromStringAndSize(cython.NULL, size)
+        return room
+    return bytearray(size)
 
 
 def _word(buf: Buffer, pos: int) -> int:

@@ -14,7 +14,7 @@ help:  ## what can be made
 
 setup: $(STAMP)  ## .venv with headrace installed editable and all tools
 
-$(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) $(COMPILED) $(COMPILED:.pxd=.py) scripts/setup.sh
+$(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) $(COMPILED) $(wildcard $(COMPILED:.pxd=.py)) scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 

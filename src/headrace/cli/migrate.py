@@ -107,7 +107,12 @@ def to_kafka(
             write_tree(LocalFiles(), tree, nodes)
             places.append(f"{tree} (headrace migrate load-tree {tree} --zookeeper HOST:PORT/CHROOT)")
         if zookeeper is not None:
-            write_zookeeper(zookeeper, nodes)
+            try:
+                write_zookeeper(zookeeper, nodes)
+            except BaseException:
+                if tree is not None:
+                    tree.unlink()
+                raise
             places.append(f"zookeeper.connect={zookeeper}")
         return " and ".join(places)
 

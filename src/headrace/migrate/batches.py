@@ -42,7 +42,8 @@ def batches(files: Files, directory: Path, from_offset: int = 0) -> Iterator[Bat
     """The batches of a partition from the one that holds `from_offset`, up to the first bad header of a segment."""
     names = [name for name in files.names(directory) if is_segment_file(name, LOG)]
     starts = [offset_of(name) for name in names]
-    for name, next_start in zip(names, [*starts[1:], None], strict=True):
+    ends: list[int | None] = [*starts[1:], None]
+    for name, next_start in zip(names, ends, strict=False):
         if next_start is not None and next_start <= from_offset:
             continue
         yield from _of_segment(files.open_readonly(directory / name), from_offset)

@@ -110,7 +110,8 @@ class _Reading:
             raise MigrationRefused(
                 f"{self._directory}: offsets {self.end_offset} to {starts[0] - 1} are in no snapshot and no segment"
             )
-        for name, next_start in zip(names, [*starts[1:], None], strict=True):
+        ends: list[int | None] = [*starts[1:], None]
+        for name, next_start in zip(names, ends, strict=False):
             if next_start is not None and next_start <= self.end_offset:
                 continue
             path = self._directory / name
@@ -190,10 +191,10 @@ def _batches(files: Files, path: Path) -> Iterator[tuple[int, BatchHeader, bytes
 
 
 def _has_batch_behind(files: Files, path: Path, position: int, expected: int) -> bool:
-    """Whether a good batch of a later offset lies behind a bad place: then it is damage, and no torn end."""
+    """Whether a good batch of a later offset lies at a bad place or behind: then it is damage, and no torn end."""
     file = files.open_readonly(path)
     tail = file.read(file.size() - position, position)
-    for found in _MAY_BE_BATCH.finditer(tail, 1):
+    for found in _MAY_BE_BATCH.finditer(tail):
         try:
             header = read_header(tail, found.start())
         except KafkaError:

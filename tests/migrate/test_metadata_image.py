@@ -1,0 +1,112 @@
+"""What metadata records add up to, and the tree that it becomes."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.coordination import paths
+from headrace.coordination.model import Replicas
+from headrace.migrate.metadata_image import MetadataImage, tree_of
+from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
+from headrace.migrate.nodes import Cluster, Nodes, understood
+from headrace.protocol import messages as m
+from headrace.protocol.message import Message
+from headrace.types import TopicPartition
+from tests.migrate.quorum import KINDS, OTHER_ID, TOPIC_ID, change, partition, setting, topic
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def image_of(*messages: Message) -> MetadataImage:
+    records = [
+        MetadataRecord(KINDS[type(each).__name__], each.VERSIONS[-1], memoryview(each.encode(each.VERSIONS[-1])))
+        for each in messages
+    ]
+    return MetadataImage().apply(records)
+
+
+def nodes_of(*messages: Message) -> Nodes:
+    return tree_of(image_of(*messages), MetadataLog([], 7, 0, 0, None), CLUSTER, 1)
+
+
+def cluster_of(*messages: Message) -> Cluster:
+    return understood(nodes_of(*messages))
+
+
+def test_a_topic_keeps_its_id_its_settings_and_its_leadership() -> None:
+    found = cluster_of(topic(), partition(leader_epoch=4), partition(1), setting("retention.ms", "5"))
+    assert found.cluster_id == CLUSTER
+    assert found.topics["flights"].id == TOPIC_ID
+    assert found.topics["flights"].partitions == {0: Replicas((1,)), 1: Replicas((1,))}
+    assert found.topic_settings == {"flights": {"retention.ms": "5"}}
+    state = found.leadership[FLIGHTS]
+    assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (1, 4, (1,), 7)
+
+
+def test_each_change_of_leader_is_an_epoch_and_other_changes_are_not() -> None:
+    found = cluster_of(topic(), partition(), change(leader=-1), change(leader=1), change(isr=[1]))
+    assert (found.leadership[FLIGHTS].leader, found.leadership[FLIGHTS].leader_epoch) == (1, 2)
+
+
+@pytest.mark.parametrize("eligible", [[1], []])
+def test_the_only_replica_is_in_sync_though_the_isr_is_empty(eligible: list[int]) -> None:
+    found = cluster_of(topic(), partition(), change(isr=[], leader=-1, eligible_leader_replicas=eligible))
+    assert (found.leadership[FLIGHTS].leader, found.leadership[FLIGHTS].isr) == (-1, (1,))
+
+
+def test_replicas_on_their_way_and_an_unclean_election_are_kept() -> None:
+    moved = change(replicas=[1, 2], adding_replicas=[2], removing_replicas=[1], leader_recovery_state=1)
+    found = cluster_of(topic(), partition(), moved)
+    assert found.topics["flights"].partitions[0] == Replicas((1, 2), (2,), (1,))
+    assert found.leadership[FLIGHTS].is_recovering
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_the_new_one() -> None:
+    again = [topic(topic_id=OTHER_ID), partition(topic_id=OTHER_ID)]
+    gone = m.RemoveTopicRecord(topic_id=TOPIC_ID)
+    found = cluster_of(topic(), partition(), partition(1), setting("a", "b"), gone, *again)
+    assert found.topics["flights"].id == OTHER_ID
+    assert list(found.topics["flights"].partitions) == [0]
+    assert found.topic_settings == {"flights": {}}
+
+
+def test_settings_are_set_changed_and_taken_back_for_topics_and_brokers() -> None:
+    found = cluster_of(
+        topic(), setting("a", "1"), setting("b", "2"), setting("a", "3"), setting("b", None),
+        setting("c", "4", kind=4, owner="1"), setting("d", "5", kind=4, owner=""),
+        setting("e", "6", kind=32, owner="g"),
+    )  # fmt: skip
+    assert found.topic_settings == {"flights": {"a": "3"}}
+    assert found.broker_settings == {"1": {"c": "4"}, "<default>": {"d": "5"}}
+
+
+def test_producer_ids_go_on_behind_the_last_block() -> None:
+    block = paths.decode_producer_ids(nodes_of(m.ProducerIdsRecord(next_producer_id=5000))[paths.PRODUCER_ID_BLOCK])
+    assert (block.first, block.last) == (4000, 4999)
+    assert paths.PRODUCER_ID_BLOCK not in nodes_of()
+
+
+def test_what_is_not_kept_is_counted() -> None:
+    entry = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
+    acl = m.AccessControlEntryRecord(id=TOPIC_ID)
+    image = image_of(
+        acl, m.AccessControlEntryRecord(id=OTHER_ID), m.RemoveAccessControlEntryRecord(id=OTHER_ID),
+        m.UserScramCredentialRecord(name="u", mechanism=1, salt=b"s"), m.DelegationTokenRecord(token_id="t"),
+        m.ClientQuotaRecord(entity=[entry], key="producer_byte_rate", value=5.0),
+        m.FeatureLevelRecord(name="metadata.version", feature_level=25), setting("a", "b", kind=16, owner="m"),
+    )  # fmt: skip
+    assert image.left_behind() == [
+        "ACLs (1 entry)",
+        "SCRAM credentials (1 credential)",
+        "quotas (1 quota)",
+        "delegation tokens (1 token)",
+        "settings of groups and of client metrics (1 setting)",
+        "finalized features (metadata.version=25)",
+    ]
+
+
+def test_records_of_kafkas_that_change_nothing_here_are_passed_over(tmp_path: Path) -> None:
+    image = image_of(m.NoOpRecord(), m.RegisterBrokerRecord(broker_id=1), m.UnregisterBrokerRecord(broker_id=1))
+    assert image == MetadataImage()
+    assert image_of(m.ZkMigrationStateRecord(zk_migration_state=2)).is_migrating_zookeeper

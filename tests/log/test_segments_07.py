@@ -1,5 +1,6 @@
 """A partition as Kafka 0.7 left it on disk: read, written, cut short, damaged."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from headrace.records.format_07 import encode_entry, encode_set, iter_messages
 from headrace.types import TopicPartition
 
 FILES = LocalFiles()
+GOLDEN = Path(__file__).parents[1] / "records" / "golden" / "log_07.json"
 FIRST = "00000000000000000000.kafka"
 
 
@@ -29,6 +31,46 @@ def write(directory: Path, count: int = 100, **settings: int) -> LogWriter07:
         writer.append([row])
     writer.flush()
     return writer
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """A log that Kafka 0.7 itself wrote; see tests/records/golden/Kafka07.java."""
+    directory = tmp_path / "golden-0"
+    directory.mkdir()
+    for name, data in json.loads(GOLDEN.read_text()).items():
+        (directory / name).write_bytes(bytes.fromhex(data))
+    return directory
+
+
+def test_what_kafka_0_7_wrote_is_read(golden: Path) -> None:
+    reader = LogReader07(FILES, golden)
+    found = [(end, [bytes(payload) for payload in payloads]) for _, end, payloads in reader.messages()]
+    plain = [([b"value %d" % i], [b""]) for i in range(10)]
+    assert [rows for _, rows in found] == [
+        *(rows for pair in plain for rows in pair),
+        [b"zipped 0", b"zipped 1", b"zipped 2"],
+        [b"snappy 0", b"snappy 1"],
+        [b"deep 0", b"deep 1", b"shallow"],
+        [b"value"],
+    ]
+    assert [end for end, _ in found[:4]] == [17, 27, 44, 54]  # as 0.7's own reader tells them
+    assert [end for end, _ in found[-4:]] == [337, 402, 499, 513]
+    assert [segment.base_offset for segment in reader.segments] == [0, 216, 499]
+    assert (reader.damages, reader.missing()) == ([], [])
+
+
+def test_what_is_written_is_what_kafka_0_7_wrote(golden: Path, tmp_path: Path) -> None:
+    """Byte for byte, but for gzip's own header."""
+    writer = LogWriter07(FILES, tmp_path / "ours-0", segment_bytes=200)
+    for i in range(10):
+        writer.append([b"value %d" % i, b""])
+    writer.flush()
+    theirs = (golden / FIRST).read_bytes()
+    assert (tmp_path / "ours-0" / FIRST).read_bytes() == theirs
+    snappy = encode_set([b"snappy 0", b"snappy 1"], codec=Codec.SNAPPY)
+    assert snappy in (golden / "00000000000000000216.kafka").read_bytes()
+    assert (golden / "00000000000000000499.kafka").read_bytes() == encode_entry(b"value", magic=0)
 
 
 def test_directories_are_named_with_a_dash_or_an_underscore() -> None:

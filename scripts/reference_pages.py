@@ -1,5 +1,5 @@
-"""Writes what the code knows best: docs/commands.md, docs/settings.md, docs/apis.md, the map
-of files in docs/architecture.md, and the table of clients in README.md.
+"""Writes what the code knows best: docs/commands.md, docs/settings.md, docs/apis.md, the tables of docs/formats.md,
+the map of files in docs/architecture.md, and the table of clients in README.md.
 
 Usage: python scripts/reference_pages.py [--check]      with --check nothing is written; status 1 when one is stale
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 from client_table import readme_page
+from formats_page import formats_page
 
 from headrace.broker import options as serve_options
 from headrace.broker.handlers import MODULES, advertised
@@ -188,6 +189,7 @@ def main() -> int:
         "docs/settings.md": settings_page(),
         "docs/apis.md": apis_page(),
         "docs/architecture.md": architecture_page(),
+        "docs/formats.md": formats_page(),
         "README.md": readme_page(),
     }
     for name, text in pages.items():

@@ -1,4 +1,4 @@
-"""`headrace bench formats` with few records: every combination comes back as it went, and the sizes are the formats'."""
+"""`headrace bench formats` with few records: each combination comes back as it went, in the bytes of its format."""
 
 import json
 from pathlib import Path

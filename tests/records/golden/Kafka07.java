@@ -17,7 +17,7 @@ import kafka.message.SnappyCompressionCodec$;
 import kafka.utils.SystemTime$;
 
 /**
- * Kafka 0.7's own classes, still running on Java 17:  write DIR  makes the log that log_07.json holds;  read DIR  opens a
+ * Kafka 0.7's own classes, which run on Java 17:  write DIR  makes the log that log_07.json holds;  read DIR  opens a
  * log, ours for instance, and prints each message as "payload in hex, offset behind it". Needs kafka-0.7.0.jar and
  * zkclient-0.1.jar, which the sources of Kafka 0.8.0 carry below system_test, scala-library 2.8.0, log4j 1.2.17 and
  * snappy-java 1.0.4.1, and --add-opens java.base/java.lang=ALL-UNNAMED.

@@ -7,30 +7,14 @@ headrace migrate save-tree tree.json --zookeeper zk1:2181/kafka
 headrace migrate load-tree tree.json --zookeeper zk1:2181/kafka
 """
 
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from headrace.cli.output import complain, print_json, printable
 from headrace.cli.shared import AsJson, DryRun, UsageProblem
-from headrace.log.files import LocalFiles
-from headrace.migrate.from_kafka import from_kafka as move_from_kafka
-from headrace.migrate.move import Migration
-from headrace.migrate.nodes import Nodes, carried, understood
-from headrace.migrate.outcome import Outcome
-from headrace.migrate.refusal import MigrationRefused
-from headrace.migrate.to_kafka import to_kafka as move_to_kafka
-from headrace.migrate.tree_file import read_tree, write_tree
-from headrace.migrate.zookeeper import check_empty, read_zookeeper, write_zookeeper
 
 app = typer.Typer(help="Move a broker's data from Apache Kafka to headrace, or back, by copying.", no_args_is_help=True)
-
-_FAILED = 1
-_PROGRESS_SECONDS = 1.0
 
 Sources = Annotated[list[Path], typer.Argument(metavar="DIR...", help="The broker's log.dirs; it must be stopped.")]
 Targets = Annotated[
@@ -38,8 +22,6 @@ Targets = Annotated[
     typer.Option("--to", metavar="DIR", help="A new or empty directory: one for all, or one for each, in their order."),
 ]
 Zookeeper = Annotated[str, typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="A live ZooKeeper.")]
-
-T = TypeVar("T")
 
 
 @app.command("from-kafka")
@@ -63,15 +45,9 @@ def from_kafka(
     """Copy a stopped Apache Kafka broker's data, with its metadata, into a data directory of headrace."""
     if sum(each is not None for each in (zookeeper, tree, metadata)) > 1:
         raise UsageProblem("name one of --zookeeper, --tree and --metadata")
-    reader: Callable[[], tuple[str, Nodes]] | None = None
-    if zookeeper is not None:
-        address = zookeeper
-        reader = lambda: (f"ZooKeeper {address}", read_zookeeper(address))  # noqa: E731
-    elif tree is not None:
-        file = tree
-        reader = lambda: (str(file), read_tree(LocalFiles(), file))  # noqa: E731
-    migration = _migration(sources, to, dry_run)
-    return _tell(lambda: move_from_kafka(migration, read_tree=reader, metadata_directory=metadata), json)
+    from headrace.cli import migrating  # the other commands need nothing of it
+
+    return migrating.from_kafka(sources, to, zookeeper, tree, metadata, dry_run, json)
 
 
 @app.command("to-kafka")
@@ -96,116 +72,24 @@ def to_kafka(
         )
     if tree is not None and tree.exists():
         raise UsageProblem(f"--tree: {tree} is there already")
+    from headrace.cli import migrating
 
-    def check_place() -> None:
-        if zookeeper is not None:
-            check_empty(zookeeper)
-
-    def write(nodes: Nodes) -> str:
-        places = []
-        if tree is not None:
-            write_tree(LocalFiles(), tree, nodes)
-            places.append(f"{tree} (headrace migrate load-tree {tree} --zookeeper HOST:PORT/CHROOT)")
-        if zookeeper is not None:
-            try:
-                write_zookeeper(zookeeper, nodes)
-            except BaseException:
-                if tree is not None:
-                    tree.unlink()
-                raise
-            places.append(f"zookeeper.connect={zookeeper}")
-        return " and ".join(places)
-
-    migration = _migration(sources, to, dry_run)
-    return _tell(lambda: move_to_kafka(migration, check_place=check_place, write_tree=write), json)
+    return migrating.to_kafka(sources, to, zookeeper, tree, dry_run, json)
 
 
 @app.command("save-tree")
-def save_tree(
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
-    zookeeper: Zookeeper,
-) -> int:
+def save_tree(file: Annotated[Path, typer.Argument(metavar="FILE")], zookeeper: Zookeeper) -> int:
     """Save what ZooKeeper holds of a Kafka cluster to a file."""
     if file.exists():
         raise UsageProblem(f"{file} is there already")
+    from headrace.cli import migrating
 
-    def work() -> str:
-        nodes = read_zookeeper(zookeeper)
-        cluster = understood(nodes)
-        write_tree(LocalFiles(), file, nodes)
-        return f"{file}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
-
-    return _say(work)
+    return migrating.save_tree(file, zookeeper)
 
 
 @app.command("load-tree")
-def load_tree(
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
-    zookeeper: Zookeeper,
-) -> int:
+def load_tree(file: Annotated[Path, typer.Argument(metavar="FILE")], zookeeper: Zookeeper) -> int:
     """Put a saved tree into an empty chroot of a live ZooKeeper."""
+    from headrace.cli import migrating
 
-    def work() -> str:
-        nodes = carried(read_tree(LocalFiles(), file))
-        cluster = understood(nodes)
-        write_zookeeper(zookeeper, nodes)
-        return f"{zookeeper}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
-
-    return _say(work)
-
-
-def _migration(sources: list[Path], targets: list[Path], dry_run: bool) -> Migration:
-    return Migration(sources, targets, time.time_ns() // 1_000_000, dry_run, _Progress())
-
-
-class _Progress:
-    """A line a second, for someone who watches."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + _PROGRESS_SECONDS
-
-    def __call__(self, done: int, of: int) -> None:
-        if sys.stderr.isatty() and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PROGRESS_SECONDS
-            print(f"{done} of {of} partitions copied", file=sys.stderr)
-
-
-def _attempt(work: Callable[[], T]) -> T | None:
-    """What `work` gives; None when it was refused, and said so, one reason a line."""
-    try:
-        return work()
-    except MigrationRefused as refused:
-        for reason in refused.reasons:
-            complain(reason)
-        return None
-
-
-def _say(work: Callable[[], str]) -> int:
-    said = _attempt(work)
-    if said is None:
-        return _FAILED
-    print(printable(said))
-    return 0
-
-
-def _tell(work: Callable[[], Outcome], as_json: bool) -> int:
-    outcome = _attempt(work)
-    if outcome is None:
-        return _FAILED
-    if as_json:
-        print_json(outcome.as_json())
-        return 0
-    verb = "would copy" if outcome.is_dry_run else "copied"
-    stop = "clean" if outcome.was_clean else "unclean"
-    lines = [
-        f"{outcome.direction}: {verb} {outcome.topics} topics, {len(outcome.partitions)} partitions, "
-        f"{outcome.size_bytes} bytes, after {'a' if outcome.was_clean else 'an'} {stop} stop",
-        f"cluster {outcome.cluster_id}, broker {outcome.broker_id}, metadata from {outcome.metadata_from}",
-        *(f"{source} -> {target}" for source, target in outcome.directories),
-        *(f"not carried over: {each}" for each in outcome.left_behind),
-        *(f"note: {each}" for each in outcome.notes),
-        *(f"next: {each}" for each in outcome.next_steps),
-    ]
-    for line in lines:
-        print(printable(line))
-    return 0
+    return migrating.load_tree(file, zookeeper)

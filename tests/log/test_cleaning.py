@@ -167,6 +167,17 @@ def test_the_last_batch_of_a_producer_stays_though_empty_and_its_retry_is_known(
     assert put(log, ("b", "1"), producer_id=7, sequence=4).base_offset == 5
 
 
+def test_an_emptied_batch_has_no_time(log: PartitionLog) -> None:
+    put(log, ("a", "1"), producer_id=7, sequence=0, now_ms=NOW_MS + 5000)
+    put(log, ("a", "2"))
+    clean(log)
+    for again in (log, open_log(log.directory, compacted())):
+        assert again.max_timestamp_offset() == (1, NOW_MS, 0)
+        assert again.offset_for_time(NOW_MS + 1, 2) is None
+        assert again.offset_for_time(NOW_MS, 2) == (1, NOW_MS, 0)
+        log.close(NOW_MS)
+
+
 def test_what_reminds_of_a_producer_goes_with_it(log: PartitionLog) -> None:
     put(log, ("a", "1"), producer_id=7, sequence=0)
     put(log, ("a", "2"))

@@ -30,7 +30,7 @@ from headrace.log.offset_map import OffsetMap
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTransaction, read_entries
 from headrace.records.any_format import any_crc_is_valid, read_any_header
-from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader
+from headrace.records.header import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader
 from headrace.records.message_set import iter_messages
 
 SEGMENT_FILES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -228,7 +228,8 @@ class Compaction:
         for batch, header in self._batches(base):
             kept = self._filter.kept(batch, header, drop_old_tombstones=is_old)
             if kept is not None:
-                cleaned.append(kept.batch, kept.last_offset, kept.max_timestamp_ms)
+                latest_ms = kept.max_timestamp_ms if kept.record_count else NO_TIMESTAMP
+                cleaned.append(kept.batch, kept.last_offset, latest_ms)
                 self._throttle.spend(len(kept.batch))
 
     def _batches(self, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:

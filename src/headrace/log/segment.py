@@ -248,7 +248,8 @@ class Segment:
 
     def note_scanned(self, position: int, header: BatchHeader) -> None:
         """Index a batch that is in the file already, during a rebuild or a recovery."""
-        self._note(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        latest_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP  # what compaction emptied has no time
+        self._note(position, header.size_bytes, header.last_offset, latest_ms)
 
     def rebuild_indexes(self) -> None:
         """Make both indexes again from the batch headers."""
@@ -292,7 +293,7 @@ class Segment:
         """The last entry of the time index, unless a batch behind it is later (after a crash, or a truncation)."""
         largest = self.time_index.last
         for _, header in self.headers(self.index.lookup(largest.offset)):
-            if header.max_timestamp > largest.timestamp_ms:
+            if header.max_timestamp > largest.timestamp_ms and header.record_count:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         return largest
 

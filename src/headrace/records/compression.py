@@ -8,8 +8,8 @@
     4 zstd     one frame or several
 
 A few kilobytes can decompress to gigabytes (zstd 32,680 times), and a frame may lie about its size. So nothing is
-allocated on a frame's word: output goes into a buffer that starts at a multiple of the input and grows in steps, up
-to the caller's bound; work done twice on the way stays below a third of the whole. Source: Kafka's CompressionType,
+allocated on a frame's word alone: output goes into a buffer that starts at a multiple of the input and grows in steps,
+up to the caller's bound; work done twice on the way stays below a third of the whole. Source: Kafka's CompressionType,
 KafkaLZ4BlockOutputStream, snappy-java's SnappyOutputStream. Left out: lz4 frames of 0.8 clients with a wrong header
 checksum (they come with format 0).
 """
@@ -28,6 +28,7 @@ Bytes = bytes | bytearray | memoryview
 _DecompressInto = Callable[[Bytes, bytearray], int]
 
 _FIRST_GUESS = 4  # times the input
+_BELIEVED = 16  # times the input, of what a frame says that it holds
 _FIRST_GUESS_BYTES_MIN = 16 * 1024
 _GROWTH = 4
 
@@ -93,7 +94,7 @@ def decompress(codec: Codec, data: Bytes, max_bytes: int = DECOMPRESSED_BATCH_BY
                 raise _too_large(codec, max_bytes)
             return data
         case Codec.GZIP:
-            return _decompress_in_steps(codec, cramjam.gzip.decompress_into, data, max_bytes)
+            return _decompress_in_steps(codec, cramjam.gzip.decompress_into, data, max_bytes, _gzip_size(data))
         case Codec.SNAPPY:
             return _decompress_snappy(data, max_bytes)
         case Codec.LZ4:
@@ -102,13 +103,23 @@ def decompress(codec: Codec, data: Bytes, max_bytes: int = DECOMPRESSED_BATCH_BY
             return _decompress_in_steps(codec, cramjam.zstd.decompress_into, data, max_bytes)
 
 
-def _decompress_in_steps(codec: Codec, decompress_into: _DecompressInto, data: Bytes, max_bytes: int) -> bytearray:
+def _gzip_size(data: Bytes) -> int:
+    """What the last member says that it unpacks to."""
+    return _uint32_le.unpack_from(data, len(data) - 4)[0] if len(data) > 4 else 0  # type: ignore[no-any-return]
+
+
+def _decompress_in_steps(
+    codec: Codec, decompress_into: _DecompressInto, data: Bytes, max_bytes: int, said_bytes: int = 0
+) -> bytearray:
     """Decompress into a buffer that is made larger, up to `max_bytes`, for as long as the output overruns it.
+
+    It starts at what the frame says of its size, where it says so, and that is within reason.
 
     Whether a failure was an overrun or nonsense the library does not say in a way to rely on, so nonsense too is tried
     again with more room; that costs a third more time and no more memory.
     """
-    room = min(max_bytes, max(_FIRST_GUESS_BYTES_MIN, len(data) * _FIRST_GUESS))
+    said_bytes = min(said_bytes, len(data) * _BELIEVED)
+    room = min(max_bytes, max(_FIRST_GUESS_BYTES_MIN, len(data) * _FIRST_GUESS, said_bytes))
     while True:
         out = bytearray(room)
         try:

@@ -2,9 +2,9 @@
 
 What `handlers.produce` does with a request, this does with one that is plain (`protocol.plain_produce`), carries
 batches that are not compressed, and goes to partitions that store what they are sent as it is sent and answer as soon
-as it is written. It refuses nothing: where a look at the request does not promise that all will be well it returns
-None, nothing has been appended, and the request goes the long way, which finds out what is wrong and says so. So each
-rule is in one place, and a test sends the same requests both ways.
+as it is written. Where a look at the batches does not promise that all will be well it returns None, nothing has been
+appended, and the request goes the long way, which finds out what is wrong and says so. So each rule is in one place,
+and a test sends the same requests both ways.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from __future__ import annotations
 from headrace.broker.context import encode_response
 from headrace.broker.partition import ACKS_ALL, Partition
 from headrace.broker.parts import Broker
-from headrace.config import TopicConfig
 from headrace.coordination.model import INTERNAL_TOPICS
 from headrace.errors import ErrorCode, KafkaError
-from headrace.limits import INT64_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.plain_produce import PlainProduce, write_plain_answer
@@ -43,8 +41,6 @@ def append_plainly(broker: Broker, request: PlainProduce) -> bytes | None:
         if header is None:
             return None
         checked.append((partition, each.records, header))
-    if len(checked) > 1 and len({partition.key for partition, _, _ in checked}) < len(checked):
-        return None
     placed: list[Placed] = []
     refused: dict[int, KafkaError] = {}
     for partition, records, header in checked:
@@ -74,16 +70,14 @@ def _header(records: memoryview, partition: Partition, now_ms: int, check_record
             compacted=config.is_compacted,
             check_records=check_records,
         )
-        if header.is_transactional:
-            return None
-        if header.producer_id >= 0:
-            partition.log.producers.check(header)
     except KafkaError:
         return None
-    is_in_time = now_ms - config.before_max_ms <= header.base_timestamp and (
-        header.max_timestamp - now_ms <= config.after_max_ms
+    is_plain = (
+        not header.attributes
+        and now_ms - config.before_max_ms <= header.base_timestamp
+        and header.max_timestamp - now_ms <= config.after_max_ms
     )
-    return header if is_in_time else None
+    return header if is_plain else None
 
 
 def _partition(broker: Broker, topic: str | bytes, index: int, acks: int) -> Partition | None:
@@ -96,24 +90,14 @@ def _partition(broker: Broker, topic: str | bytes, index: int, acks: int) -> Par
     if topic in INTERNAL_TOPICS:
         return None
     partition = broker.replicas.find((topic, index))
-    if partition is None or not _stores_what_is_sent(partition.log.config):
+    if partition is None or not partition.log.config.stores_what_is_sent:
         return None
     state = partition.state
     return partition if state.is_leader and (acks != ACKS_ALL or not state.followers) else None
 
 
-def _stores_what_is_sent(config: TopicConfig) -> bool:
-    """Whether no setting asks for another format, codec, timestamp or for the disk before the answer."""
-    return (
-        config.magic == MAGIC
-        and config.compression_type == "producer"
-        and config.message_timestamp_type == "CreateTime"
-        and config.flush_messages == INT64_MAX
-    )
-
-
 def _with_refusals(request: PlainProduce, placed: list[Placed], refused: dict[int, KafkaError]) -> bytes:
-    """The answer where the disk refused a batch behind others."""
+    """The answer where the log refused a batch behind others: for its producer's sequence, or the disk's error."""
     answers = []
     for number, (each, (base_offset, append_time_ms, log_start_offset)) in enumerate(
         zip(request.batches, placed, strict=True)

@@ -102,6 +102,8 @@ class TopicConfig:
     magic: int = field(init=False, repr=False, compare=False)
     before_max_ms: int = field(init=False, repr=False, compare=False)
     after_max_ms: int = field(init=False, repr=False, compare=False)
+    stores_what_is_sent: bool = field(init=False, repr=False, compare=False)
+    """Whether nothing asks for another format, codec or timestamp, or for the disk before the answer."""
 
     def __post_init__(self) -> None:
         before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
@@ -112,7 +114,11 @@ class TopicConfig:
             after = both
         object.__setattr__(self, "before_max_ms", before)
         object.__setattr__(self, "after_max_ms", after)
-        object.__setattr__(self, "magic", message_format.magic_of(self.message_format_version))
+        magic = message_format.magic_of(self.message_format_version)
+        object.__setattr__(self, "magic", magic)
+        as_sent = (magic, self.compression_type, self.message_timestamp_type, self.flush_messages)
+        is_as_sent = as_sent == (message_format.NEWEST_MAGIC, "producer", "CreateTime", INT64_MAX)
+        object.__setattr__(self, "stores_what_is_sent", is_as_sent)
 
     @property
     def is_compacted(self) -> bool:

@@ -15,7 +15,7 @@ checksum (they come with format 0).
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
 
@@ -169,7 +169,22 @@ def _decompress_snappy(data: Bytes, max_bytes: int) -> bytearray:
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_bytes)
-    out = bytearray()
+    size = sum(_snappy_size(block) for block in _xerial_blocks(view))
+    if size > max_bytes:
+        raise _too_large(Codec.SNAPPY, max_bytes)
+    out = bytearray(size)
+    room = memoryview(out)
+    at = 0
+    for block in _xerial_blocks(view):
+        end = at + _snappy_size(block)
+        _decompress_snappy_into(block, room[at:end])
+        at = end
+    room.release()
+    return out
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of one stream, or of several that follow one another."""
     pos = 0
     while pos < len(view):
         if view[pos : pos + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a stream may follow another
@@ -181,27 +196,38 @@ def _decompress_snappy(data: Bytes, max_bytes: int) -> bytearray:
         pos += 4
         if not 0 < size <= len(view) - pos:
             raise CorruptMessage(f"a xerial block of {size} bytes where {len(view) - pos} are left")
-        out += _decompress_snappy_block(view[pos : pos + size], max_bytes - len(out))
+        yield view[pos : pos + size]
         pos += size
-    return out
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
+    size = _snappy_size(block)
+    if size > max_bytes:
+        raise _too_large(Codec.SNAPPY, max_bytes)
+    out = bytearray(size)
+    _decompress_snappy_into(block, memoryview(out))
+    return out
+
+
+def _snappy_size(block: memoryview) -> int:
+    """What a raw block says that it holds, when so short a block can hold that much."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
+        size: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as problem:
         raise CorruptMessage(f"snappy block without a size: {problem}") from None
     if size > len(block) * _SNAPPY_RATIO_MAX:
         raise CorruptMessage(f"a snappy block of {len(block)} bytes claims to hold {size}")
-    if size > max_bytes:
-        raise _too_large(Codec.SNAPPY, max_bytes)
-    out = bytearray(size)
+    return size
+
+
+def _decompress_snappy_into(block: memoryview, room: memoryview) -> None:
+    """A raw block into room for as much as it says."""
     try:
-        written = cramjam.snappy.decompress_raw_into(block, out)
+        written = cramjam.snappy.decompress_raw_into(block, room)
     except cramjam.DecompressionError as problem:
         raise CorruptMessage(f"snappy block does not decompress: {problem}") from None
-    del out[written:]
-    return out
+    if written != len(room):
+        raise CorruptMessage(f"a snappy block holds {written} bytes and claims {len(room)}")
 
 
 def _too_large(codec: Codec, max_bytes: int) -> CorruptMessage:

@@ -123,8 +123,10 @@ def encode_message(
     return message
 
 
-def parse_message(buf: Bytes, pos: int, end: int) -> Message:
-    """The message that fills [pos, end) of `buf`. The CRC is the caller's to check.
+def parse_message(buf: Bytes, pos: int, end: int, with_value: bool = True) -> Message:
+    """The message that fills [pos, end) of `buf`; without its value (None) when that is not wanted, see `value_of`.
+
+    The CRC is the caller's to check.
 
     CorruptMessage when it is shorter than its format's overhead, of another format, or its lengths do not fill it.
     """
@@ -137,23 +139,39 @@ def parse_message(buf: Bytes, pos: int, end: int) -> Message:
         raise CorruptMessage(f"a message of format {magic} has {MESSAGE_OVERHEAD_BYTES[magic]} bytes, not {end - pos}")
     crc, _, attributes, *stamp = _heads[magic].unpack_from(buf, pos)
     key, at = _read_part(buf, pos + _KEY_AT[magic], end)
-    value, at = _read_part(buf, at, end)
-    if at != end:
-        raise CorruptMessage(f"{end - at} bytes follow the value of a message")
+    length = _length_at(buf, at, end)
+    at += 4
+    if at + max(0, length) != end:
+        raise CorruptMessage(f"{end - at - max(0, length)} bytes follow the value of a message")
+    value = bytes(buf[at:end]) if with_value and length >= 0 else None
     return Message(magic, crc, attributes, stamp[0] if stamp else NO_TIMESTAMP, key, value)
 
 
+def value_of(buf: Bytes, pos: int, end: int) -> memoryview | None:
+    """The value of the message that fills [pos, end) and that `parse_message` took, without a copy."""
+    magic = buf[pos + _MAGIC_AT]
+    at = pos + _KEY_AT[magic]
+    at += 4 + max(0, _length_at(buf, at, end))
+    return memoryview(buf)[at + 4 : end] if _length_at(buf, at, end) >= 0 else None
+
+
 def _read_part(buf: Bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    """A key or a value, and the position behind it."""
-    if end - pos < 4:
-        raise CorruptMessage("a message ends inside a length")
-    length: int = _int32.unpack_from(buf, pos)[0]
+    """A key, and the position behind it."""
+    length = _length_at(buf, pos, end)
     pos += 4
-    if length < -1 or length > end - pos:
-        raise CorruptMessage(f"a key or value of {length} bytes in a message of which {end - pos} are left")
     if length < 0:
         return None, pos
     return bytes(buf[pos : pos + length]), pos + length
+
+
+def _length_at(buf: Bytes, pos: int, end: int) -> int:
+    """The length of a key or a value, -1: null."""
+    if end - pos < 4:
+        raise CorruptMessage("a message ends inside a length")
+    length: int = _int32.unpack_from(buf, pos)[0]
+    if length < -1 or length > end - pos - 4:
+        raise CorruptMessage(f"a key or value of {length} bytes in a message of which {end - pos - 4} are left")
+    return length
 
 
 def message_crc(buf: Bytes, pos: int, end: int) -> int:

@@ -36,6 +36,7 @@ from headrace.records.message import (
     check_timestamp,
     crc_matches,
     parse_message,
+    value_of,
 )
 from headrace.records.message_codecs import check_codec, decompress_messages
 from headrace.records.message_set import wrap
@@ -160,8 +161,8 @@ class _Scan:
             return True
         if self.check_crcs and not crc_matches(self.view, start, end):
             raise CorruptMessage(f"the message at offset {offset} does not match its CRC")
-        wrapper = parse_message(self.view, start, end)
-        run, first_offset, last_offset = self._open(offset, wrapper)
+        wrapper = parse_message(self.view, start, end, with_value=False)
+        run, first_offset, last_offset = self._open(offset, wrapper, value_of(self.view, start, end))
         if first_offset >= self.to_offset:
             self.next_offset = max(self.from_offset, self.to_offset)
             return False
@@ -170,12 +171,12 @@ class _Scan:
         self._take(run, end, max(offset, last_offset))
         return last_offset < self.to_offset
 
-    def _open(self, offset: int, wrapper: Message) -> tuple[_Run, int, int]:
+    def _open(self, offset: int, wrapper: Message, value: memoryview | None) -> tuple[_Run, int, int]:
         """What a wrapper holds, its first offset and its last."""
         where = f"the wrapper at offset {offset}"
-        if wrapper.value is None:
+        if value is None:
             raise CorruptMessage(f"{where} has no value")
-        data = decompress_messages(wrapper.codec, wrapper.magic, wrapper.value, self.max_batch_bytes)
+        data = decompress_messages(wrapper.codec, wrapper.magic, value, self.max_batch_bytes)
         if not data:
             raise CorruptMessage(f"{where} holds no messages")
         last = self._survey(data, wrapper.magic, 0, -1, 0, INT64_MAX, where)[-1]
@@ -186,7 +187,7 @@ class _Scan:
             data, wrapper.magic, base, self.last_offset, self.from_offset, self.to_offset, where
         )
         first: int = base + _entry.unpack_from(data, 0)[0]
-        return _Run(data, 0, len(data), base, wrapper._replace(value=None), *counts), first, last
+        return _Run(data, 0, len(data), base, wrapper, *counts), first, last
 
     def _survey(
         self, data: Bytes, magic: int, base: int, last: int, from_offset: int, to_offset: int, where: str

@@ -28,12 +28,12 @@ from headrace.records.compression import Bytes, Codec
 from headrace.records.header import LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, NO_TIMESTAMP
 from headrace.records.message import (
     CODEC_BITS,
-    MESSAGE_OVERHEAD_BYTES,
     TimestampType,
     check_timestamp,
     crc_matches,
     parse_message,
     seal_message,
+    value_of,
 )
 from headrace.records.message_codecs import decompress_messages
 from headrace.records.message_set import iter_entries, wrap
@@ -118,15 +118,16 @@ def _check_wrapper(
         raise MessageTooLarge(f"a wrapper of {size} bytes, over max.message.bytes ({max_message_bytes})")
     if not crc_matches(buf, LOG_OVERHEAD_BYTES, size):
         raise CorruptMessage("the wrapper does not match its CRC")
-    wrapper = parse_message(buf, LOG_OVERHEAD_BYTES, size)
+    wrapper = parse_message(buf, LOG_OVERHEAD_BYTES, size, with_value=False)
     if wrapper.attributes & LOG_APPEND_TIME_BIT:
         raise InvalidTimestamp(
             f"timestamp type LogAppendTime in a wrapper of format {wrapper.magic}: the broker sets it"
         )
     check_timestamp(wrapper.magic, wrapper.timestamp_ms)
-    if wrapper.value is None:
+    value = value_of(buf, LOG_OVERHEAD_BYTES, size)
+    if value is None:
         raise InvalidRecord("a wrapper without a value")
-    inner = decompress_messages(wrapper.codec, wrapper.magic, wrapper.value, max_decompressed_bytes)
+    inner = decompress_messages(wrapper.codec, wrapper.magic, value, max_decompressed_bytes)
     problem, count, latest, latest_at, earliest, last_offset, consecutive = message_kernel.check(
         inner, 0, len(inner), wrapper.magic, True, compacted, INT32_MAX
     )
@@ -206,9 +207,10 @@ def _inner_of(buf: Bytes, checked: CheckedSet, max_bytes: int) -> Bytes:
     """The messages of the wrapper."""
     if checked.inner is not None:
         return checked.inner
-    start = LOG_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES[checked.magic]
-    key_length = max(0, int.from_bytes(memoryview(buf)[start - 8 : start - 4], "big", signed=True))
-    return decompress_messages(checked.codec, checked.magic, memoryview(buf)[start + key_length :], max_bytes)
+    value = value_of(buf, LOG_OVERHEAD_BYTES, len(buf))
+    if value is None:
+        raise CorruptMessage("a message set changed while it was placed")
+    return decompress_messages(checked.codec, checked.magic, value, max_bytes)
 
 
 def _place(data: memoryview, base_offset: int, checked: CheckedSet, stamped: bool, time_ms: int) -> None:

@@ -74,7 +74,7 @@ def v0_and_v1() -> str:
         "`key_length`": "-1: null",
     }
     rows_of_both = [(zero, one, name, kind, notes.get(name, "")) for zero, one, name, kind in both]
-    smallest = [any_format.LOG_OVERHEAD_BYTES + size for size in MESSAGE_OVERHEAD_BYTES]
+    smallest = [header.LOG_OVERHEAD_BYTES + size for size in MESSAGE_OVERHEAD_BYTES]
     return table(["byte in v0", "in v1", "field", "type", ""], rows_of_both) + (
         f"\n\nThe smallest message, with null key and null value, has {MESSAGE_OVERHEAD_BYTES[0]} bytes in v0 and "
         f"{MESSAGE_OVERHEAD_BYTES[1]} in v1, or {smallest[0]} and {smallest[1]} with the offset and the size before it."
@@ -84,7 +84,7 @@ def v0_and_v1() -> str:
 def v2_record() -> str:
     """The record of a batch, field by field."""
     data = bytes(encode_batch([EXAMPLE]))
-    rows = []
+    rows: list[tuple[object, ...]] = []
     pos = header.HEADER_BYTES
     for name in ("length", "attributes", "timestamp_delta", "offset_delta", "key_length", "value_length", "headers"):
         start = pos
@@ -166,7 +166,7 @@ def sizes() -> str:
     for count in (1, 16, 1000):
         values = column_of([bytes(1024)] * count)
         batch = build_batch(None, values, 0, count, array("q", [0]) * count)
-        old = [count * (any_format.LOG_OVERHEAD_BYTES + size + 1024) for size in MESSAGE_OVERHEAD_BYTES]
+        old = [count * (header.LOG_OVERHEAD_BYTES + size + 1024) for size in MESSAGE_OVERHEAD_BYTES]
         rows.append((f"{count:,} of 1 KiB without keys", *(f"{n:,}" for n in (*old, len(batch)))))
     return table(["records, uncompressed", "v0", "v1", "v2"], rows)
 

@@ -215,6 +215,26 @@ def test_a_new_topic_keeps_old_records_and_an_old_one_says_that_it_will_not(head
     assert "will be deleted" in result(headrace, source, "--topic", old)["warnings"][0]
 
 
+def test_new_times_are_told(headrace: Run, tmp_path: Path) -> None:
+    topic = topic_name("stamped")
+    headrace("topic", "create", topic, "-p", "1", "-c", "message.timestamp.type=LogAppendTime")
+    source = segment(tmp_path / "x-0", Piece(2, Codec.NONE, records(2)))
+    assert "timestamps are new" in result(headrace, source, "--topic", topic)["warnings"][0]
+
+
+def test_a_record_too_large_for_the_topic_stops_where_it_can_be_gone_on_from(headrace: Run, tmp_path: Path) -> None:
+    topic = topic_name("too-large")
+    large = Record(5, NOW_MS, b"k", b"x" * 1_200_000)
+    pieces = [Piece(2, Codec.NONE, rows) for rows in (records(5), (large,), records(5, 6))]
+    source = segment(tmp_path / f"{topic}-0", *pieces)
+    said = refused(headrace, source, code=1)
+    assert "offset 5" in said and "max.message.bytes=1200" in said and "--resume" in said
+    headrace("config", "set", "topic", topic, "max.message.bytes=2000000")
+    result(headrace, source, "--resume")
+    came = values(headrace, topic)[0]
+    assert [len(value) for value in came] == [5] * 5 + [1_200_000] + [5] * 4 + [6]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

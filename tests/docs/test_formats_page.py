@@ -14,8 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
         "| null key, value `value` | 31 | 39 | 73 |",
         "| ten of 6 bytes without keys | 320 | 400 | 191 |",
         "    34 bytes, CRC 592888119",
-        "The smallest message, with null key and null value, has 14 bytes in v0 and 22 in v1, or 26 and 34 with the offset and"
-        " the size before it.",
+        "The smallest message, with null key and null value, has 14 bytes in v0 and 22 in v1, "
+        "or 26 and 34 with the offset and the size before it.",
         "| 17 | `crc` | uint32 |  |",
         "| 21 | `attributes` | int16 | yes |",
         "| 57 | `record_count` | int32 | yes |",

@@ -21,16 +21,25 @@ from headrace.client.delivery import ColumnsDelivery
 from headrace.client.producer import Producer
 from headrace.client.reader import read_range
 from headrace.errors import ErrorCode, KafkaError
+from headrace.limits import INT32_MAX
 from headrace.log.offline import StoredLog
 from headrace.records.binary import BinaryColumn, HeadersColumn, as_int32s
 from headrace.records.columns import RecordColumns, column_of
+from headrace.records.header import HEADER_BYTES
 from headrace.types import Offset, TopicPartition
+
+BATCH_OVERHEAD_BYTES = HEADER_BYTES + 32
+"""A batch of one record, beside its key, value and headers, has at most so many."""
 
 _PROGRESS_SECONDS = 0.5
 
 
 class CannotResume(KafkaError):
     """The partition holds something that is not the beginning of the source."""
+
+
+class RecordTooLarge(KafkaError):
+    """A record that the topic does not take."""
 
 
 class Imported(NamedTuple):
@@ -110,11 +119,18 @@ def _row(rows: RecordColumns, row: int) -> tuple[bytes | None, bytes | None]:
 
 
 def copy(
-    log: StoredLog, producer: Producer | None, to: TopicPartition, *, skip: int = 0, progress: Progress
+    log: StoredLog,
+    producer: Producer | None,
+    to: TopicPartition,
+    *,
+    skip: int = 0,
+    record_bytes_max: int = INT32_MAX,
+    progress: Progress,
 ) -> Imported:
     """Write the source's records from the `skip`th on; without a producer they are only read and counted.
 
-    KafkaError when the broker refuses, once what was sent before is settled.
+    RecordTooLarge for one over `record_bytes_max`: none behind it is sent, so that a later import can go on. KafkaError
+    when the broker refuses.
     """
     waiting: deque[ColumnsDelivery] = deque()
     left, written, first_offset = skip, 0, -1
@@ -129,6 +145,7 @@ def copy(
             continue
         rest = _without_first(rows, left)
         left = 0
+        _check_sizes(rest, to, record_bytes_max)
         if producer is not None:
             waiting.append(
                 producer.send_columns(to.topic, rest.keys, rest.values, rest.timestamps_ms, to.partition, rest.headers)
@@ -143,6 +160,22 @@ def copy(
             first_offset = _settled(waiting.popleft(), first_offset)
     progress.finished(log.size_bytes)
     return Imported(to, written, skip - left, log.bytes_read, first_offset, source_first, source_last, newest_ms)
+
+
+def _check_sizes(rows: RecordColumns, to: TopicPartition, bytes_max: int) -> None:
+    """RecordTooLarge for the first record whose key and value do not fit a batch of so many bytes."""
+    if sum(len(memoryview(column.data)) for column in (rows.keys, rows.values) if column is not None) <= bytes_max:
+        return
+    for row in range(rows.count):
+        size = BATCH_OVERHEAD_BYTES + sum(
+            column.offsets[row + 1] - column.offsets[row] for column in (rows.keys, rows.values) if column is not None
+        )
+        if size > bytes_max:
+            raise RecordTooLarge(
+                f"{to}: the record at the source's offset {rows.offsets[row]} takes {size} bytes, over the topic's "
+                f"max.message.bytes={bytes_max}: headrace config set topic {to.topic} max.message.bytes={size}",
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
 
 
 def _settled(delivery: ColumnsDelivery, first_offset: int) -> int:

@@ -21,6 +21,7 @@ from headrace.client.admin import RESOURCE_TOPIC, Admin, NewTopic
 from headrace.client.cluster import Cluster
 from headrace.client.producer import Producer, ProducerSettings
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
+from headrace.limits import INT32_MAX
 from headrace.log.files import LocalFiles
 from headrace.log.offline import StoredLog, StoredPartition, find_partitions, open_stored
 from headrace.types import TopicPartition
@@ -87,15 +88,18 @@ def import_logs(
                 0 if task.to.topic in made else resume_at(cluster, open_stored(files, task.stored), task.to)
                 for task in tasks
             ]
+        topics = _settings_of(cluster, {task.to.topic for task in tasks})
         progress = Progress(sum(log.size_bytes for log in logs))
         with nullcontext() if dry_run else Producer(checked(bootstrap), settings, CLIENT) as producer:
             for task, log, skip in zip(tasks, logs, skips, strict=True):
+                limit = int(topics[task.to.topic].get("max.message.bytes") or INT32_MAX)
                 try:
-                    done.append((task, log, copy(log, producer, task.to, skip=skip, progress=progress)))
+                    each = copy(log, producer, task.to, skip=skip, record_bytes_max=limit, progress=progress)
+                    done.append((task, log, each))
                 except KafkaError:
                     complain(f"{task.to}: stopped; --resume goes on from there")
                     raise
-        warnings = _retention_warnings(cluster, [each for _, _, each in done if each.partition.topic not in made])
+        warnings = _warnings(topics, [each for _, _, each in done])
     _report(done, made, warnings, time.monotonic() - started, dry_run=dry_run, as_json=json)
     return 1 if any(log.damages for _, log, _ in done) else 0
 
@@ -149,20 +153,30 @@ def _prepare(
     return made
 
 
-def _retention_warnings(cluster: Cluster, done: list[Imported]) -> list[str]:
-    """What the topics that were there already will soon delete again."""
-    admin, now_ms = Admin(cluster), time.time() * 1000
-    warnings = []
-    for topic in sorted({each.partition.topic for each in done}):
-        newest_ms = max(each.newest_ms for each in done if each.partition.topic == topic)
+def _settings_of(cluster: Cluster, topics: set[str]) -> dict[str, dict[str, str | None]]:
+    """Every setting of each topic; none of one that is not there (in a dry run)."""
+    admin = Admin(cluster)
+    found: dict[str, dict[str, str | None]] = {}
+    for topic in topics:
         try:
-            entries = {entry.name: entry.value for entry in admin.describe_configs(RESOURCE_TOPIC, topic)}
+            found[topic] = {entry.name: entry.value for entry in admin.describe_configs(RESOURCE_TOPIC, topic)}
         except KafkaError as error:
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                continue
-            raise
-        retention_ms = int(entries.get("retention.ms") or -1)
-        if 0 <= newest_ms < now_ms - retention_ms and retention_ms >= 0:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            found[topic] = {}
+    return found
+
+
+def _warnings(settings: dict[str, dict[str, str | None]], done: list[Imported]) -> list[str]:
+    """What the topics do not keep, or will soon delete again."""
+    now_ms = time.time() * 1000
+    warnings = []
+    for topic, values in sorted(settings.items()):
+        newest_ms = max((each.newest_ms for each in done if each.partition.topic == topic), default=-1)
+        retention_ms = int(values.get("retention.ms") or -1)
+        if values.get("message.timestamp.type") == "LogAppendTime":
+            warnings.append(f"{topic}: timestamps are new, since its message.timestamp.type is LogAppendTime")
+        elif retention_ms >= 0 and 0 <= newest_ms < now_ms - retention_ms:
             warnings.append(f"{topic}: all records are older than its retention.ms={retention_ms} and will be deleted")
     return warnings
 

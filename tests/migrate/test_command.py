@@ -123,6 +123,9 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path, capsys: Said) -> None:
         m.AccessControlEntryRecord(id=TOPIC_ID),
         m.UserScramCredentialRecord(name="u", mechanism=1),
         setting("log.cleaner.threads", "2", kind=4, owner=""),
+        setting("log.retention.ms", "5", kind=4, owner=""),
+        setting("log.retention.ms", "-1", kind=4, owner="1"),
+        setting("unheard.of", "1", kind=4, owner="1"),
         setting("errors.deadletterqueue.x", "1"),
     ]
     source = kafkas(tmp_path / "kafka", *MESSAGES, *extra)
@@ -132,24 +135,26 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path, capsys: Said) -> None:
     said = capsys.readouterr().out
     assert "not carried over: ACLs (1 entry)" in said
     assert "not carried over: SCRAM credentials (1 credential)" in said
-    assert "not carried over: effect of brokers' dynamic settings (log.cleaner.threads" in said
+    assert (
+        "not carried over: effect of brokers' dynamic settings (log.cleaner.threads, log.retention.ms, unheard.of"
+        in said
+    )
+    assert f"next: headrace serve --data {tmp_path / 'ours'} --broker-id 1 --set " in said
+    assert "log.retention.ms=-1" in said
+    assert "unheard.of=" not in said
     assert "not carried over: effect of topics' settings that headrace has not (errors.deadletterqueue.x" in said
     assert "files that are no part of a log were not taken" in said
     assert "not taken: gone-0.5f00000000000000000000000000000a-delete/" in said
     assert paths.config("brokers", "<default>") in read_embedded(LocalFiles(), tmp_path / "ours")
 
 
-def damage_transactions(source: Path, state: int) -> None:
-    """Leave an undecided transactional id behind."""
+def leave_transactional_id(source: Path, state: int) -> None:
+    """Leave a transactional id behind, in this state."""
     key = b"\0\0" + m.TransactionLogKey(transactional_id="mine").encode(0)
-    value = m.TransactionLogValue(producer_id=5, producer_epoch=0, transaction_timeout_ms=1, transaction_status=state,
-                                  transaction_partitions=None)  # fmt: skip
-    manager = LogManager([source], broker_id=1, topic_config=lambda _: config())
-    manager.load(NOW_MS)
-    log = manager.create(TopicPartition("__transaction_state", 0), OTHER_ID, NOW_MS)
-    append_batch(log, encode_batch([Record(0, NOW_MS, key, b"\0\0" + value.encode(0))]))
-    manager.close(NOW_MS)
-    remember(source, *MESSAGES, topic("__transaction_state", OTHER_ID), partition(topic_id=OTHER_ID))
+    value = m.TransactionLogValue(
+        producer_id=5, producer_epoch=0, transaction_timeout_ms=1, transaction_status=state, transaction_partitions=None
+    )
+    internal(source, "__transaction_state", (key, b"\0\0" + value.encode(0)))
 
 
 def open_transaction(source: Path, *, is_clean: bool) -> None:
@@ -203,7 +208,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda source: open_transaction(source, is_clean=False),
         "transactions are in flight: flights-0 (producer 88 since offset 50)",
     ),
-    "undecided": (lambda source: damage_transactions(source, 1), "transactional ids are undecided: mine (Ongoing)"),
+    "undecided": (lambda source: leave_transactional_id(source, 1), "transactional ids are undecided: mine (Ongoing)"),
     "no identity": (lambda source: (source / "meta.properties").unlink(), "has no meta.properties"),
     "bad identity": (lambda source: (source / "meta.properties").write_text("version=1\n"), "node.id is missing"),
     "ours": (lambda source: (source / "headrace-tree.sqlite").touch(), "is a data directory of headrace already"),
@@ -224,9 +229,42 @@ def test_a_directory_that_would_lose_something_is_refused(tmp_path: Path, capsys
 
 def test_transactions_that_have_ended_are_in_nobodys_way(tmp_path: Path, capsys: Said) -> None:
     source = kafkas(tmp_path / "kafka")
-    damage_transactions(source, 4)
+    leave_transactional_id(source, 4)
     assert migrate("from-kafka", source, "--to", tmp_path / "ours") == 0
     assert "not carried over: transactions (1 transactional ids" in capsys.readouterr().out
+
+
+def internal(source: Path, name: str, *records: tuple[bytes, bytes | None]) -> None:
+    """Give a directory of Kafka an internal topic with these records."""
+    manager = LogManager([source], broker_id=1, topic_config=lambda _: config())
+    manager.load(NOW_MS)
+    log = manager.create(TopicPartition(name, 0), OTHER_ID, NOW_MS)
+    append_batch(log, encode_batch([Record(0, NOW_MS, key, value) for key, value in records]))
+    manager.close(NOW_MS)
+    remember(source, *MESSAGES, topic(name, OTHER_ID), partition(topic_id=OTHER_ID))
+
+
+def test_groups_that_only_newer_coordinators_know_are_counted(tmp_path: Path, capsys: Said) -> None:
+    source = kafkas(tmp_path / "kafka")
+    keys = [
+        *(b"\0\3" + m.ConsumerGroupMetadataKey(group_id=name).encode(3) for name in ("a", "b")),
+        b"\0\x0b" + m.ShareGroupMetadataKey(group_id="s").encode(11),
+        b"\0\2" + m.GroupMetadataKey(group="classic").encode(2),
+    ]
+    gone = (b"\0\3" + m.ConsumerGroupMetadataKey(group_id="b").encode(3), None)
+    internal(source, "__consumer_offsets", *((key, b"\0\0") for key in keys), gone)
+    assert migrate("from-kafka", source, "--to", tmp_path / "ours") == 0
+    said = capsys.readouterr().out
+    assert "membership of groups of the consumer protocol (1; their committed offsets are kept)" in said
+    assert "membership of groups of the share protocol (1; " in said
+
+
+def test_a_transactional_id_that_cannot_be_read_is_refused(tmp_path: Path, capsys: Said) -> None:
+    source = kafkas(tmp_path / "kafka")
+    key = b"\0\0" + m.TransactionLogKey(transactional_id="mine").encode(0)
+    internal(source, "__transaction_state", (key, b"\0\1\5"))
+    assert migrate("from-kafka", source, "--to", tmp_path / "ours") == 1
+    assert "a transactional id's state cannot be read" in capsys.readouterr().err
 
 
 def test_a_directory_that_a_broker_holds_is_refused_both_ways(tmp_path: Path, capsys: Said) -> None:

@@ -81,7 +81,7 @@ def hold(files: Files, paths: Sequence[Path], stack: ExitStack) -> None:
         try:
             fcntl.flock(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+        except (BlockingIOError, PermissionError):
             raise MigrationRefused(f"{path} is in use by a running broker: stop it first") from None
         stack.callback(_let_go, file)
 

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 
-from headrace.config import TOPIC_SETTINGS
+from headrace.config import TOPIC_SETTINGS, parse_broker
+from headrace.errors import InvalidConfig
 from headrace.migrate import kraft, transactions
 from headrace.migrate.directories import Sources, hold
 from headrace.migrate.embedded import has_tree, write_embedded
@@ -20,7 +22,7 @@ from headrace.migrate.move import (
     transactional_ids,
     undone_on_failure,
 )
-from headrace.migrate.nodes import Cluster, Nodes, carried, left_behind, understood, with_topic_ids
+from headrace.migrate.nodes import DEFAULT_BROKER, Cluster, Nodes, carried, left_behind, understood, with_topic_ids
 from headrace.migrate.outcome import Outcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 
@@ -55,9 +57,7 @@ def from_kafka(
         outcome.notes += notes
         copies = plan(migration, sources, outcome)
         _say_what_changes(migration, sources, cluster, outcome)
-        outcome.next_steps.append(
-            f"headrace serve --data {shown(list(migration.targets))} --broker-id {outcome.broker_id}"
-        )
+        outcome.next_steps.append(_command(migration, cluster, outcome.broker_id))
         if not migration.is_dry_run:
             cluster = with_topic_ids(nodes, cluster)
             with undone_on_failure(migration):
@@ -65,6 +65,19 @@ def from_kafka(
                 outcome.partitions = open_once(migration, cluster, outcome.broker_id)
                 write_embedded(migration.targets[0], nodes)
     return outcome
+
+
+def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
+    """How to start on the copy, with those of the broker's dynamic settings that headrace has."""
+    command = f"headrace serve --data {shown(list(migration.targets))} --broker-id {broker_id}"
+    own = {**cluster.broker_settings.get(DEFAULT_BROKER, {}), **cluster.broker_settings.get(str(broker_id), {})}
+    for name, text in sorted(own.items()):
+        try:
+            parse_broker({name: text})
+        except InvalidConfig:
+            continue
+        command += f" --set {quote(f'{name}={text}')}"
+    return command
 
 
 def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: Outcome) -> None:
@@ -81,7 +94,7 @@ def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, 
     own = sorted({name for settings in cluster.broker_settings.values() for name in settings})
     if own:
         outcome.left_behind.append(
-            f"effect of brokers' dynamic settings ({some(own)}: kept in the tree; headrace serve takes them with --set)"
+            f"effect of brokers' dynamic settings ({some(own)}: kept in the tree; headrace takes settings with --set)"
         )
     if other := _unknown_settings(cluster):
         outcome.left_behind.append(

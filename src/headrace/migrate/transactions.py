@@ -18,6 +18,7 @@ from headrace.log.files import Files
 from headrace.log.names import SNAPSHOT, offset_file
 from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot, snapshot_offsets
 from headrace.migrate.batches import batches
+from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -45,8 +46,8 @@ def open_transactions(files: Files, directory: Path, *, was_clean: bool) -> dict
         break
     for batch in batches(files, directory, known_to):
         header = batch.header
-        if not header.is_transactional or header.base_offset < known_to:
-            continue
+        if not header.is_transactional or header.base_offset < known_to or not header.record_count:
+            continue  # compaction leaves batches without records, which begin nothing
         if header.is_control:
             found.pop(header.producer_id, None)
         else:
@@ -55,15 +56,20 @@ def open_transactions(files: Files, directory: Path, *, was_clean: bool) -> dict
 
 
 def transactional_ids(files: Files, directories: Iterable[Path]) -> dict[str, str | None]:
-    """Transactional id -> the undecided state that it is in, or None, from the partitions of __transaction_state."""
+    """Transactional id -> the undecided state that it is in, or None, from the partitions of __transaction_state.
+
+    Raises MigrationRefused for a record that cannot be read: it could be one that is undecided.
+    """
     found: dict[str, str | None] = {}
     for directory in directories:
         for key, value in _last_values(files, directory).items():
-            version = int.from_bytes(key[:2], "big", signed=True)
-            if version != 0 or value is None:
+            if key[:2] != b"\0\0" or value is None:
                 continue
-            name = m.TransactionLogKey.decode(0, key, 2)[0].transactional_id
-            state = m.TransactionLogValue.decode(int.from_bytes(value[:2], "big"), value, 2)[0].transaction_status
+            try:
+                name = m.TransactionLogKey.decode(0, key, 2)[0].transactional_id
+                state = m.TransactionLogValue.decode(int.from_bytes(value[:2], "big"), value, 2)[0].transaction_status
+            except KafkaError as error:
+                raise MigrationRefused(f"{directory}: a transactional id's state cannot be read: {error}") from error
             found[name] = UNDECIDED.get(state)
     return found
 

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -16,7 +17,8 @@ from headrace.records.batch import Record, encode_batch
 from headrace.records.compression import Codec
 from headrace.records.message_set import encode_message_set
 from tests.asker import Asker
-from tests.harness import HeadraceServer
+from tests.conftest import StartHeadrace
+from tests.harness import HeadraceServer, free_ports
 from tests.wire import INIT_PRODUCER_ID, Wire
 
 NOW_MS = 1_700_000_000_000
@@ -317,3 +319,88 @@ def test_a_client_without_a_name_that_asks_no_versions_is_served(server: Headrac
         assert correlation_id == 5
         assert answer.endswith(b"\0\0\0\1" + bytes(4) + b"\0\0" + bytes(8)), "nothing behind the base offset"
         assert wire.ask(INIT_PRODUCER_ID, 0, b"\xff\xff" + bytes(4))
+
+
+def test_version_0_commits_and_fetches_offsets_without_looking_for_a_coordinator(tmp_path: Path) -> None:
+    running = HeadraceServer(tmp_path / "data", {"offsets.topic.num.partitions": "3"}).start()
+    topic = new_topic(running)
+    at = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+    asked = m.OffsetFetchRequest(group_id="old", topics=[at])
+    to = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata="note"
+    )
+    commit = m.OffsetCommitRequest(
+        group_id="old", topics=[m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[to])]
+    )
+    with Asker(running.bootstrap) as asker:
+        for expected in ((-1, "", "UNKNOWN_TOPIC_OR_PARTITION"), (5, "note", "NONE")):
+            (found,) = asker.ask(asked, 0).topics[0].partitions
+            assert (found.committed_offset, found.metadata, ErrorCode(found.error_code).name) == expected
+            (answer,) = asker.ask(commit, 0).topics[0].partitions
+            assert answer.error_code == 0
+        (found,) = asker.ask(asked, 1).topics[0].partitions
+        assert (found.committed_offset, found.metadata, found.error_code) == (5, "note", 0)
+    running.stop()
+
+
+def test_version_0_of_metadata_knows_all_topics_by_an_empty_list(asker: Asker, server: HeadraceServer) -> None:
+    topic = new_topic(server)
+    answer = asker.ask(m.MetadataRequest(topics=[]), 0)
+    assert topic in {each.name for each in answer.topics}
+    assert asker.ask(m.MetadataRequest(topics=[]), 1).topics == []
+    asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=f"made-by-asking-{topic}")])
+    (made,) = asker.ask(asked, 0).topics
+    assert (made.error_code, len(made.partitions)) == (0, 1)
+
+
+def test_version_0_of_list_offsets_knows_segments(asker: Asker, server: HeadraceServer) -> None:
+    topic = new_topic(server, segment_bytes=130)
+    for _ in range(3):
+        produce(asker, topic, sent(rows(3), 1), 2)
+
+    def offsets(timestamp: int, count: int = 10) -> list[int]:
+        at = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+        asked = m.ListOffsetsRequest(
+            replica_id=-1, topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[at])]
+        )
+        (found,) = asker.ask(asked, 0).topics[0].partitions
+        assert found.error_code == 0
+        return list(found.old_style_offsets)
+
+    assert offsets(-1) == [9, 6, 3, 0]
+    assert offsets(-1, 1) == [9]
+    assert offsets(-2) == [0]
+    assert offsets(NOW_MS) == [], "no segment was written to by then"
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_every_acks_is_served(server: HeadraceServer, asker: Asker, version: int, acks: int) -> None:
+    topic = new_topic(server)
+    part = m.ProduceRequest.PartitionProduceData(index=0, records=sent(rows(2), MAGIC_OF_PRODUCE[version]))
+    data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+    request = m.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
+    asker.send(request, version)
+    if acks:
+        assert asker.receive(request, version).responses[0].partition_responses[0].error_code == 0
+    assert len(read(asker, topic, version, 2)) == 2
+
+
+def test_what_is_converted_is_counted(headrace_server: StartHeadrace) -> None:
+    (port,) = free_ports(1)
+    running = headrace_server(settings={"headrace.metrics.listen": f"127.0.0.1:{port}"})
+    topic = new_topic(running)
+    with Asker(running.bootstrap) as asker:
+        produce(asker, topic, sent(rows(7), 1, Codec.GZIP), 2)
+        produce(asker, topic, sent(rows(5), 2), 3)
+        read(asker, topic, 0, 12)
+        read(asker, topic, 4, 12)
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=15) as answer:
+        page = answer.read().decode()
+    for name, labels, value in (
+        ("server_brokertopicmetrics_producemessageconversions_total", f'topic="{topic}"', "7.0"),
+        ("server_brokertopicmetrics_fetchmessageconversions_total", f'topic="{topic}"', "12.0"),
+        ("network_requestmetrics_messageconversionstimems_count", 'request="Produce"', "1.0"),
+        ("network_requestmetrics_messageconversionstimems_count", 'request="Fetch"', "1.0"),
+    ):
+        assert f"kafka_{name}{{{labels}}} {value}\n" in page

@@ -21,7 +21,9 @@ from headrace.errors import CorruptMessage, ErrorCode, KafkaError
 from headrace.groups.actions import Answer, Append
 from headrace.groups.coordinator import Actions, GroupCoordinator, Left
 from headrace.limits import COLD_READ_CHUNK_BYTES
-from headrace.records.batch import Record, crc_is_valid, decode_records, encode_batch, iter_headers
+from headrace.log.scan import records_in
+from headrace.records.any_format import any_crc_is_valid, iter_any_headers
+from headrace.records.batch import Record, encode_batch
 from headrace.records.control import read_marker
 from headrace.types import NO_PRODUCER, TopicPartition
 
@@ -266,18 +268,18 @@ def _feed(loading: Loading, partition: int, data: bytes, from_offset: int) -> in
     """Hands every record of the whole batches in `data` on; the offset after the last one. Raises `CorruptMessage`
     when there is no whole batch; one whose content is broken is left out, as losing all the others would be worse."""
     next_offset = from_offset
-    for position, header in iter_headers(data):
+    for position, header in iter_any_headers(data):
         batch = memoryview(data)[position : position + header.size_bytes]
         next_offset = header.next_offset
         try:
-            if not crc_is_valid(data, position, header):
+            if not any_crc_is_valid(data, position, header):
                 raise CorruptMessage("its CRC does not fit")
             if header.is_control:
                 if header.record_count:  # else compaction has emptied it
                     loading.marker(header.producer_id, read_marker(batch).is_commit)
                 continue
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-            for record in decode_records(batch, header):
+            for record in records_in(batch, header):
                 loading.record(record.key or b"", record.value, header.base_offset, producer_id)
         except KafkaError as error:
             log.warning(

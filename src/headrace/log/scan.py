@@ -76,6 +76,6 @@ def read_checked(file: LogFile, end: int, base_offset: int) -> Iterator[tuple[in
         position += header.size_bytes
 
 
-def records_in(batch: bytes, header: BatchHeader) -> list[Record]:
+def records_in(batch: bytes | memoryview, header: BatchHeader) -> list[Record]:
     """The records of one batch of any format, its CRC unchecked. Raises CorruptMessage."""
     return decode_records(batch, header) if header.magic == MAGIC else decode_message_set(batch, check_crcs=False)

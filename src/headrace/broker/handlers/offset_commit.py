@@ -1,6 +1,7 @@
 """OffsetCommit (key 8), versions 0-10.
 
-0     into ZooKeeper on Apache Kafka; here into the group like any other, as a simple consumer's
+0     into ZooKeeper on Apache Kafka; here into the group like any other, as a simple consumer's. Nobody looks for the
+      coordinator first, so this makes __consumer_offsets, too
 1     a member's id and generation; a time per offset
 2     a time to keep the offsets instead (until 4)
 3     throttle time
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from headrace.broker.context import LATER, Answer, RequestContext
+from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -40,6 +42,19 @@ def handle(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
         names = ctx.broker.metadata.snapshot.names_by_id
         for topic in request.topics:
             topic.name = names.get(topic.topic_id, "")
+    if ctx.api_version == 0 and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+        return ctx.in_order(
+            _make_topic_then_commit(ctx, request), lambda _: fail(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        )
+    return _commit(ctx, request)
+
+
+async def _make_topic_then_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
+    await ctx.broker.groups.ensure_offsets_topic()
+    return _commit(ctx, request)
+
+
+def _commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
     refused = _take_out_unknown(ctx, request)
     if refused and not request.topics:
         return m.OffsetCommitResponse(topics=refused)

@@ -1,6 +1,6 @@
 """OffsetFetch (key 9), versions 0-10.
 
-0     from ZooKeeper on Apache Kafka; here from the group like any other
+0     from ZooKeeper on Apache Kafka; here from the group like any other. A partition without an offset is unknown
 1     from the group, by its coordinator; -1 for a partition without an offset
 2     null asks for every partition that has an offset; an error for the whole
 3     throttle time
@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from headrace.broker.context import Answer, RequestContext
+from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.coordination.model import NO_UUID
 from headrace.errors import ErrorCode
 from headrace.groups.commits import FetchedOffset
@@ -28,6 +29,9 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = range(11)
+
+_NO_OFFSET_YET = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""What version 0 says of a partition without an offset."""
 
 _WHOLE_ERROR_FROM, _GROUPS_FROM, _TOPIC_IDS_FROM = 2, 8, 10
 
@@ -49,7 +53,14 @@ def handle(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
             ]
         )
     partitions = _partitions(request.topics)
+    if ctx.api_version == 0 and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+        return _single(ErrorCode.NONE, [FetchedOffset(each, error=_NO_OFFSET_YET) for each in partitions or ()])
     error, fetched = groups.fetch_offsets(request.group_id, partitions, stable)
+    if ctx.api_version == 0:
+        fetched = [
+            each._replace(error=_NO_OFFSET_YET) if each.offset == NO_OFFSET and not each.error else each
+            for each in fetched
+        ]
     if error is not ErrorCode.NONE and ctx.api_version < _WHOLE_ERROR_FROM:
         fetched = [FetchedOffset(each, error=error) for each in partitions or ()]
     return _single(error, fetched)

@@ -25,7 +25,7 @@ from headrace.records.any_format import any_header_bytes, read_any_header, scan_
 from headrace.records.columns import RecordColumns
 from headrace.types import TopicPartition
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 
 
 class SegmentFile(NamedTuple):

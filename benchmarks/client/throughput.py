@@ -1,19 +1,25 @@
-"""Records per second of this client beside confluent-kafka (librdkafka), in one run against one broker.
+"""Records per second of this client beside confluent-kafka (librdkafka), in turns, against one broker.
 
-    python benchmarks/client/throughput.py [--bootstrap HOST:PORT] [--records N]
+    python benchmarks/client/throughput.py [--bootstrap HOST:PORT] [--rounds N] [--sizes 100 1024] [--megabytes N]
 
-Without --bootstrap a `headrace serve` is started for the run. Client and broker share the machine's cores, so that only
-the ratios of one run mean anything. Each way of producing writes a topic of its own with one partition and null keys,
-acks=all, no compression; each way of consuming reads all of the topic that librdkafka wrote. CPU is the client
-process's own, measured in the same process for everybody.
+Without --bootstrap a `headrace serve` is started for the run. Client and broker share the machine's cores, so only the
+ratios of one round mean anything: each round runs every case once, and the table has the medians of the rounds' ratios
+to confluent-kafka, and their spread. Producing: acks=all, no compression, batches of 256 KiB for librdkafka and rows,
+of 1 MiB for columns, each case into a topic of its own, of one partition and without keys, or (keyed) of twelve
+partitions and with keys of 16 bytes. Consuming: all of a topic of one partition that librdkafka wrote. CPU is the
+client process's own. Writes `throughput.json` beside this file (or --json PATH).
 """
 
 import argparse
+import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import confluent_kafka
@@ -25,6 +31,9 @@ from headrace.client.consumer import Consumer, ConsumerSettings
 from headrace.client.producer import Producer, ProducerSettings
 from headrace.types import TopicPartition
 
+RESULTS = Path(__file__).with_name("throughput.json")
+KEYED_PARTITIONS = 12
+CONFLUENT = "confluent-kafka"
 CHUNK_ROWS = 100_000
 IDLE_MS = 5_000
 
@@ -42,24 +51,26 @@ class Measured(NamedTuple):
         return self.records / self.seconds
 
 
-def produce_confluent(bootstrap: str, topic: str, value: bytes, count: int) -> int:
+def produce_confluent(bootstrap: str, topic: str, value: bytes, count: int, keys: list[bytes] | None = None) -> int:
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "linger.ms": 5,
             "batch.size": 262144,
+            "partitioner": "murmur2_random",  # Java's, as ours is
             "queue.buffering.max.messages": 2_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
         }
     )
     produce, poll = producer.produce, producer.poll
     for index in range(count):
+        key = None if keys is None else keys[index % CHUNK_ROWS]
         try:
-            produce(topic, value)
+            produce(topic, value, key)
         except BufferError:
             poll(0.1)
-            produce(topic, value)
+            produce(topic, value, key)
         if index % 10_000 == 0:
             poll(0)
     producer.flush()
@@ -74,10 +85,13 @@ def produce_rows(bootstrap: str, topic: str, value: bytes, count: int) -> int:
     return count
 
 
-def produce_columns(bootstrap: str, topic: str, chunk: pyarrow.Array, count: int) -> int:
-    with Producer(bootstrap, ProducerSettings(batch_bytes=1 << 20)) as producer:
+def produce_columns(
+    bootstrap: str, topic: str, chunk: pyarrow.Array, count: int, keys: pyarrow.Array | None = None
+) -> int:
+    with Producer(bootstrap, ProducerSettings(batch_bytes=1_000_000)) as producer:
         for start in range(0, count, CHUNK_ROWS):
-            producer.send_columns(topic, None, chunk.slice(0, min(CHUNK_ROWS, count - start)))
+            rows = min(CHUNK_ROWS, count - start)
+            producer.send_columns(topic, None if keys is None else keys.slice(0, rows), chunk.slice(0, rows))
     return count
 
 
@@ -137,57 +151,103 @@ def measure(name: str, work: Callable[..., int], *arguments: object) -> Measured
     return Measured(name, records, time.perf_counter() - started, time.process_time() - cpu)
 
 
-def report(title: str, results: list[Measured]) -> None:
-    base = results[0]
-    print(f"\n{title}")
-    print(f"  {'':<28}{'records/s':>12}{'x':>7}{'client CPU us/record':>24}")
-    for one in results:
-        cpu = one.cpu_seconds / max(1, one.records) * 1e6
-        print(f"  {one.name:<28}{one.rate:>12,.0f}{one.rate / base.rate:>7.2f}{cpu:>24.3f}")
-
-
-def run(bootstrap: str, sizes: list[int], megabytes: int) -> None:
-    for size in sizes:
-        value, count = bytes(size), megabytes * (1 << 20) // size
-        names = {way: f"bench-{way}-{size}-{time.time_ns()}" for way in ("librdkafka", "rows", "columns")}
-        with Admin(bootstrap) as admin:
-            for name in names.values():
-                admin.create_topic(name, 1, 1)
-        chunk = pyarrow.array([value] * CHUNK_ROWS, pyarrow.binary())
-        produced = [
-            measure("confluent-kafka", produce_confluent, bootstrap, names["librdkafka"], value, count),
-            measure("headrace send_columns", produce_columns, bootstrap, names["columns"], chunk, count),
-            measure("headrace send", produce_rows, bootstrap, names["rows"], value, count // 4),
-        ]
-        report(f"produce {size} B, {count:,} records", produced)
-        topic = names["librdkafka"]
-        consumed = [
-            measure("confluent-kafka consume", consume_confluent, bootstrap, topic, count),
-            measure("headrace poll_columns", consume_columns, bootstrap, topic, count),
-            measure("headrace poll", consume_rows, bootstrap, topic, count),
-        ]
-        for one in consumed:
+def one_round(bootstrap: str, size: int, count: int) -> dict[str, list[Measured]]:
+    """Every case once, by what it is compared within; confluent-kafka first."""
+    stamp = time.time_ns()
+    partitions = {"cf": 1, "columns": 1, "rows": 1, "cf-keyed": KEYED_PARTITIONS, "columns-keyed": KEYED_PARTITIONS}
+    names = {way: f"bench-{way}-{size}-{stamp}" for way in partitions}
+    with Admin(bootstrap) as admin:
+        for way, number in partitions.items():
+            admin.create_topic(names[way], number, 1)
+        chunk = pyarrow.array([bytes(size)] * CHUNK_ROWS, pyarrow.binary())
+        keys = [b"%016d" % number for number in range(CHUNK_ROWS)]
+        value, column = bytes(size), pyarrow.array(keys, pyarrow.binary())
+        topic = names["cf"]
+        found = {
+            "produce": [
+                measure(CONFLUENT, produce_confluent, bootstrap, topic, value, count),
+                measure("headrace send_columns", produce_columns, bootstrap, names["columns"], chunk, count),
+                measure("headrace send", produce_rows, bootstrap, names["rows"], value, count),
+            ],
+            "produce, keyed": [
+                measure(CONFLUENT, produce_confluent, bootstrap, names["cf-keyed"], value, count, keys),
+                measure(
+                    "headrace send_columns", produce_columns, bootstrap, names["columns-keyed"], chunk, count, column
+                ),
+            ],
+            "consume": [
+                measure(CONFLUENT, consume_confluent, bootstrap, topic, count),
+                measure("headrace poll_columns", consume_columns, bootstrap, topic, count),
+                measure("headrace poll", consume_rows, bootstrap, topic, count),
+            ],
+        }
+        for one in found["consume"]:
             assert one.records == count, f"{one.name} read {one.records} of {count}"
-        report(f"consume {size} B, {count:,} records", consumed)
-        with Admin(bootstrap) as admin:
-            admin.delete_topics(list(names.values()))
+        admin.delete_topics(list(names.values()))
+    return found
+
+
+def summary(rounds: list[dict[str, list[Measured]]]) -> dict[str, dict[str, dict[str, object]]]:
+    """Medians over the rounds: rates, CPU, and ratios to confluent-kafka's rate of the same round."""
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    for work, cases in rounds[0].items():
+        for index, case in enumerate(cases):
+            runs = [each[work][index] for each in rounds]
+            ratios = sorted(round(each[work][index].rate / each[work][0].rate, 2) for each in rounds)
+            found.setdefault(work, {})[case.name] = {
+                "records_per_s": round(statistics.median(run.rate for run in runs)),
+                "ratio": round(statistics.median(ratios), 2),
+                "ratio_spread": [ratios[0], ratios[-1]],
+                "client_cpu_us_per_record": round(
+                    statistics.median(run.cpu_seconds / run.records * 1e6 for run in runs), 3
+                ),
+            }
+    return found
+
+
+def run(bootstrap: str, arguments: argparse.Namespace) -> None:
+    load_before = os.getloadavg()[0]
+    figures = {}
+    for size in arguments.sizes:
+        count = arguments.megabytes * (1 << 20) // size
+        one_round(bootstrap, size, min(count, CHUNK_ROWS))  # warm-up
+        figures[f"{size} B"] = found = summary([one_round(bootstrap, size, count) for _ in range(arguments.rounds)])
+        for work, cases in found.items():
+            print(f"\n{work}, {size} B, {count:,} records, medians of {arguments.rounds} rounds")
+            print(f"  {'':<24}{'records/s':>12}{'x':>7}{'spread':>16}{'client CPU us/record':>24}")
+            for name, case in cases.items():
+                print(
+                    f"  {name:<24}{case['records_per_s']:>12,}{case['ratio']:>7}{case['ratio_spread']!s:>16}"
+                    f"{case['client_cpu_us_per_record']:>24}"
+                )
+    about = {
+        "rounds": arguments.rounds,
+        "megabytes": arguments.megabytes,
+        "cores": os.cpu_count(),
+        "load_before_and_after": [round(load_before, 1), round(os.getloadavg()[0], 1)],
+        "python": sys.version.split()[0],
+        "confluent_kafka": confluent_kafka.__version__,
+    }
+    arguments.json.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", help="a running broker; without it `headrace serve` is started")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1024], help="bytes of a value")
-    parser.add_argument("--megabytes", type=int, default=300, help="how much of each size")
+    parser.add_argument("--megabytes", type=int, default=200, help="how much of each size")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     arguments = parser.parse_args()
     if arguments.bootstrap:
-        run(arguments.bootstrap, arguments.sizes, arguments.megabytes)
+        run(arguments.bootstrap, arguments)
         return
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "headrace", "serve", "--listen", "127.0.0.1:0", "--data", data]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None
-            run(server.stdout.readline().split()[1], arguments.sizes, arguments.megabytes)
+            run(server.stdout.readline().split()[1], arguments)
         finally:
             server.terminate()
             server.wait()

@@ -1,11 +1,13 @@
-"""Times batch reads of one topic through our source and through Spark's own Kafka connector, side by side.
+"""Batch reads of one topic by our source, by our file source and by Spark's own Kafka connector, in turns.
 
     python benchmarks/spark/batch_read.py                          # starts a headrace broker and fills it
-    python benchmarks/spark/batch_read.py --bootstrap HOST:PORT    # any Kafka broker instead
+    python benchmarks/spark/batch_read.py --bootstrap HOST:PORT    # any Kafka broker instead; no files then
 
-Each source has a Spark session of its own; sources take turns for `--rounds` rounds, and medians are compared, so that
-a noisy machine is noisy for both. Prints one JSON document; `ratio` is ours over the connector's in rows per second.
-The connector's jars are fetched once with Maven (`connector.pom.xml`).
+Every source has a Spark session of its own, in a process of its own; a round runs each once and compares it with the
+connector in the same round, and the medians of the rounds' ratios are printed with their spread, so that a noisy
+machine is noisy for all. `files` reads the same records from the segment files, without the broker. CPU seconds are
+those of Spark's Java and Python processes; the clients' and the broker's share the cores. Writes `batch_read.json`
+beside this file (or --json PATH). The connector's jars are fetched once with Maven (`connector.pom.xml`).
 """
 
 import argparse
@@ -18,11 +20,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from importlib import metadata
 from pathlib import Path
+
+import psutil
 
 HERE = Path(__file__).parent
 JARS = Path(os.environ.get("HEADRACE_PEERS_CACHE", Path.home() / ".cache" / "headrace-peers")) / "spark-connector"
-SOURCES = ("kafka", "headrace")
+RESULTS = HERE / "batch_read.json"
+PEER = "kafka"
+SOURCES = (PEER, "headrace", "files")
+SEGMENT_BYTES = 64 << 20
 REPEATS = 3
 
 
@@ -34,7 +42,7 @@ def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions:
     with Admin(bootstrap) as admin:
         if topic in {info.name for info in admin.list_topics()}:
             return
-        admin.create_topics([NewTopic(topic, partitions)])
+        admin.create_topics([NewTopic(topic, partitions, configs={"segment.bytes": str(SEGMENT_BYTES)})])
     noise = os.urandom(1 << 20).hex().encode()
     chunk = 10_000
     values = [noise[at : at + value_bytes] for at in range(0, chunk * 100, 100)]
@@ -45,18 +53,20 @@ def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions:
         producer.flush()
 
 
-def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str, float]:
-    """Seconds of a count, a read of all columns into nothing, and a copy to Parquet; in this process's own session."""
+def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str, list[float]]:
+    """Seconds and CPU seconds of each kind of work, medians, in this process's own session."""
     from headrace.spark.session import session
 
     settings = {"spark.driver.memory": "2g"}
-    if source == "kafka":
-        settings["spark.jars"] = ",".join(map(str, sorted(JARS.glob("*.jar"))))
-    spark = session("batch read", settings=settings)
     options = {"kafka.bootstrap.servers": arguments.bootstrap, "subscribe": topic}
+    if source == PEER:
+        settings["spark.jars"] = ",".join(map(str, sorted(JARS.glob("*.jar"))))
+    elif source == "files":
+        options = {"path": arguments.data, "subscribe": topic, "segments": "all"}
+    spark = session("batch read", settings=settings)
 
     def rows():
-        return spark.read.format(source).options(**options).load()
+        return spark.read.format(PEER if source == PEER else "headrace").options(**options).load()
 
     with tempfile.TemporaryDirectory() as scratch:
         work = {
@@ -64,37 +74,57 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
             "count": lambda: rows().count(),
             "parquet": lambda: rows().write.mode("overwrite").parquet(f"{scratch}/copy"),
         }
-        for run in (*work.values(), *work.values()):  # the JVM compiles, Python workers start
+        chosen = {name: work[name] for name in arguments.work}
+        for run in (*chosen.values(), *chosen.values()):  # the JVM compiles, Python workers start
             run()
-        seconds = {name: statistics.median(timed(run) for _ in range(REPEATS)) for name, run in work.items()}
+        assert rows().count() == arguments.records
+        taken = {name: [timed(run) for _ in range(REPEATS)] for name, run in chosen.items()}
     spark.stop()
-    return seconds
+    return {name: [statistics.median(each) for each in zip(*runs, strict=True)] for name, runs in taken.items()}
 
 
-def timed(run: Callable[[], object]) -> float:
-    """The seconds that a call takes."""
-    started = time.perf_counter()
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """The seconds that a call takes, and the CPU seconds of Spark's processes."""
+    started, cpu = time.perf_counter(), cpu_seconds()
     run()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, cpu_seconds() - cpu
 
 
-def compare(arguments: argparse.Namespace, topic: str, value_bytes: int) -> dict[str, object]:
-    """Alternate the sources and compare the medians of each kind of work."""
-    taken: dict[str, list[dict[str, float]]] = {source: [] for source in SOURCES}
+def cpu_seconds() -> float:
+    """Of all processes below this one: Spark's, Java and Python."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:  # gone, or going
+            continue
+    return total
+
+
+def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
+    """The sources in turns, each compared with the connector of its round."""
+    sources = SOURCES if arguments.data else SOURCES[:2]
+    taken: dict[str, list[dict[str, list[float]]]] = {source: [] for source in sources}
     for _ in range(arguments.rounds):
-        for source in SOURCES:
-            command = [sys.executable, __file__, "--bootstrap", arguments.bootstrap, "--measure", source, topic]
+        for source in sources:
+            command = [sys.executable, __file__, "--bootstrap", arguments.bootstrap, "--data", arguments.data]
+            command += ["--records", str(arguments.records), "--work", *arguments.work, "--measure", source, topic]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SystemExit(done.stderr[-3000:])
             taken[source].append(json.loads(done.stdout.splitlines()[-1]))
-    result: dict[str, object] = {"value_bytes": value_bytes, "records": arguments.records}
-    for work in taken["kafka"][0]:
-        medians = {source: statistics.median(one[work] for one in runs) for source, runs in taken.items()}
-        result[work] = {
-            **{f"{source}_rows_per_s": round(arguments.records / seconds) for source, seconds in medians.items()},
-            "ratio": round(medians["kafka"] / medians["headrace"], 2),
-        }
+    result: dict[str, object] = {"records": arguments.records, "partitions": arguments.partitions}
+    for work in arguments.work:
+        found = {}
+        for source, runs in taken.items():
+            ratios = sorted(peer[work][0] / ours[work][0] for peer, ours in zip(taken[PEER], runs, strict=True))
+            found[source] = {
+                "rows_per_s": round(arguments.records / statistics.median(one[work][0] for one in runs)),
+                "ratio": round(statistics.median(ratios), 2),
+                "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
+                "cpu_us_per_row": round(statistics.median(one[work][1] for one in runs) / arguments.records * 1e6, 2),
+            }
+        result[work] = found
     return result
 
 
@@ -107,14 +137,14 @@ def fetch_jars() -> None:
 
 @contextmanager
 def own_broker():
-    """A headrace broker with a directory of its own; its address."""
+    """A headrace broker with a directory of its own; its address and its data directory."""
     from headrace.demo.server import running_broker
 
     with (
         tempfile.TemporaryDirectory() as directory,
         running_broker(Path(directory) / "data", Path(directory) / "log") as bootstrap,
     ):
-        yield bootstrap
+        yield bootstrap, f"{directory}/data"
 
 
 def main() -> None:
@@ -123,7 +153,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--value-bytes", type=int, nargs="+", default=[100, 1024])
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", nargs="+", default=["noop"], choices=["noop", "count", "parquet"])
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
+    parser.add_argument("--data", default="", help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=2, metavar=("SOURCE", "TOPIC"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -131,14 +164,23 @@ def main() -> None:
         print(json.dumps(measure(source, arguments, topic)))
         return
     fetch_jars()
-    with nullcontext(arguments.bootstrap) if arguments.bootstrap else own_broker() as bootstrap:
-        arguments.bootstrap = bootstrap
-        results = []
+    load_before = os.getloadavg()[0]
+    with nullcontext((arguments.bootstrap, "")) if arguments.bootstrap else own_broker() as (bootstrap, data):
+        arguments.bootstrap, arguments.data = bootstrap, data
+        figures = {}
         for value_bytes in arguments.value_bytes:
             topic = f"batch-read-{value_bytes}-{arguments.records}"
             fill(bootstrap, topic, arguments.records, value_bytes, arguments.partitions)
-            results.append(compare(arguments, topic, value_bytes))
-        print(json.dumps(results, indent=1))
+            figures[f"{value_bytes} B"] = compare(arguments, topic)
+    about = {
+        "rounds": arguments.rounds,
+        "cores": os.cpu_count(),
+        "load_before_and_after": [round(load_before, 1), round(os.getloadavg()[0], 1)],
+        "pyspark": metadata.version("pyspark"),
+    }
+    text = json.dumps({"about": about, "figures": figures}, indent=1)
+    arguments.json.write_text(text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from headrace.client.isolation import aborted_filter
 from headrace.errors import CorruptMessage
 from headrace.records import rows
 from headrace.records.batch import Headers, headers_at
-from headrace.records.columns import RecordColumns, SpanTable, scan_batches, scan_spans
+from headrace.records.columns import BATCHES_BYTES_MAX, RecordColumns, SpanTable, scan_batches, scan_spans
 from headrace.types import Offset, TopicPartition
 
 BATCH_ROWS = 65_536
@@ -20,9 +20,10 @@ SCANNED_ROWS = 8_192  # at a time, for records as objects: they are wanted soon
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which columns to decode, how many rows at a time, and how much to ask for."""
+    """Which columns to decode, how many rows and bytes of records at a time (about), and how much to ask for."""
 
     batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCHES_BYTES_MAX
     keys: bool = True
     values: bool = True
     headers: bool = False
@@ -61,6 +62,7 @@ def columns_of(
             values=options.values,
             headers=options.headers,
             max_records=options.batch_rows,
+            max_bytes=options.batch_bytes,
             skip=skip,
         )
         if columns.count:

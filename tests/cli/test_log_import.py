@@ -280,6 +280,26 @@ def test_megabytes_arrive_whole_and_in_order(headrace: Run, tmp_path: Path) -> N
     assert [int(line.partition(b" ")[0]) for line in done.stdout.splitlines()] == list(range(20_000))
 
 
+@pytest.mark.slow
+def test_a_data_directory_of_ours(headrace: Run, tmp_path: Path) -> None:
+    names = [topic_name("ours"), topic_name("ours")]
+    other = HeadraceServer(tmp_path / "data", {"group.initial.rebalance.delay.ms": "0"})
+    other.start()
+    try:
+        for name in names:
+            command = ("topic", "create", name, "-p", "2", "-b", other.bootstrap)
+            assert headrace(*command).returncode == 0
+            with Producer(other.bootstrap, ProducerSettings(compression="zstd")) as producer:
+                for i in range(100):
+                    producer.send(name, b"row %d" % i, None, i % 2, NOW_MS + i, [("h", b"x")])
+    finally:
+        other.stop()
+    found = result(headrace, tmp_path / "data", "--all")
+    assert found["topics_made"] == sorted(names) and found["damages"] == []
+    for name in names:
+        assert values(headrace, name) == {p: [f"row {i}" for i in range(p, 100, 2)] for p in (0, 1)}
+
+
 @pytest.fixture(scope="module")
 def kafka_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory of Apache Kafka, stopped: keys, headers, all codecs, a committed and an aborted transaction."""

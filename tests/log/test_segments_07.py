@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.log import segments_07
+from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
 from headrace.log.segments_07 import LogReader07, LogWriter07, list_segments, partition_of
 from headrace.records.compression import Codec
@@ -71,6 +72,22 @@ def test_what_is_written_is_what_kafka_0_7_wrote(golden: Path, tmp_path: Path) -
     snappy = encode_set([b"snappy 0", b"snappy 1"], codec=Codec.SNAPPY)
     assert snappy in (golden / "00000000000000000216.kafka").read_bytes()
     assert (golden / "00000000000000000499.kafka").read_bytes() == encode_entry(b"value", magic=0)
+
+
+def test_it_can_be_dumped(golden: Path) -> None:
+    rows = list(dump(golden, deep=True))
+    messages = [row for row in rows if row["kind"] == "message"]
+    assert [(row["offset"], row["codec"], row["record_count"]) for row in messages[-4:]] == [
+        (270, "gzip", 3), (337, "snappy", 2), (402, "gzip", 3), (499, "none", 1)
+    ]  # fmt: skip
+    assert all(row["is_valid"] for row in messages)
+    assert [row["value"] for row in rows if row["kind"] == "record"][-4:] == ["deep 0", "deep 1", "shallow", "value"]
+    data = bytearray((golden / FIRST).read_bytes())
+    data[-11] ^= 1
+    (golden / FIRST).write_bytes(data[:-3])
+    rows = list(dump(golden / FIRST))
+    assert [row["is_valid"] for row in rows[:-1]] == [True] * 14 + [False]
+    assert rows[-1]["kind"] == "damage" and rows[-1]["position"] == 206
 
 
 def test_directories_are_named_with_a_dash_or_an_underscore() -> None:

@@ -1,6 +1,7 @@
 """What is in the files of a data directory, as rows that can be printed or turned into JSON.
 
     00…0.log          batch: offsets, epoch, producer, codec, times, size, whether the CRC is right; record (when deep)
+    00…0.kafka        message, of Kafka 0.7 (see `dump_07`)
     00…0.index        offset_entry: offset, position (when deep: whether the batch there ends with that offset)
     00…0.timeindex    time_entry: timestamp_ms, offset
     00…0.txnindex     aborted_transaction
@@ -16,7 +17,8 @@ from errno import ENOENT
 from pathlib import Path
 
 from headrace.errors import KafkaError
-from headrace.log import checkpoints, index, meta_properties, time_index, txn_index
+from headrace.log import checkpoints, index, meta_properties, segments_07, time_index, txn_index
+from headrace.log.dump_07 import dump_segment_07
 from headrace.log.files import Files, LocalFiles, LogFile
 from headrace.log.index_file import CorruptIndex
 from headrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offset_file, offset_of
@@ -256,6 +258,7 @@ _BY_SUFFIX: dict[str, Reader] = {
     TIME_INDEX: _dump_time_index,
     TXN_INDEX: _dump_txn_index,
     SNAPSHOT: _dump_snapshot,
+    segments_07.SUFFIX: dump_segment_07,
 }
 _BY_NAME: dict[str, Reader] = {
     checkpoints.RECOVERY_POINT: _dump_checkpoint,

@@ -105,7 +105,7 @@ def decompress(codec: Codec, data: Bytes, max_bytes: int = DECOMPRESSED_BATCH_BY
 
 def _gzip_size(data: Bytes) -> int:
     """What the last member says that it unpacks to."""
-    return _uint32_le.unpack_from(data, len(data) - 4)[0] if len(data) > 4 else 0  # type: ignore[no-any-return]
+    return _uint32_le.unpack_from(data, len(data) - 4)[0] if len(data) > 4 else 0
 
 
 def _decompress_in_steps(

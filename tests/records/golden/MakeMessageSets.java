@@ -8,8 +8,8 @@ import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
 
 /**
  * Message sets of formats 0 and 1 by Apache Kafka's own builder, a line of name and hex each:
- * java -cp 'kafka-4.3.1/lib/*' MakeMessageSets.java. With MakeSetsOf08 and MakeSetsOf010 they are message_sets.json;
- * test_message_golden.py says which command writes that anew.
+ * java -cp 'kafka-4.3.1/lib/*' MakeMessageSets.java. message_sets.txt is what it prints, and behind that what
+ * MakeSetsOf08 prints with the jars of 0.8.2.2 and of 0.9.0.1, and MakeSetsOf010 with those of 0.10.2.2.
  */
 public class MakeMessageSets {
     public static void main(String[] args) {

@@ -2,10 +2,12 @@
 
 import pytest
 
-from headrace.client.chunks import ChunkRecords
-from headrace.client.fetching import Fetched
+from headrace.client.chunks import ChunkRecords, columns_of
+from headrace.client.fetching import Fetched, following_offset
 from headrace.errors import CorruptMessage
 from headrace.records.batch import Record, encode_batch
+from headrace.records.compression import Codec
+from headrace.records.message_set import encode_message_set
 from headrace.types import Offset, TopicPartition
 
 
@@ -37,3 +39,26 @@ def test_good_records_come_before_the_damage_and_the_damage_again_and_again() ->
         assert not reading.is_done
         with pytest.raises(CorruptMessage, match="t-4: the batch at offset 5 does not match its CRC"):
             reading.take(100)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_records_of_every_format_are_taken_one_behind_the_other(codec: Codec) -> None:
+    records = [
+        Record(0, 7, b"key", b"value"), Record(1, 8, None, b""), Record(2, 9, b"", None), Record(3, 9, b"k", b"v")
+    ]  # fmt: skip
+    first = encode_message_set([each._replace(timestamp_ms=-1) for each in records], magic=0, codec=codec)
+    second = encode_message_set(records, magic=1, codec=codec, base_offset=4)
+    third = encode_batch(records, codec=codec, base_offset=8)
+    reading = chunk(first, second, third, position=1)
+    taken = [record for _ in range(5) for record in reading.take(3)]
+    assert [each.offset for each in taken] == list(range(1, 12))
+    assert [(each.key, each.value, each.headers) for each in taken] == [(r.key, r.value, ()) for r in records * 3][1:]
+    assert [each.timestamp_ms for each in taken] == [-1] * 3 + [7, 8, 9, 9] * 2
+    columns = list(columns_of(answer(first, second, third), Offset(1)))
+    assert [offset for each in columns for offset in each.offsets] == list(range(1, 12))
+
+
+def test_the_next_fetch_begins_behind_the_last_message_of_an_old_format() -> None:
+    records = [Record(0, 7, b"key", b"value")] * 3
+    messages = encode_message_set(records, magic=1, codec=Codec.GZIP, base_offset=4)
+    assert following_offset(memoryview(messages), Offset(0)) == 7

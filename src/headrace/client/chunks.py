@@ -10,8 +10,9 @@ from headrace.client.fetching import FETCH_SIZES, READ_UNCOMMITTED, Fetched, Fet
 from headrace.client.isolation import aborted_filter
 from headrace.errors import CorruptMessage
 from headrace.records import rows
+from headrace.records.any_format import scan_any, scan_any_spans
 from headrace.records.batch import Headers, headers_at
-from headrace.records.columns import BATCHES_BYTES_MAX, RecordColumns, SpanTable, scan_batches, scan_spans
+from headrace.records.columns import BATCHES_BYTES_MAX, RecordColumns, SpanTable
 from headrace.types import Offset, TopicPartition
 
 BATCH_ROWS = 65_536
@@ -54,7 +55,7 @@ def columns_of(
     skip = aborted_filter(answer.aborted) if options.isolation_level else None
     rest, offset = answer.records, int(position)
     while len(rest):
-        columns = scan_batches(
+        columns = scan_any(
             rest,
             from_offset=offset,
             to_offset=end,
@@ -101,7 +102,7 @@ class ChunkRecords:
     def _scan(self, is_short_allowed: bool) -> bool:
         """Go on to the next rows; whether there are any."""
         try:
-            scanned = scan_spans(self._rest, from_offset=self._offset, max_records=SCANNED_ROWS, skip=self._skip)
+            scanned = scan_any_spans(self._rest, from_offset=self._offset, max_records=SCANNED_ROWS, skip=self._skip)
         except CorruptMessage as damage:
             if is_short_allowed:
                 return False

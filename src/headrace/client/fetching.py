@@ -1,7 +1,7 @@
 """What to ask a leader for, and what its answer means. Does no IO.
 
 A Fetch asks for the bytes from an offset on; the answer may begin before that offset (in the middle of a batch) and
-end in a cut-off batch; `records.columns.scan_batches` copes with both. A partition's answer with an error is one of:
+end in a cut-off batch; `records.any_format.scan_any` copes with both. A partition's answer with an error is one of:
 retriable (ask for metadata, try again), OFFSET_OUT_OF_RANGE (the caller decides), or final.
 """
 
@@ -14,7 +14,8 @@ from typing import NamedTuple
 from headrace.client.failures import error_for
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.header import LOG_OVERHEAD_BYTES, read_header
+from headrace.records.any_format import read_any_header
+from headrace.records.header import LOG_OVERHEAD_BYTES
 from headrace.types import LeaderEpoch, Offset, TopicPartition
 
 READ_UNCOMMITTED = 0
@@ -124,4 +125,4 @@ def following_offset(records: memoryview, offset: Offset) -> Offset:
         last, pos = pos, pos + LOG_OVERHEAD_BYTES + length
     if pos == 0:
         return offset
-    return Offset(max(offset, read_header(records, last).next_offset))
+    return Offset(max(offset, read_any_header(records, last).next_offset))

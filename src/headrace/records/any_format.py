@@ -15,14 +15,25 @@ so that `size_bytes`, `last_offset`, `next_offset` and `codec` are right for all
 Source: Kafka's AbstractRecords and ByteBufferLogInputStream.
 """
 
+from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from struct import Struct
 
 from headrace.errors import CorruptMessage
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX
 from headrace.records.batch import Record, decode_records
-from headrace.records.columns import BATCHES_BYTES_MAX, RecordColumns, scan_batches
+from headrace.records.binary import BinaryColumn, as_bytes, as_int32s
+from headrace.records.columns import (
+    BATCHES_BYTES_MAX,
+    Piece,
+    RecordColumns,
+    Scanned,
+    SpanTable,
+    scan_batches,
+    scan_spans,
+)
 from headrace.records.compression import Bytes
 from headrace.records.concatenation import concat_columns
 from headrace.records.header import (
@@ -178,3 +189,41 @@ def scan_any(
         count += part.count
         next_offset = part.next_offset
     return parts[0] if len(parts) == 1 else concat_columns(parts, next_offset, pos)
+
+
+def scan_any_spans(
+    buf: Bytes,
+    *,
+    from_offset: int = 0,
+    max_records: int = INT32_MAX,
+    skip: Callable[[BatchHeader, memoryview], bool] | None = None,
+) -> Scanned:
+    """As `scan_spans`, over what follows in one kind of format: messages, or batches of format 2."""
+    if len(buf) <= _MAGIC_AT or buf[_MAGIC_AT] >= MAGIC:
+        return scan_spans(buf, from_offset=from_offset, max_records=max_records, skip=skip)
+    found = scan_message_set(buf, from_offset=from_offset, max_records=max_records)
+    return Scanned(_span_table(found), found.next_offset, found.bytes_consumed)
+
+
+def _span_table(columns: RecordColumns) -> SpanTable:
+    """Keys and values as they are, one behind the other in one piece."""
+    keys, values = columns.keys, columns.values
+    assert keys is not None
+    assert values is not None
+    data = bytes(keys.data) + bytes(values.data)
+    table = SpanTable(0)
+    table.count, table.offsets, table.timestamps_ms = columns.count, columns.offsets, columns.timestamps_ms
+    table.timestamp_types = columns.timestamp_types
+    table.spans = array("i")
+    for key, value in zip(_lengths(keys), _lengths(values), strict=True):
+        table.spans.extend((*key, len(keys.data) + value[0], value[1], 0, 0))
+    table.pieces.append(Piece(data, 0, table.count))
+    return table
+
+
+def _lengths(column: BinaryColumn) -> Iterator[tuple[int, int]]:
+    """Start and length of each row; -1 for null."""
+    valid = None if column.validity is None else as_bytes(column.validity)
+    for row, (start, end) in enumerate(pairwise(as_int32s(column.offsets))):
+        is_null = valid is not None and not valid[row >> 3] >> (row & 7) & 1
+        yield start, -1 if is_null else end - start

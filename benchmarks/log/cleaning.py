@@ -1,0 +1,135 @@
+"""How fast a compacted log is cleaned, and what that does to the event loop. `python benchmarks/log/cleaning.py [DIR]`
+
+Each row cleans the same log of 64 MiB, half of whose records are superseded. Beside it a loop appends to another log
+every millisecond, as a broker that serves produces; told is how late it was, once while nothing is cleaned, once with
+the cleaner in a process of its own (as the broker has it), and once on a thread of the loop's process. The three take
+turns; medians of the runs are told.
+"""
+
+import asyncio
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.broker.background import background_on
+from headrace.config import TopicConfig
+from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner_process import ProcessWorker
+from headrace.log.compaction import CleaningWorker, Compaction
+from headrace.log.files import LocalFiles
+from headrace.log.partition_log import PartitionLog
+from headrace.records.batch import Record, encode_batch, read_header
+from headrace.records.compression import Codec
+from headrace.types import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+LOG_BYTES = 64 << 20
+RUNS = 3
+SETTINGS = TopicConfig(cleanup_policy=("compact",), segment_bytes=16 << 20, file_delete_delay_ms=0)
+KINDS: tuple[tuple[str, int, Codec], ...] = (
+    ("100 records of 100 bytes a batch", 100, Codec.NONE),
+    ("100 records of 100 bytes a batch, zstd", 100, Codec.ZSTD),
+    ("1 record of 100 bytes a batch", 1, Codec.NONE),
+)
+
+
+class Found(NamedTuple):
+    """One run: seconds to clean (0 when nothing was), and how late the loop was, in ms."""
+
+    seconds: float
+    late_p99_ms: float
+    late_max_ms: float
+
+
+def open_log(directory: Path) -> PartitionLog:
+    """The log under test."""
+    return PartitionLog.open(directory, TopicPartition("bench", 0), SETTINGS, files=LocalFiles(), now_ms=NOW_MS)
+
+
+def fill(directory: Path, records_per_batch: int, codec: Codec) -> None:
+    """A log in which every key comes twice."""
+    log = open_log(directory)
+    count = LOG_BYTES // 130 if codec is Codec.NONE else LOG_BYTES // 65
+    value = bytes(range(100))
+    for first in range(0, count, records_per_batch):
+        rows = [
+            Record(0, NOW_MS, b"key-%09d" % (number % (count // 2)), value)
+            for number in range(first, first + records_per_batch)
+        ]
+        batch = encode_batch(rows, codec=codec)
+        log.append(memoryview(batch), read_header(batch), leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.close(NOW_MS)
+
+
+async def measure(log: PartitionLog, beside: PartitionLog, make_worker: Callable[[], CleaningWorker] | None) -> Found:
+    """Clean, if there is a worker, and watch the loop."""
+    loop = asyncio.get_running_loop()
+    pool = ThreadPoolExecutor(1)
+    log.update_high_watermark(log.log_end_offset)
+    log.flush(NOW_MS)
+    cleaner = Cleaner(
+        log.files,
+        {log.partition: log},
+        CleanerSettings(),
+        background=background_on(loop, pool),
+        write_checkpoint=lambda _: lambda: None,
+        make_worker=make_worker or (lambda: Compaction(log.files)),
+    )
+    batch = encode_batch([Record(0, NOW_MS, b"k", b"v" * 100)])
+    header, late = read_header(batch), []
+    began = time.perf_counter()
+    if make_worker is not None:
+        cleaner.tick(NOW_MS)
+    while (cleaner.numbers.logs_cleaned == 0) if make_worker is not None else time.perf_counter() - began < 1:
+        asked = time.perf_counter()
+        await asyncio.sleep(0.001)
+        beside.append(memoryview(batch), header, leader_epoch=0, now_ms=NOW_MS)
+        late.append(1000 * (time.perf_counter() - asked) - 1)
+    seconds = time.perf_counter() - began if make_worker is not None else 0.0
+    cleaner.stop()
+    pool.shutdown()
+    late.sort()
+    return Found(seconds, late[int(len(late) * 0.99)], late[-1])
+
+
+def main(where: Path) -> None:
+    """Every kind of log, the three ways in turn."""
+    print(f"{'':40} {'MB/s':>6}  late p99 ms: {'idle':>6} {'process':>8} {'thread':>7}   max: idle process thread")
+    for name, records_per_batch, codec in KINDS:
+        source = where / "source"
+        shutil.rmtree(source, ignore_errors=True)
+        fill(source, records_per_batch, codec)
+        size = sum(path.stat().st_size for path in source.glob("*.log"))
+        runs: dict[str, list[Found]] = {"idle": [], "process": [], "thread": []}
+        ways: dict[str, Callable[[], CleaningWorker] | None] = {
+            "idle": None, "process": ProcessWorker, "thread": lambda: Compaction(LocalFiles())
+        }  # fmt: skip
+        for _ in range(RUNS):
+            for way, make_worker in ways.items():
+                copy = where / "copy"
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.rmtree(where / "beside", ignore_errors=True)
+                shutil.copytree(source, copy)
+                runs[way].append(asyncio.run(measure(open_log(copy), open_log(where / "beside"), make_worker)))
+        p99 = {way: statistics.median(each.late_p99_ms for each in found) for way, found in runs.items()}
+        most = {way: statistics.median(each.late_max_ms for each in found) for way, found in runs.items()}
+        rate = size / 1e6 / statistics.median(each.seconds for each in runs["process"])
+        print(
+            f"{name:40} {rate:6.0f}               {p99['idle']:6.2f} {p99['process']:8.2f} {p99['thread']:7.2f}"
+            f"        {most['idle']:4.1f} {most['process']:7.1f} {most['thread']:6.1f}"
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            main(Path(directory))

@@ -8,9 +8,20 @@ readers     a group with committed offsets
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 NOW_MS = int(time.time() * 1000) - 3_600_000
@@ -18,6 +29,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = [("codecs", 0), ("codecs", 1), ("compacted", 0), ("trimmed", 0), ("tx", 0)]
 TIMES_MS = (NOW_MS, NOW_MS + 17, NOW_MS + 1000, NOW_MS + 10**9)
 GROUP = "readers"
+LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 CONFIGS = {"segment.bytes": "1048576", "retention.ms": "-1", "index.interval.bytes": "1000"}
 
 
@@ -102,7 +114,8 @@ def commit(bootstrap: str, offsets: dict[tuple[str, int], tuple[int, str]]) -> N
     """Commit offsets for the group."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     wanted = [TopicPartition(*key, offset, metadata) for key, (offset, metadata) in offsets.items()]
-    assert all(each.error is None for each in consumer.commit(offsets=wanted, asynchronous=False) or [])
+    done = when_loaded(lambda: consumer.commit(offsets=wanted, asynchronous=False))
+    assert [each.error for each in done] == [None] * len(offsets)
     consumer.close()
 
 
@@ -112,15 +125,33 @@ def facts(bootstrap: str) -> Facts:
     wait_for_leaders(admin)
     described = admin.describe_topics(_names())
     config = ConfigResource(ResourceType.TOPIC, "codecs")
-    committed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])[GROUP].result(60)
     cluster_id = admin.describe_cluster().result(60).cluster_id
     return Facts(
         str(cluster_id),
         {name: str(described[name].result(60).topic_id) for name in ("codecs", "compacted", "trimmed", "tx")},
         {key: seen(bootstrap, admin, *key) for key in PARTITIONS},
-        {(each.topic, each.partition): (each.offset, each.metadata or "") for each in committed.topic_partitions},
+        committed(admin),
         admin.describe_configs([config])[config].result(60)["retention.ms"].value,
     )
+
+
+def committed(admin: AdminClient) -> dict[tuple[str, int], tuple[int, str]]:
+    """The group's offsets."""
+    wanted = [ConsumerGroupTopicPartitions(GROUP)]
+    found = when_loaded(lambda: admin.list_consumer_group_offsets(wanted)[GROUP].result(60))
+    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found.topic_partitions}
+
+
+def when_loaded(ask: Callable[[], Any]) -> Any:
+    """What a coordinator answers once it has read its partition; the client does not ask again by itself."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in LOADING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def wait_for_leaders(admin: AdminClient) -> None:
@@ -138,8 +169,6 @@ def wait_for_leaders(admin: AdminClient) -> None:
 
 
 def _names() -> Any:
-    from confluent_kafka import TopicCollection
-
     return TopicCollection(["codecs", "compacted", "trimmed", "tx"])
 
 

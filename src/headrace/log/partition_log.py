@@ -11,8 +11,8 @@ the answer is a range of a file, which the connection sends without copying it.
 Single owner: everything here is called from one thread, but for `FlushWork.run`. What the disk refuses is a
 StorageError. A failed write leaves the log as it was, so a full disk heals by itself; a failed fsync does not, since
 nobody knows what is on the disk then: the log refuses appends until it is opened anew.
-Batches of every message format may follow each other. Source: Kafka's UnifiedLog, LocalLog. Left out: compaction,
-tiered storage.
+Batches of every message format may follow each other. Source: Kafka's UnifiedLog, LocalLog. Compaction is in
+`compaction` and `cleaner`. Left out: tiered storage.
 """
 
 import logging

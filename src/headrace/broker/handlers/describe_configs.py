@@ -6,7 +6,7 @@
 Topics and brokers. A secret's value is never told (there is none among the settings yet). What Apache Kafka 4.3 says of
 the same settings is the same, but for this:
 
-    of topics    settings without a meaning here are not listed (codec levels, the cleaner's, tiered storage, throttles,
+    of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles,
                  `preallocate`); a default that Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
                  `message.format.version` and `message.timestamp.difference.max.ms` are still here
     of brokers   all are read-only: none changes while the broker runs, and so the cluster's own (no name) are none;

@@ -1,7 +1,6 @@
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
 import org.apache.kafka.common.compress.Compression;
-
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;

@@ -58,7 +58,9 @@ def fill(bootstrap: str, *, transactions: bool = True) -> None:
     admin = AdminClient(address)
     topics = [
         NewTopic("codecs", 2, 1, config=CONFIGS),
-        NewTopic("compacted", 1, 1, config={**CONFIGS, "cleanup.policy": "compact"}),
+        NewTopic(
+            "compacted", 1, 1, config={**CONFIGS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        ),
         NewTopic("trimmed", 1, 1, config=CONFIGS),
         NewTopic("tx", 1, 1, config=CONFIGS),
     ]
@@ -78,6 +80,7 @@ def fill(bootstrap: str, *, transactions: bool = True) -> None:
     large = Producer({**address, "compression.type": "none", "batch.size": 100_000})
     for at in range(30):
         large.produce("codecs", bytes([at]) * 90_000, partition=0, timestamp=NOW_MS + 900 + at)
+        large.produce("compacted", bytes([at]) * 90_000, key=b"%d" % (at % 4), timestamp=NOW_MS + 900 + at)
     assert large.flush(60) == 0
     for trimmed in admin.delete_records([TopicPartition("trimmed", 0, 42)]).values():
         assert trimmed.result(60).low_watermark == 42

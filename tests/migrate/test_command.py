@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.log.dump import dump
 from headrace.log.files import DiskSpace, LocalFiles, LogFile
 from headrace.log.manager import LogManager
 from headrace.log.meta_properties import MetaProperties
+from headrace.migrate import zookeeper
 from headrace.migrate.embedded import read_embedded
 from headrace.migrate.from_kafka import from_kafka
 from headrace.migrate.move import Migration
@@ -23,7 +25,7 @@ from headrace.migrate.tree_file import read_tree, write_tree
 from headrace.protocol import messages as m
 from headrace.records.batch import Record, encode_batch
 from headrace.types import TopicPartition
-from tests.harness import HeadraceServer
+from tests.harness import HeadraceServer, free_ports
 from tests.log.support import NOW_MS, append, append_batch, config
 from tests.migrate.quorum import OTHER_ID, TOPIC_ID, partition, setting, topic
 from tests.migrate.stopped import CLUSTER, FLIGHTS, MESSAGES, kafkas, logs, ours, remember, tree
@@ -425,3 +427,18 @@ def test_kafkas_older_and_newer_identities_are_both_read(tmp_path: Path) -> None
         (source / "meta.properties").write_text(f"#\nversion={version}\n{line}\ncluster.id={CLUSTER}\n")
         assert migrate("from-kafka", source, "--to", tmp_path / f"ours-{version}") == 0
         assert MetaProperties(1, CLUSTER).cluster_id in (tmp_path / f"ours-{version}" / "meta.properties").read_text()
+
+
+def test_a_zookeeper_that_is_not_there_or_cannot_be_spoken_to_is_said(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    source = kafkas(tmp_path / "kafka")
+    monkeypatch.setattr(zookeeper, "CONNECT_SECONDS", 0.5)
+    arguments = ("from-kafka", source, "--to", tmp_path / "ours", "--zookeeper", f"127.0.0.1:{port}/kafka")
+    assert migrate(*arguments) == 1
+    assert f"ZooKeeper 127.0.0.1:{port}/kafka: " in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    assert migrate(*arguments) == 1
+    assert "pip install 'headrace[zookeeper]'" in capsys.readouterr().err
+    assert migrate(*arguments, "--tree", tmp_path / "t") == 2

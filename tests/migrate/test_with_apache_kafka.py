@@ -16,6 +16,8 @@ import pytest
 
 from headrace.cli.main import main as headrace
 from headrace.log.dump import dump
+from headrace.log.files import LocalFiles
+from headrace.migrate.metadata_log import read_metadata_log
 from tests.harness import HeadraceServer
 from tests.migrate.facts import Facts, facts, fill, write_more
 from tests.peers import kafka
@@ -30,6 +32,7 @@ pytestmark = [
 
 STOPS = ["stopped", "killed"]
 OFTEN = "log.flush.start.offset.checkpoint.interval.ms=200\n"
+SOON = "log.cleaner.backoff.ms=100\nmetadata.log.max.record.bytes.between.snapshots=100\n"
 NOT_FROM_ZERO = re.compile(r"Non-consecutive offsets in \S+\n  -1 is followed by \d+\n")
 FAULTS = re.compile(r"ismatch|Index offset|Non-consecutive|out of order|isvalid: false|not found in log|Exception")
 KAFKAS_FAULTS = re.compile(r" ERROR |-stray|corrupt|Recovering unflushed", re.I)
@@ -68,12 +71,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def kraft(home: Path) -> tuple[Facts, dict[str, list[Path]]]:
     """Kafka 4.3 with two directories: what a client sees, and copies of the files after both endings."""
-    node = KafkaNode(home / "kraft", log_dirs=[home / "kraft/a", home / "kraft/b"], settings=OFTEN)
+    node = KafkaNode(home / "kraft", log_dirs=[home / "kraft/a", home / "kraft/b"], settings=OFTEN + SOON)
     copies = {}
     with node:
         fill(node.bootstrap)
-        seen = facts(node.bootstrap)
+        wait_for_checkpoint(node.log_dirs, "compacted 0 ", "cleaner-offset-checkpoint")
         wait_for_checkpoint(node.log_dirs, "trimmed 0 42")
+        seen = facts(node.bootstrap)
         assert headrace(["migrate", "from-kafka", *map(str, node.log_dirs), "--to", str(home / "never")]) == 1
         assert not (home / "never").exists(), "a directory that a running broker holds"
         node.kill()
@@ -84,10 +88,10 @@ def kraft(home: Path) -> tuple[Facts, dict[str, list[Path]]]:
     return seen, copies
 
 
-def wait_for_checkpoint(directories: list[Path], line: str) -> None:
-    """Until Kafka has written down where a log begins, which a kill would make it forget."""
+def wait_for_checkpoint(directories: list[Path], line: str, name: str = "log-start-offset-checkpoint") -> None:
+    """Until Kafka has written down where a log begins, which a kill would make it forget; or that one is compacted."""
     deadline = time.monotonic() + 60
-    paths = [each / "log-start-offset-checkpoint" for each in directories]
+    paths = [each / name for each in directories]
     while not any(line in path.read_text() for path in paths if path.exists()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -169,6 +173,19 @@ def test_a_client_sees_in_headrace_what_it_saw_in_kafka_with_kraft(
     kraft: tuple[Facts, dict[str, list[Path]]], ours: dict[str, Step], stop: str
 ) -> None:
     assert ours[stop].seen == kraft[0]
+
+
+def test_the_metadata_was_in_a_snapshot_and_the_compacted_topic_has_gaps(
+    kraft: tuple[Facts, dict[str, list[Path]]],
+) -> None:
+    seen, copies = kraft
+    for directories in copies.values():
+        log = read_metadata_log(LocalFiles(), directories[0] / "__cluster_metadata-0")
+        snapshots = sorted((directories[0] / "__cluster_metadata-0").glob("*.checkpoint"))
+        assert len(log.records) > 20
+        assert int(snapshots[-1].name[:20]) > 20
+    compacted = seen.partitions["compacted", 0]
+    assert len(compacted.records) < compacted.end - compacted.start
 
 
 @pytest.mark.parametrize("stop", STOPS)

@@ -1,6 +1,7 @@
 """What is in the files of a data directory, as rows that can be printed or turned into JSON.
 
     00…0.log          batch: offsets, epoch, producer, codec, times, size, whether the CRC is right; record (when deep)
+                      message, wrapper: the same of formats 0 and 1, which know less of themselves
     00…0.kafka        message, of Kafka 0.7 (see `dump_07`)
     00…0.index        offset_entry: offset, position (when deep: whether the batch there ends with that offset)
     00…0.timeindex    time_entry: timestamp_ms, offset
@@ -25,9 +26,10 @@ from headrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offs
 from headrace.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.log.partition_metadata import CorruptPartitionMetadata, format_topic_id, read_topic_id
 from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from headrace.records.batch import decode_records
+from headrace.log.scan import records_in
+from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.control import read_marker
-from headrace.records.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
+from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader
 
 Value = str | int | bool | None | list[str]
 Row = dict[str, Value]
@@ -76,7 +78,7 @@ def _dump_log(files: Files, path: Path, deep: bool) -> Iterator[Row]:
     position = 0
     while position < size:
         try:
-            header = read_header(file.read(HEADER_BYTES, position))
+            header = read_any_header(file.read(HEADER_BYTES, position))
         except KafkaError as error:
             yield _damage(position, error.message, size)
             return
@@ -84,8 +86,9 @@ def _dump_log(files: Files, path: Path, deep: bool) -> Iterator[Row]:
             yield _damage(position, f"a batch of {header.size_bytes} bytes is cut off", size)
             return
         batch = file.read(header.size_bytes, position)
-        is_valid = crc_is_valid(batch, 0, header)
-        yield _batch_row(position, header, is_valid)
+        is_valid = any_crc_is_valid(batch, 0, header)
+        row = _batch_row if header.magic == MAGIC else _message_row
+        yield row(position, header, is_valid)
         if deep and is_valid:
             yield from _record_rows(position, batch, header, size)
         position += header.size_bytes
@@ -100,7 +103,7 @@ def _batch_row(position: int, header: BatchHeader, is_valid: bool) -> Row:
         "last_offset": header.last_offset,
         "record_count": header.record_count,
         "leader_epoch": header.leader_epoch,
-        "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "timestamp_type": _timestamp_type(header),
         "base_timestamp_ms": header.base_timestamp,
         "max_timestamp_ms": header.max_timestamp,
         "producer_id": header.producer_id,
@@ -114,6 +117,27 @@ def _batch_row(position: int, header: BatchHeader, is_valid: bool) -> Row:
         "crc": header.crc,
         "is_valid": is_valid,
     }
+
+
+def _message_row(position: int, header: BatchHeader, is_valid: bool) -> Row:
+    return {
+        "kind": "message" if header.record_count == 1 else "wrapper",
+        "position": position,
+        "size_bytes": header.size_bytes,
+        "last_offset": header.last_offset,
+        "timestamp_type": _timestamp_type(header),
+        "timestamp_ms": header.max_timestamp,
+        "codec": _codec_name(header),
+        "magic": header.magic,
+        "crc": header.crc,
+        "is_valid": is_valid,
+    }
+
+
+def _timestamp_type(header: BatchHeader) -> str:
+    if header.magic == 0:
+        return "none"
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
 def _codec_name(header: BatchHeader) -> str:
@@ -135,7 +159,7 @@ def _record_rows(position: int, batch: bytes, header: BatchHeader, size: int) ->
                 "coordinator_epoch": marker.coordinator_epoch,
             }
             return
-        for number, record in enumerate(decode_records(batch, header)):
+        for number, record in enumerate(records_in(batch, header)):
             yield {
                 "kind": "record",
                 "offset": record.offset,
@@ -169,15 +193,17 @@ def _dump_index(files: Files, path: Path, deep: bool) -> Iterator[Row]:
     for relative_offset, position in zip(offsets, positions, strict=True):
         row: Row = {"kind": "offset_entry", "offset": base_offset + relative_offset, "position": position}
         if segment is not None:
-            row["is_valid"] = _last_offset_at(segment, position) == base_offset + relative_offset
+            row["is_valid"] = _points_to(segment, position, base_offset + relative_offset)
         yield row
 
 
-def _last_offset_at(segment: LogFile, position: int) -> int:
+def _points_to(segment: LogFile, position: int, offset: int) -> bool:
+    """Whether a batch that ends with `offset` is there; before format 2, the first message of an append that does."""
     try:
-        return read_header(segment.read(HEADER_BYTES, position)).last_offset
+        header = read_any_header(segment.read(HEADER_BYTES, position))
     except KafkaError:
-        return -1
+        return False
+    return header.last_offset == offset if header.magic == MAGIC else header.last_offset <= offset
 
 
 def _dump_time_index(files: Files, path: Path, _deep: bool) -> Iterator[Row]:

@@ -75,6 +75,8 @@ def test_a_set_is_what_the_slow_encoder_makes_of_the_records(magic: int, to_magi
     level = 1 if codec is Codec.GZIP and to_magic < magic else None  # for one answer it need not be the smallest
     assert converted.data == encode_message_set(seen, magic=to_magic, codec=codec, base_offset=100, level=level)
     assert converted.records == 20
+    stored = convert_batches(Piece(magic, codec, tuple(records)).data, to_magic, is_stored=True)
+    assert stored.data == encode_message_set(seen, magic=to_magic, codec=codec, base_offset=100)
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)

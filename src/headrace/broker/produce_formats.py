@@ -177,7 +177,8 @@ def _as_messages(batch: CheckedBatch, config: TopicConfig, decompressed_bytes_ma
     """A batch as messages of the topic's format. UnsupportedCompressionType for zstd."""
     started = perf_counter_ns()
     set_base_offset(batch.records, 0, -1)
-    data = convert_batches(batch.records, config.magic, max_batch_bytes=decompressed_bytes_max).data
+    converted = convert_batches(batch.records, config.magic, max_batch_bytes=decompressed_bytes_max, is_stored=True)
+    data = converted.data
     messages = memoryview(data)
     checked = _check_set(messages, config, decompressed_bytes_max)
     return CheckedMessages(messages, checked, Conversion(checked.record_count, perf_counter_ns() - started))

@@ -115,16 +115,18 @@ def convert_batches(
     upwards: bool = True,
     batch_bytes: int = BATCH_BYTES,
     max_batch_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    is_stored: bool = False,
 ) -> Converted:
     """The complete batches in `buf`, of whatever formats, in format `to_magic`.
 
     With `upwards` False batches of an older format than asked for are copied, as a fetch wants it: whoever reads a
     format reads the older ones. Stops before what would bring the result over `max_bytes`, but never before the first
     batch or, of an uncompressed one on its way to messages, its first message: `next_offset` may lie inside a batch.
+    What `is_stored` and not only sent is compressed with the codec's default effort, on the way down too.
     CorruptMessage when the first batch is damaged, or decompresses to over `max_batch_bytes`;
     UnsupportedCompressionType when it is zstd on its way down. Behind good ones both end the conversion.
     """
-    converter = _Converter(to_magic, from_offset, upwards, batch_bytes, max_batch_bytes)
+    converter = _Converter(to_magic, from_offset, upwards, batch_bytes, max_batch_bytes, is_stored)
     view = memoryview(buf)
     data = bytearray()
     records, next_offset, consumed = 0, from_offset, 0
@@ -163,7 +165,7 @@ def iter_converted(
     A batch that is cut off at the very end is left out. `counts` is kept up to date, its time by `clock_ns`. Errors as
     `convert_batches`, once everything before was yielded.
     """
-    converter = _Converter(to_magic, from_offset, upwards, batch_bytes, max_batch_bytes)
+    converter = _Converter(to_magic, from_offset, upwards, batch_bytes, max_batch_bytes, is_stored=False)
     rest = bytearray()
     for chunk in _pieces(chunks):
         rest += chunk
@@ -211,7 +213,9 @@ def _fitting(part: _Part, max_bytes: int, *, is_first: bool) -> _Part:
 class _Converter:
     """Batches to one format, a run at a time."""
 
-    def __init__(self, to_magic: int, from_offset: int, upwards: bool, batch_bytes: int, max_batch_bytes: int) -> None:
+    def __init__(
+        self, to_magic: int, from_offset: int, upwards: bool, batch_bytes: int, max_batch_bytes: int, is_stored: bool
+    ) -> None:
         """ValueError when there is no such format."""
         if not 0 <= to_magic <= MAGIC:
             raise ValueError(f"there are message formats 0 to {MAGIC}, not {to_magic}")
@@ -220,6 +224,7 @@ class _Converter:
         self._upwards = upwards
         self._batch_bytes = batch_bytes
         self._max_batch_bytes = max_batch_bytes
+        self._is_stored = is_stored
 
     def next_run(self, view: memoryview, start: int, max_bytes: int) -> _Run | None:
         """The batches from `start` on that go together, up to `max_bytes` of them but one in any case.
@@ -268,7 +273,7 @@ class _Converter:
         from_offset = self._from_offset if run.codec is Codec.NONE else 0
         scan = scan_batches if run.header.magic == MAGIC else scan_message_set
         rows = scan(source, from_offset=from_offset, max_batch_bytes=self._max_batch_bytes)
-        level = _LEVELS.get(run.codec) if run.header.magic > self._magic else None
+        level = None if self._is_stored or run.header.magic < self._magic else _LEVELS.get(run.codec)
         data = bytearray()
         for start, stop, append_time_ms in _of_one_time_type(rows):
             if self._magic == MAGIC:

@@ -8,8 +8,6 @@ What it sets that Spark's defaults do not:
     UI off, 2 shuffle partitions           a local job's data fits, and a listener would cost a second
     C1 compiler, serial collector          `short_lived` only: a job of seconds ends before big ones pay
     Parquet timestamps as microseconds     INT96, Spark's default, has no statistics and is deprecated
-    Unix sockets to Python workers         less work per byte than loopback TCP; where the temporary directory's name
-                                           is short enough for a socket's
     Arrow's checks in Java off             each value that Java takes out of a batch is compared with its bounds again
                                            otherwise, a tenth or more of a read; batches come from our own pyarrow
     java.io.tmpdir                         Python's temporary directory, so that $TMPDIR moves both
@@ -30,7 +28,6 @@ from headrace.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SOCKET_DIRECTORY_CHARS_MAX = 50  # Linux takes 107 for the path, and Spark's names of sockets are long
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -78,9 +75,6 @@ def _local_settings(short_lived: bool) -> dict[str, str]:
             f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={tempfile.gettempdir()}" '
             f"{_ARROW_OPTIONS}{compiler}"
         ),
-        "spark.python.unix.domain.socket.enabled": str(
-            len(tempfile.gettempdir()) <= _SOCKET_DIRECTORY_CHARS_MAX
-        ).lower(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

@@ -131,7 +131,8 @@ class RequestContext:
             self.handed_over_ns = self.connection.looked_ns = now_ns
             self.connection.answer(chunks, self)
         elif not self.connection.is_closed:
-            self.connection.answer_later(self._slot, chunks, self)
+            slot, self._slot = self._slot, None  # each would keep the other, and the answer, until a collection
+            self.connection.answer_later(slot, chunks, self)
         if not chunks:
             self.times.add(self, now_ns)
 

@@ -12,11 +12,21 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.protocol.message import Message
 from headrace.records.batch import Record, encode_batch
+from headrace.records.compression import Codec
+from headrace.records.message_set import encode_message_set
 from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
 from tests.wire import Wire
 
 TOPIC = "asked-for"
+
+
+def produced(version: int) -> bytearray:
+    """What a producer of this version sends: messages, a wrapper, or a batch."""
+    rows = [Record(0, 1, b"k", b"v", ())] * 2
+    if version < 3:
+        return encode_message_set(rows, magic=version // 2, codec=(Codec.NONE, Codec.GZIP, Codec.SNAPPY)[version])
+    return encode_batch(rows)
 
 
 def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator[Message]:
@@ -25,7 +35,7 @@ def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator
         topic_id = topic_ids.get(name, b"nobody has this.")
         match key:
             case ApiKey.PRODUCE:
-                records = bytes(encode_batch([Record(0, 1, b"k", b"v", ())]))
+                records = bytes(produced(version))
                 each = m.ProduceRequest.PartitionProduceData(index=0, records=records)
                 data = m.ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=[each])
                 yield m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])

@@ -15,11 +15,12 @@ import psutil
 import pytest
 
 from headrace.records.compression import Codec
+from headrace.records.message_set import iter_entries
 from tests.broker.lies import bomb
 from tests.broker.siege import MIB, Bystander, assert_unharmed, growing_at_most, memory_bytes
 from tests.conftest import StartHeadrace
 from tests.harness import HeadraceServer, receive_exactly, receive_frame
-from tests.wire import FETCH, METADATA, PRODUCE, Wire, fetch_request, frame, produce_request, produced, string
+from tests.wire import FETCH, METADATA, PRODUCE, Wire, batch, fetch_request, frame, produce_request, produced, string
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 
@@ -208,3 +209,24 @@ def test_bombs_are_refused_and_queue_up(server: HeadraceServer, codec: Codec) ->
             assert produced("bombed", wire.receive()[1]).error_code in (CORRUPT_MESSAGE, INVALID_RECORD)
     with Wire(server.bootstrap) as wire:
         assert wire.list_offset("bombed", -1)[2] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [0, 3])
+def test_converting_a_topic_down_for_an_old_client_takes_bounded_memory(server: HeadraceServer, version: int) -> None:
+    records = batch([b"x" * 1000] * 900)
+    count = 120
+    with Wire(server.bootstrap) as wire:
+        assert wire.create_topic("stored-in-v2") == 0
+        for _ in range(count):
+            assert wire.produce("stored-in-v2", records, acks=1).error_code == 0
+        limits = (0, 1) if version < 3 else (0, 1, 50 << 20)  # before version 3 there is none for the whole answer
+        head = struct.pack(">" + "i" * (1 + len(limits)), -1, *limits) + struct.pack(">i", 1) + string("stored-in-v2")
+        offset = 0
+        with growing_at_most(server, 100 * MIB):
+            while offset < 900 * count:
+                answer = wire.ask(FETCH, version, head + struct.pack(">iiqi", 1, 0, offset, 50 << 20))
+                start = (0 if version == 0 else 4) + 4 + 2 + len("stored-in-v2") + 4 + 4 + 2 + 8 + 4
+                entries = list(iter_entries(memoryview(answer)[start:]))
+                assert entries[0].offset == offset
+                offset = entries[-1].offset + 1

@@ -102,7 +102,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def produce(bootstrap: str) -> None:
     address = {"bootstrap.servers": bootstrap}
-    plain = NewTopic("plain", 1, 1, config={"index.interval.bytes": "1000", "segment.bytes": "1048576"})
+    plain = NewTopic(
+        "plain", 1, 1, config={"retention.ms": "-1", "index.interval.bytes": "1000", "segment.bytes": "1048576"}
+    )
     admin = AdminClient(address)
     for created in admin.create_topics([plain, NewTopic("tx", 1, 1)]).values():
         created.result()

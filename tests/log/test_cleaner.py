@@ -428,6 +428,56 @@ def test_a_process_that_was_killed_is_started_anew(log: PartitionLog, worker: Pr
     assert worker.plan(job).keys == 1
 
 
+def test_a_process_that_ended_for_want_of_work_is_started_anew(log: PartitionLog, worker: ProcessWorker) -> None:
+    fill(log)
+    job = job_of(log)
+    worker.plan(job)
+    first = worker._process
+    assert first is not None
+    first.terminate()
+    first.wait(30)
+    assert worker.plan(job).keys == 1
+    assert worker._process is not first
+
+
+def test_the_memory_for_keys_is_given_back_with_the_last_group(log: PartitionLog) -> None:
+    fill(log)
+    worker = Compaction(LocalFiles())
+    plan = worker.plan(job_of(log))
+    assert hasattr(worker, "_known")
+    for group in plan.groups:
+        worker.clean(group)
+    assert not hasattr(worker, "_known")
+
+
+def test_two_cleaners_work_on_two_logs_at_once(tmp_path: Path) -> None:
+    logs = {}
+    for number in range(3):
+        partition = TopicPartition("t", number)
+        logs[partition] = PartitionLog.open(
+            tmp_path / str(partition), partition, compacted(), files=LocalFiles(), now_ms=NOW_MS
+        )
+        fill(logs[partition])
+    waiting: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
+    cleaner = Cleaner(
+        LocalFiles(),
+        logs,
+        CleanerSettings(threads=2),
+        background=lambda work, done: waiting.append((work, done)),
+        write_checkpoint=lambda _: lambda: None,
+        make_worker=lambda: Compaction(LocalFiles()),
+    )
+    cleaner.tick(NOW_MS)
+    assert [cleaner.is_busy_with(log) for log in logs.values()].count(True) == 2
+    cleaner.tick(NOW_MS + 1)
+    assert len(waiting) == 2
+    while waiting:
+        work, done = waiting.pop(0)
+        work()
+        done(None)
+    assert [len(left(log)) for log in logs.values()] == [1, 1, 1]
+
+
 def test_a_stopped_worker_does_nothing_more(log: PartitionLog, worker: ProcessWorker) -> None:
     fill(log)
     worker.stop()

@@ -8,8 +8,8 @@
 
 One line of JSON each way, over the process's stdin and stdout. Going through gigabytes of records beside the event loop
 would hold it up whenever it has to wait for the interpreter; another process cannot, and takes the memory for its keys
-away with it. It gives way to the broker where they want the same processor, and ends when its stdin does: at once, also
-when the broker was killed.
+away with it. It gives way to the broker where they want the same processor. It ends when its stdin does, at once, also
+when the broker was killed; and when nothing was asked of it for some minutes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headrace.log.compaction import CleanedGroup, CleaningJob, CleaningPlan, Cle
 from headrace.log.files import LocalFiles
 
 NICENESS = 10
+IDLE_SECONDS = 300.0
 _DAMAGE = "damage"
 _DISK = "disk"
 _BUG = "bug"
@@ -69,6 +70,9 @@ class ProcessWorker:
         with self._lock:
             if self._is_stopped:
                 raise CleaningStopped
+            if self._process is not None and "plan" in question and self._process.poll() is not None:
+                self._close(self._process)  # it had nothing to do for long
+                self._process = None
             process = self._process = self._process or _start()
         assert process.stdin is not None and process.stdout is not None
         line = b""
@@ -145,8 +149,8 @@ def _job_of(found: dict[str, Any]) -> CleaningJob:
     return CleaningJob(**found)
 
 
-def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until the questions end."""
+def serve(questions: IO[bytes], answers: IO[bytes], idle_seconds: float = IDLE_SECONDS) -> None:
+    """Answer until the questions end, or none comes for so long."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -156,10 +160,12 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     worker = Compaction(LocalFiles())
-    while True:
-        said = json.dumps(answer(worker, lines.get()))
-        answers.write(said.encode() + b"\n")
-        answers.flush()
+    with suppress(queue.Empty):
+        while True:
+            said = json.dumps(answer(worker, lines.get(timeout=idle_seconds)))
+            answers.write(said.encode() + b"\n")
+            answers.flush()
+    os._exit(0)  # the listener would hold up an ordinary end
 
 
 if __name__ == "__main__":

@@ -169,6 +169,7 @@ class Compaction:
         )
         self._drop_old_tombstones_until_ms = self._legacy_horizon_ms(bases)
         groups = self._groups([base for base in bases if base < end_offset])
+        self._groups_left = len(groups)
         return CleaningPlan(end_offset, groups, known.entries, 100 * known.entries / known.entries_max)
 
     def _learn(self, base: int, known: OffsetMap, passed: PassedTransactions) -> bool:
@@ -212,6 +213,9 @@ class Compaction:
         for suffix in SEGMENT_FILES:
             if self._files.exists(cleaned.path(suffix)):
                 self._files.open(cleaned.path(suffix)).sync()
+        self._groups_left -= 1
+        if not self._groups_left:  # the memory for the keys is not kept for a next job, which may be long in coming
+            del self._known, self._filter
         modified_ms = self._files.modified_ms(self._directory / offset_file(group[-1], LOG))
         self._files.set_modified_ms(cleaned.path(LOG), modified_ms)
         return CleanedGroup(

@@ -135,12 +135,12 @@ def general(broker: Broker, key: ApiKey, version: int, frame: bytearray) -> dict
     request, _ = request_class.decode(version, payload, body_at)
     connection = connected(broker, frame)
     context = RequestContext(broker, connection, key, version, 7, "phases", RequestTimes(module.VERSIONS))
-    answer = module.handle(context, request)  # type: ignore[arg-type]
+    answer = module.handle(context, request)
     return {
         "header": micros(lambda: read_request_header(payload)),
         "decode": micros(lambda: request_class.decode(version, payload, body_at)),
-        "handler": micros(lambda: module.handle(context, request)),  # type: ignore[arg-type]
-        "encode": micros(lambda: encode_response(key, version, 7, answer)),  # type: ignore[arg-type]
+        "handler": micros(lambda: module.handle(context, request)),
+        "encode": micros(lambda: encode_response(key, version, 7, answer)),
     }
 
 

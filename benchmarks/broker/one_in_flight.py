@@ -1,0 +1,85 @@
+"""One 1 KiB record in flight, acks=all, by franz-go: headrace beside Apache Kafka, in turns.
+
+How long a producer that waits for each record waits. Both brokers run at the same time on this machine, one is asked at
+a time; medians of the rounds, and the ratio of each pair. Needs Go; Apache Kafka needs Java and Maven.
+
+    python benchmarks/broker/one_in_flight.py [--seconds 4] [--rounds 5] [--json]
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.broker.small_requests import TOPIC, Peer, peers
+
+RECORD_BYTES = 1024
+HERE = Path(__file__).parent
+
+
+class Round(NamedTuple):
+    """What one round measured."""
+
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    broker_cpu_us_per_record: float
+
+
+def run_round(program: Path, peer: Peer, seconds: float) -> Round:
+    """One record after the other, for `seconds`."""
+    before = peer.process.cpu_times()
+    command = [str(program), f"127.0.0.1:{peer.port}", TOPIC, str(RECORD_BYTES), str(seconds)]
+    output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+    after = peer.process.cpu_times()
+    count, p50, p99, p999 = map(float, output.split())
+    return Round(p50, p99, p999, (after.user + after.system - before.user - before.system) / count * 1e6)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if shutil.which("go") is None:
+        print("not measured: franz-go needs Go")
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        program = Path(directory, "franz")
+        subprocess.run(["go", "build", "-C", str(HERE / "franz"), "-o", str(program), "."], check=True)
+        with peers() as found:
+            rounds: dict[str, list[Round]] = {peer.name: [] for peer in found}
+            for peer in found:
+                run_round(program, peer, options.seconds)  # warms it up
+            for _ in range(options.rounds):
+                for peer in found:
+                    rounds[peer.name].append(run_round(program, peer, options.seconds))
+    results = {
+        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Round._fields}
+        for name, runs in rounds.items()
+    }
+    if len(rounds) > 1:
+        ours, theirs = rounds.values()
+        results["ratio"] = {
+            field: statistics.median(getattr(a, field) / getattr(b, field) for a, b in zip(ours, theirs, strict=True))
+            for field in Round._fields
+        }
+    if options.json:
+        print(json.dumps(results, indent=1))
+        return
+    print(f"{'':12}  {'p50 ms':>7}  {'p99 ms':>7}  {'p99.9 ms':>8}  {'CPU us a record':>15}")
+    for name, row in results.items():
+        print("{:12}  {:>7.3f}  {:>7.3f}  {:>8.3f}  {:>15.2f}".format(name, *row.values()))
+
+
+if __name__ == "__main__":
+    main()

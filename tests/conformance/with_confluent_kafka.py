@@ -255,6 +255,6 @@ def _is_record(message: Any) -> bool:
 
 
 def _consumed(message: Any) -> Consumed:
-    _, timestamp_ms = message.timestamp()
-    plain = Message(message.key(), message.value(), tuple(message.headers() or ()), timestamp_ms)
+    kind, timestamp_ms = message.timestamp()  # 0 of a kind of 0 is none
+    plain = Message(message.key(), message.value(), tuple(message.headers() or ()), timestamp_ms if kind else None)
     return Consumed(message.partition(), message.offset(), plain)

@@ -18,6 +18,10 @@ RECORDS = 6
 NEWEST_MAGIC = 2
 
 
+FAIL_ON_LZ4_OF_FORMAT_0 = ("aiokafka", "franz-go", "sarama")
+"""They find the checksum in its frames wrong, which it is (KAFKA-3160); Apache Kafka itself sends them nothing else."""
+
+
 class Failure(Exception):
     """A client did not do its part; its own error as text."""
 
@@ -32,6 +36,11 @@ class Place(NamedTuple):
     def codecs_of(self, client: Client) -> list[str]:
         """The codecs in which a client writes to it."""
         return [codec for codec in FIRST_CODECS if codec not in client.gaps and (codec == "lz4") == self.lz4]
+
+    def is_read_by(self, client: Client) -> bool:
+        """Whether a client knows all that is in it."""
+        is_odd = self == (0, True) and client.name.startswith(FAIL_ON_LZ4_OF_FORMAT_0)
+        return bool(self.codecs_of(client)) and not is_odd
 
 
 class Part(NamedTuple):
@@ -71,7 +80,7 @@ class Crowd:
 
     def readers(self, place: Place) -> list[Client]:
         """Who can read a topic."""
-        return [each for each in self.clients if place.codecs_of(each)]
+        return [each for each in self.clients if place.is_read_by(each)]
 
     def take_part(self, client: Client, bootstrap: str, topics: Mapping[Place, str], ready: threading.Barrier) -> None:
         """One client's work: each codec to each topic, then each topic, up to all that everybody is to write."""
@@ -80,7 +89,7 @@ class Crowd:
             for codec in place.codecs_of(client):
                 self._written[Part(client.name, codec, place)] = _write(client, bootstrap, topic, codec)
         for place, topic in topics.items():
-            if place.codecs_of(client):
+            if place.is_read_by(client):
                 count = sum(len(place.codecs_of(each)) * RECORDS for each in self.clients)
                 self._read[client.name, place] = _read(client, bootstrap, topic, count)
 

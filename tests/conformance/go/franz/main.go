@@ -184,7 +184,10 @@ func (c *consumer) poll(ms int64) ([]lines.Record, error) {
 		}
 	}
 	for _, record := range fetches.Records() {
-		timestamp := record.Timestamp.UnixMilli()
+		timestamp := int64(-1) // as the protocol has it; franz-go has its zero time
+		if !record.Timestamp.IsZero() {
+			timestamp = record.Timestamp.UnixMilli()
+		}
 		one := lines.Record{Partition: record.Partition, Offset: record.Offset, Timestamp: &timestamp, Key: record.Key, Value: record.Value}
 		for _, header := range record.Headers {
 			one.Headers = append(one.Headers, lines.Header{Name: header.Key, Value: header.Value})

@@ -357,6 +357,17 @@ def test_how_far_a_log_was_cleaned_is_written_as_kafka_writes_it(tmp_path: Path)
     manager.release()
 
 
+def test_a_topic_made_anew_does_not_pass_for_clean(tmp_path: Path) -> None:
+    manager = managed(tmp_path)
+    log = manager.create(PARTITION, bytes(range(16)), NOW_MS)
+    fill(log)
+    manager.tick(NOW_MS)
+    manager.delete(PARTITION, NOW_MS)
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+    assert manager.create(PARTITION, bytes(range(1, 17)), NOW_MS).cleaned_to == 0
+    manager.release()
+
+
 def test_a_checkpoint_past_the_log_is_not_believed(log: PartitionLog) -> None:
     fill(log)
     log.cleaned_to = 99

@@ -30,7 +30,7 @@ from headrace.log.offset_map import OffsetMap
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTransaction, read_entries
 from headrace.records.any_format import any_crc_is_valid, read_any_header
-from headrace.records.header import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader
+from headrace.records.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader
 from headrace.records.message_set import iter_messages
 
 SEGMENT_FILES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -246,7 +246,7 @@ class Compaction:
             raise CorruptMessage(f"{path}: {error.message}") from error
 
     def _checked_batches(self, file: LogFile, size: int, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        read_bytes = max(READ_BYTES_MIN, self._job.read_bytes)
+        read_bytes, next_base = max(READ_BYTES_MIN, self._job.read_bytes), self._next_base[base]
         window, window_start, position, expected = memoryview(b""), 0, 0, base
         while position < size:
             if self._is_stopped:
@@ -255,24 +255,26 @@ class Compaction:
             if at + HEADER_BYTES > len(window):
                 window, window_start, at = self._read(file, position, min(read_bytes, size - position)), position, 0
             header = read_any_header(window, at)
-            if header.size_bytes > size - position:
+            length = header.batch_length + LOG_OVERHEAD_BYTES
+            last_offset = header.base_offset + header.last_offset_delta
+            if length > size - position:
                 raise CorruptMessage(f"the batch at position {position}, offset {header.base_offset}, is cut off")
-            if at + header.size_bytes > len(window):
-                wanted = max(min(read_bytes, size - position), header.size_bytes)
+            if at + length > len(window):
+                wanted = max(min(read_bytes, size - position), length)
                 window, window_start, at = self._read(file, position, wanted), position, 0
-            batch = window[at : at + header.size_bytes]
+            batch = window[at : at + length]
             if not any_crc_is_valid(batch, 0, header):
                 raise CorruptMessage(
                     f"the batch at position {position}, offset {header.base_offset}, does not match its CRC"
                 )
-            if not (expected <= header.base_offset <= header.last_offset < self._next_base[base]):
+            if not expected <= header.base_offset <= last_offset < next_base:
                 raise CorruptMessage(  # no checksum covers where a batch lies
                     f"the batch at position {position} says it has offsets {header.base_offset} to "
-                    f"{header.last_offset}, which are not from {expected} up"
+                    f"{last_offset}, which are not from {expected} up"
                 )
             yield batch, header
-            expected = header.next_offset
-            position += header.size_bytes
+            expected = last_offset + 1
+            position += length
 
     def _read(self, file: LogFile, position: int, size: int) -> memoryview:
         self._throttle.spend(size)

@@ -211,6 +211,8 @@ class LogManager:
             except OSError as error:
                 raise StorageError(f"{partition} could not be deleted: {error}") from error
             self._doomed.append((now_ms + log.config.file_delete_delay_ms, doomed))
+            if log.cleaned_to:  # or a topic made anew under the name would pass for clean
+                self._save_cleaner_offsets(log.directory.parent)
 
     def configure(self, topic: str) -> None:
         """Have a topic's logs go on with its settings of now."""

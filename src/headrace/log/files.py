@@ -189,7 +189,8 @@ class LocalFiles:
         return DiskFile(path, os.O_RDONLY)
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        file = DiskFile(path, os.O_RDONLY)  # a start reads five small files per partition: `open` takes twice as long
+        return file.read(file.size(), 0)
 
     def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
         temporary = path.with_name(path.name + ".tmp")

@@ -15,10 +15,24 @@ from headrace.log.files import Files
 from headrace.log.names import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TXN_INDEX, is_segment_file, offset_of
 from headrace.log.scan import read_headers
 
+_INDEXES = (INDEX, TIME_INDEX, TXN_INDEX)
 
-def clear_leftovers(files: Files, directory: Path) -> None:
-    """Finish or undo what was interrupted."""
+
+def clear_leftovers(files: Files, directory: Path) -> list[str]:
+    """Finish or undo what was interrupted; the names that the directory has then, sorted."""
     names = files.names(directory)
+    if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):
+        _clear_interrupted(files, directory, names)
+        names = files.names(directory)
+    segments = {name.removesuffix(LOG) for name in names if is_segment_file(name, LOG)}
+    indexes = [name for name in names if name.endswith(_INDEXES) and name.partition(".")[0].isdigit()]
+    orphans = [name for name in indexes if name.partition(".")[0] not in segments]
+    for name in orphans:
+        files.remove(directory / name)
+    return [name for name in names if name not in orphans] if orphans else names
+
+
+def _clear_interrupted(files: Files, directory: Path, names: list[str]) -> None:
     first_cleaned = min((offset_of(name) for name in names if name.endswith(CLEANED)), default=None)
     for name in names:
         torn_swap = first_cleaned is not None and name.endswith(SWAP) and offset_of(name) >= first_cleaned
@@ -26,12 +40,6 @@ def clear_leftovers(files: Files, directory: Path) -> None:
             files.remove(directory / name)
     if any(name.endswith(SWAP) for name in names):
         _finish_swap(files, directory)
-    names = files.names(directory)
-    segments = {offset_of(name) for name in names if is_segment_file(name, LOG)}
-    for name in names:
-        is_index = any(is_segment_file(name, suffix) for suffix in (INDEX, TIME_INDEX, TXN_INDEX))
-        if is_index and offset_of(name) not in segments:
-            files.remove(directory / name)
 
 
 def _finish_swap(files: Files, directory: Path) -> None:
@@ -42,7 +50,7 @@ def _finish_swap(files: Files, directory: Path) -> None:
         # A segment in which nothing stayed ends where it begins; its own old indexes go all the same.
         end = max(first + 1, *(_next_offset(files, directory / name) for name in swapped))
         for name in names:
-            is_old = any(is_segment_file(name, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX))
+            is_old = any(is_segment_file(name, suffix) for suffix in (LOG, *_INDEXES))
             if is_old and first <= offset_of(name) < end:
                 files.remove(directory / name)
     for name in names:

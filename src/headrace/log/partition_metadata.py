@@ -48,7 +48,10 @@ def read_topic_id(files: Files, directory: Path) -> bytes | None:
     Raises CorruptPartitionMetadata.
     """
     path = directory / FILE_NAME
-    text = files.read(path) if files.exists(path) else b""
+    try:
+        text = files.read(path)
+    except FileNotFoundError:
+        return None
     if not text.strip(b"\0"):
         return None
     try:

@@ -19,6 +19,7 @@ ProducerStateManager.
 """
 
 import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
@@ -92,7 +93,12 @@ def _entry(
 
 def snapshot_offsets(files: Files, directory: Path) -> list[int]:
     """The offsets of the snapshots in a partition's directory, ascending."""
-    return [offset_of(name) for name in files.names(directory) if name.endswith(SNAPSHOT)]
+    return offsets_among(files.names(directory))
+
+
+def offsets_among(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among a directory's names, ascending as they are."""
+    return [offset_of(name) for name in names if name.endswith(SNAPSHOT)]
 
 
 def write_snapshot(files: Files, directory: Path, producers: Producers) -> Path:
@@ -102,10 +108,10 @@ def write_snapshot(files: Files, directory: Path, producers: Producers) -> Path:
     return path
 
 
-def load_newest(files: Files, directory: Path, *, to_offset: int) -> Producers:
-    """The producers at the newest good snapshot up to an offset (inclusive); none, at 0, when there is no such
-    snapshot. A bad snapshot is removed."""
-    for offset in reversed(snapshot_offsets(files, directory)):
+def load_newest(files: Files, directory: Path, snapshots: Sequence[int], *, to_offset: int) -> Producers:
+    """The producers at the newest good one of some snapshots up to an offset (inclusive); none, at 0, when there is no
+    such snapshot. A bad snapshot is removed."""
+    for offset in reversed(snapshots):
         if offset > to_offset:
             continue
         path = directory / offset_file(offset, SNAPSHOT)

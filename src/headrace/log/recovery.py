@@ -10,6 +10,7 @@ What is below the recovery point was on the disk before the crash and is not rea
 """
 
 import logging
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.files import Files
 from headrace.log.leftovers import clear_leftovers
 from headrace.log.names import LOG, SNAPSHOT, is_segment_file, offset_file, offset_of
-from headrace.log.producer_snapshot import load_newest, snapshot_offsets
+from headrace.log.producer_snapshot import load_newest, offsets_among
 from headrace.log.producer_state import Producers
 from headrace.log.scan import read_checked
 from headrace.log.segment import Segment
@@ -57,8 +58,9 @@ def open_log(
 
     Raises OSError; CorruptMessage for damage below the recovery point that is in the way.
     """
-    clear_leftovers(files, directory)
-    segments = _list_segments(files, directory, config, now_ms)
+    names = clear_leftovers(files, directory)
+    segments = _list_segments(files, directory, names, config, now_ms)
+    snapshots = offsets_among(names)
     epochs = LeaderEpochs(files, directory)
     if not epochs.entries:
         _epochs_from_batches(segments if was_clean else _flushed(segments, recovery_point), epochs)
@@ -72,7 +74,7 @@ def open_log(
             for segment in segments:
                 _remove(files, segment)
             segments = []
-            _remove_snapshots(files, directory, snapshot_offsets(files, directory))
+            snapshots = _keep_snapshots(files, directory, snapshots, [])
     if not segments:
         segments = [Segment.create(files, directory, log_start_offset, config, now_ms=now_ms)]
         log_end_offset = log_start_offset
@@ -80,8 +82,11 @@ def open_log(
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
-    _remove_stray_snapshots(files, directory, segments, log_end_offset)
-    producers = load_producers(files, directory, segments, log_end_offset, now_ms=now_ms, trust_absence=was_clean)
+    snapshots = _keep_useful_snapshots(files, directory, snapshots, segments, log_end_offset)
+    if was_clean and not snapshots:  # after a clean stop a log without any has no producers, and need not be read
+        producers = Producers(log_end_offset)
+    else:
+        producers = load_producers(files, directory, segments, snapshots, log_end_offset, now_ms=now_ms)
     recovery_point = log_end_offset if was_clean else min(recovery_point, log_end_offset)
     return OpenedLog(was_clean, segments, log_start_offset, log_end_offset, recovery_point, producers, epochs)
 
@@ -90,18 +95,13 @@ def load_producers(
     files: Files,
     directory: Path,
     segments: list[Segment],
+    snapshots: Sequence[int],
     end_offset: int,
     *,
     now_ms: int,
-    trust_absence: bool = False,
 ) -> Producers:
-    """The producers at `end_offset`: the newest snapshot up to it, and the batches that follow.
-
-    With `trust_absence` a log that has no snapshot at all has no producers, and is not read.
-    """
-    if trust_absence and not snapshot_offsets(files, directory):
-        return Producers(end_offset)
-    producers = load_newest(files, directory, to_offset=end_offset)
+    """The producers at `end_offset`: the newest snapshot up to it, and the batches that follow."""
+    producers = load_newest(files, directory, snapshots, to_offset=end_offset)
     from_offset = max(producers.end_offset, segments[0].base_offset)
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= from_offset:
@@ -132,10 +132,10 @@ def note_batch(producers: Producers, segment: Segment, position: int, header: Ba
         segment.txn_index.append(segment.files, aborted)
 
 
-def _list_segments(files: Files, directory: Path, config: TopicConfig, now_ms: int) -> list[Segment]:
+def _list_segments(files: Files, directory: Path, names: list[str], config: TopicConfig, now_ms: int) -> list[Segment]:
     return [
         Segment(files, directory, offset_of(name), config, size=files.file_size(directory / name), now_ms=now_ms)
-        for name in files.names(directory)
+        for name in names
         if is_segment_file(name, LOG)
     ]
 
@@ -206,17 +206,20 @@ def _remove(files: Files, segment: Segment) -> None:
         files.remove(path)
 
 
-def _remove_stray_snapshots(files: Files, directory: Path, segments: list[Segment], log_end_offset: int) -> None:
+def _keep_useful_snapshots(
+    files: Files, directory: Path, snapshots: list[int], segments: list[Segment], log_end_offset: int
+) -> list[int]:
     """Keep the snapshots of segments and the newest one; those past the log's end tell of what is no longer there."""
-    offsets = snapshot_offsets(files, directory)
-    known = [offset for offset in offsets if offset <= log_end_offset]
-    kept = {segment.base_offset for segment in segments} | set(known[-1:])
-    _remove_snapshots(files, directory, [offset for offset in offsets if offset > log_end_offset or offset not in kept])
+    known = [offset for offset in snapshots if offset <= log_end_offset]
+    useful = {segment.base_offset for segment in segments} | set(known[-1:])
+    return _keep_snapshots(files, directory, snapshots, [offset for offset in known if offset in useful])
 
 
-def _remove_snapshots(files: Files, directory: Path, offsets: list[int]) -> None:
-    """Remove snapshots for good: one that came back after a crash would tell of producers that are not there."""
-    for offset in offsets:
-        files.remove(directory / offset_file(offset, SNAPSHOT))
-    if offsets:
+def _keep_snapshots(files: Files, directory: Path, snapshots: list[int], kept: list[int]) -> list[int]:
+    """Remove the others for good: one that came back after a crash would tell of producers that are not there."""
+    for offset in snapshots:
+        if offset not in kept:
+            files.remove(directory / offset_file(offset, SNAPSHOT))
+    if len(kept) < len(snapshots):
         files.sync_directory(directory)
+    return kept

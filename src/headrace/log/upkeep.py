@@ -80,7 +80,8 @@ def _set_end(log: PartitionLog, segments: list[Segment], offset: int, now_ms: in
     # of the old leader behind those of the new one, and a snapshot that tells of producers that are not there.
     segments[-1].file.sync()
     log.files.sync_directory(log.directory)
-    log.producers = load_producers(log.files, log.directory, segments, offset, now_ms=now_ms)
+    snapshots = snapshot_offsets(log.files, log.directory)
+    log.producers = load_producers(log.files, log.directory, segments, snapshots, offset, now_ms=now_ms)
 
 
 def delete_records_before(log: PartitionLog, offset: int, now_ms: int) -> int:

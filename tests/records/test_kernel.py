@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.records import kernel
 from headrace.records.batch import HEADER_BYTES, Record, encode_batch
+from headrace.records.crc import crc32c
 from tests.records.samples import GOLDEN, records, uncompiled_kernel
 
 plain = uncompiled_kernel()
@@ -76,6 +77,40 @@ def test_compiled_and_plain_answer_the_same(
 def test_compiled_and_plain_answer_the_same_about_noise(data: bytes, count: int) -> None:
     for call in (_scan, _walk):
         assert call(kernel, data, 0, len(data), count, 8, 5, 9) == call(plain, data, 0, len(data), count, 8, 5, 9)
+
+
+def _runs(module: Any, data: bytes, pos: int, end: int, first: int, to: int, limits: tuple[int, int, int]) -> object:
+    run = array("q", bytes(8 * 3 * 5))
+    found = module.plain_run(data, pos, end, first, to, *limits, run)
+    rows = 20
+    offsets, times, spans = array("q", bytes(8 * rows)), array("q", bytes(8 * rows)), array("i", bytes(24 * rows))
+    kinds = bytearray(rows)
+    scanned = module.scan_run(data, run, found[0], first, to, offsets, times, kinds, spans, 0)
+    damaged = module.first_damaged(memoryview(data), run, found[0], crc32c)
+    return found, run, scanned, offsets, times, kinds, spans, damaged
+
+
+@settings(max_examples=200)
+@given(
+    batches=st.lists(records.map(lambda rows: rows[:4]), min_size=1, max_size=6),
+    noise=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3),
+    pos=st.integers(-1, 2) | st.just(0),
+    cut=st.integers(-1, 70) | st.just(0),
+    first=st.integers(0, 12),
+    to=st.integers(0, 30),
+    limits=st.tuples(st.integers(-1, 20), st.integers(-1, 900), st.integers(0, 1)),
+)
+def test_runs_are_found_and_scanned_the_same(
+    batches: list[list[Record]], noise: list[tuple[int, int]], pos: int, cut: int, first: int, to: int, limits: Any
+) -> None:
+    data, base_offset = bytearray(), 0
+    for batch in batches:
+        data += encode_batch(batch, base_offset=base_offset)
+        base_offset += len(batch)
+    for at, byte in noise:
+        data[at % len(data)] = byte
+    arguments = (bytes(data), pos, len(data) - cut, first, to, limits)
+    assert _runs(kernel, *arguments) == _runs(plain, *arguments)
 
 
 spans = st.lists(st.integers(-5, 40), min_size=12, max_size=12).map(lambda numbers: array("i", numbers))

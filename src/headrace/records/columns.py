@@ -20,7 +20,8 @@ from headrace.records import kernel
 from headrace.records.binary import BinaryColumn, HeadersColumn, column_of, int32s, int64s
 from headrace.records.build import batch_of_rows, build_batch, fitting_rows, partitions_of, scatter
 from headrace.records.compression import Bytes
-from headrace.records.header import BatchHeader, crc_is_valid, iter_headers, records_of
+from headrace.records.crc import crc32c
+from headrace.records.header import BatchHeader, crc_is_valid, iter_headers, read_header, records_of
 
 __all__ = [
     "BATCHES_BYTES_MAX",
@@ -46,6 +47,8 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 _BASE_OFFSET_MAX = INT64_MAX - INT32_MAX - 1  # whatever the delta, the next offset fits 64 bits
+
+_RUN_BATCHES_MAX = 512
 
 _KEY = 0  # where a field's start is in a span
 _VALUE = 2
@@ -85,6 +88,17 @@ class Scanned(NamedTuple):
     table: SpanTable
     next_offset: int
     bytes_consumed: int
+
+
+class Run(NamedTuple):
+    """Neighbouring batches that the kernel scans at once (see its `plain_run`), from somewhere to `end`."""
+
+    bounds: array[int]
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    records: int
+    size: int
+    next_offset: int
+    end: int
 
 
 class Piece(NamedTuple):
@@ -144,11 +158,23 @@ def scan_spans(
     """What `scan_batches` does before it copies anything: where the parts of the records lie."""
     stop_offset = INT64_MAX if to_offset is None else to_offset
     view = memoryview(buf)[:INT32_MAX]
-    batches: list[OpenBatch] = []
+    found: list[OpenBatch | Run] = []
     next_offset = from_offset
     records = size = consumed = 0
     try:
-        for pos, header in iter_headers(view):
+        while True:
+            if skip is None:
+                limits = (max_records - records, max_bytes - size, 0 if found else 1)
+                run = _plain_run(view, consumed, from_offset, stop_offset, *limits, check_crcs)
+                if run.count:
+                    found.append(run)
+                    records += run.records
+                    size += run.size
+                    consumed, next_offset = run.end, min(run.next_offset, stop_offset)
+                    continue
+            pos, header = next(iter_headers(view, consumed), (consumed, None))
+            if header is None:
+                break
             if header.last_offset_delta < 0 or not 0 <= header.base_offset <= _BASE_OFFSET_MAX:
                 raise CorruptMessage(f"no batch is at offsets {header.base_offset} to {header.last_offset}")
             if header.base_offset >= stop_offset:
@@ -156,24 +182,50 @@ def scan_spans(
                 break
             batch = view[pos : pos + header.size_bytes]
             if header.last_offset >= from_offset:
-                if batches and (records + header.record_count > max_records or size >= max_bytes):
+                if found and (records + header.record_count > max_records or size >= max_bytes):
                     break
                 if check_crcs and not crc_is_valid(batch, 0, header):
                     raise CorruptMessage(f"the batch at offset {header.base_offset} does not match its CRC")
                 skipped = skip is not None and skip(header, batch)
                 if not skipped and not header.is_control:
-                    batches.append(open_batch(view, pos, header, max_batch_bytes))
+                    opened = open_batch(view, pos, header, max_batch_bytes)
+                    found.append(opened)
                     records += header.record_count
-                    size += batches[-1].end - batches[-1].start
+                    size += opened.end - opened.start
                 next_offset = min(header.next_offset, stop_offset)
             consumed = pos + header.size_bytes
     except CorruptMessage:
         if consumed == 0:
             raise
     table = SpanTable(records)
-    for opened in batches:
-        table.add(opened, from_offset, stop_offset)
+    for each in found:
+        if isinstance(each, Run):
+            table.add_run(view, each, from_offset, stop_offset)
+        else:
+            table.add(each, from_offset, stop_offset)
     return Scanned(table, next_offset, consumed)
+
+
+def _plain_run(
+    view: memoryview,
+    pos: int,
+    from_offset: int,
+    to_offset: int,
+    records_max: int,
+    bytes_max: int,
+    least: int,
+    check_crcs: bool,
+) -> Run:
+    """The plain batches from `pos` on, as far as they are undamaged; none where another kind comes first."""
+    bounds = int64s(3 * _RUN_BATCHES_MAX)
+    limits = (from_offset, to_offset, records_max, bytes_max, least)
+    found = kernel.plain_run(view, pos, len(view), *limits, bounds)
+    if check_crcs and found[0]:
+        good = kernel.first_damaged(view, bounds, found[0], crc32c)
+        if good < found[0]:
+            bounds = bounds[: 3 * good]
+            found = kernel.plain_run(view, pos, len(view), *limits, bounds)
+    return Run(bounds, *found, bounds[3 * found[0] - 2] if found[0] else pos)
 
 
 def open_batch(buf: Bytes, pos: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> OpenBatch:
@@ -212,10 +264,24 @@ class SpanTable:
             is_append_time, from_offset, to_offset, self.offsets, self.timestamps_ms, self.spans, self.count,
         )  # fmt: skip
         if problem:
-            where = f"record {stop} of the batch at offset {header.base_offset}"
-            raise CorruptMessage(f"{where}: {kernel.PROBLEMS[problem]}")
+            raise _lies(header, stop, problem)
         if is_append_time:
             self.timestamp_types[self.count : stop] = b"\x01" * (stop - self.count)
+        self._added(data, stop, key_bytes, null_keys, value_bytes, null_values, headers)
+
+    def add_run(self, buf: memoryview, run: Run, from_offset: int, to_offset: int) -> None:
+        """`add` for all batches of a run, which lie in `buf`."""
+        problem, stop, key_bytes, null_keys, value_bytes, null_values, headers, batch = kernel.scan_run(
+            buf, run.bounds, run.count, from_offset, to_offset, self.offsets, self.timestamps_ms,
+            self.timestamp_types, self.spans, self.count,
+        )  # fmt: skip
+        if problem:
+            raise _lies(read_header(buf, run.bounds[3 * batch]), stop, problem)
+        self._added(buf, stop, key_bytes, null_keys, value_bytes, null_values, headers)
+
+    def _added(
+        self, data: Bytes, stop: int, key_bytes: int, null_keys: int, value_bytes: int, null_values: int, headers: int
+    ) -> None:
         self.pieces.append(Piece(data, self.count, stop))
         self.count = stop
         self._key_bytes += key_bytes
@@ -242,6 +308,10 @@ class SpanTable:
             next_offset,
             consumed,
         )
+
+
+def _lies(header: BatchHeader, record: int, problem: int) -> CorruptMessage:
+    return CorruptMessage(f"record {record} of the batch at offset {header.base_offset}: {kernel.PROBLEMS[problem]}")
 
 
 def _gathered(

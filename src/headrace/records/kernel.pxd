@@ -6,6 +6,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef int _BAD_LENGTH, _BAD_FIELD, _BAD_OFFSET, _NO_KEY, _BAD_TIMESTAMP, _TRAILING_BYTES, _TOO_MANY
+cdef int _HEADER_BYTES
 cdef int64_t _INT32_MAX, _INT64_MAX, _UINT32_MAX
 cdef uint64_t _MURMUR_SEED, _MURMUR_FACTOR
 
@@ -47,6 +48,33 @@ cpdef (int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t) scan(
     const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t count, int64_t base_offset,
     int64_t last_offset_delta, int64_t base_timestamp, bint is_append_time, int64_t from_offset, int64_t to_offset,
     int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[::1] spans, Py_ssize_t at) noexcept
+
+@cython.locals(first=int64_t)
+cdef inline int64_t _uint32_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+cdef inline int64_t _int32_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+cdef inline int64_t _int64_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+@cython.locals(
+    found=Py_ssize_t, records=int64_t, size=int64_t, following=int64_t, length=int64_t, base_offset=int64_t,
+    last_delta=int64_t, count=int64_t, held=int64_t)
+cpdef (Py_ssize_t, int64_t, int64_t, int64_t) plain_run(
+    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t from_offset, int64_t to_offset,
+    int64_t records_max, int64_t bytes_max, Py_ssize_t least, int64_t[::1] run) noexcept
+
+@cython.locals(
+    key_bytes=int64_t, null_keys=int64_t, value_bytes=int64_t, null_values=int64_t, headers=int64_t, row=int64_t,
+    index=Py_ssize_t, pos=Py_ssize_t, end=Py_ssize_t, is_append_time=bint, problem=int64_t, stop=int64_t,
+    more_key_bytes=int64_t, more_null_keys=int64_t, more_value_bytes=int64_t, more_null_values=int64_t,
+    more_headers=int64_t)
+cpdef (int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Py_ssize_t) scan_run(
+    const uint8_t[::1] buf, const int64_t[::1] run, Py_ssize_t count, int64_t from_offset, int64_t to_offset,
+    int64_t[::1] offsets, int64_t[::1] timestamps, uint8_t[::1] timestamp_types, int32_t[::1] spans,
+    Py_ssize_t at) noexcept
+
+@cython.locals(index=Py_ssize_t)
+cpdef Py_ssize_t first_damaged(object buf, const int64_t[::1] run, Py_ssize_t count, object crc32c) except -1
 
 @cython.locals(
     end=Py_ssize_t, capacity=Py_ssize_t, header=int64_t, row=Py_ssize_t, pos=Py_ssize_t, count=int64_t, _=int64_t,

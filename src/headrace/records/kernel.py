@@ -25,6 +25,7 @@ Source: Kafka's DefaultRecord, ByteUtils and Utils.murmur2; Arrow's binary layou
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import TypeAlias
 
 try:
@@ -66,6 +67,7 @@ HEADER_SPAN_FIELDS = 4
 RECORD_BYTES_MIN = 7
 """The smallest record: length, attributes, two deltas, two null lengths, no headers."""
 
+_HEADER_BYTES = 61
 _INT32_MAX = 0x7FFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _UINT32_MAX = 0xFFFFFFFF
@@ -281,6 +283,122 @@ def scan(
     if pos != end:
         return _TRAILING_BYTES, count, 0, 0, 0, 0, 0
     return 0, row, key_bytes, null_keys, value_bytes, null_values, headers_found
+
+
+def _uint32_at(buf: Buffer, pos: int) -> int:
+    """Four bytes, big-endian. The caller compared `pos` with the length."""
+    first = buf[pos]  # as wide a number as C needs
+    return (first << 24) | (buf[pos + 1] << 16) | (buf[pos + 2] << 8) | buf[pos + 3]
+
+
+def _int32_at(buf: Buffer, pos: int) -> int:
+    return (_uint32_at(buf, pos) ^ 0x80000000) - 0x80000000
+
+
+def _int64_at(buf: Buffer, pos: int) -> int:
+    return _int32_at(buf, pos) * 0x100000000 + _uint32_at(buf, pos + 4)
+
+
+def plain_run(
+    buf: Buffer,
+    pos: int,
+    end: int,
+    from_offset: int,
+    to_offset: int,
+    records_max: int,
+    bytes_max: int,
+    least: int,
+    run: Ints,
+) -> tuple[int, int, int, int]:
+    """How many batches from `pos` on are plain, so that `scan_run` may take them at once.
+
+    That is: whole, of format 2, neither compressed nor control, with a header that makes sense and offsets in reach of
+    [from_offset, to_offset). The run ends before the batch that brings its records over `records_max`, and when its
+    bytes have reached `bytes_max`, but not before it has `least` batches; and where `run` is full, which gets three
+    numbers of each batch: where it starts, where it ends, its CRC. How many batches, records, and bytes of records
+    there are, and the offset behind them.
+    """
+    found = records = size = following = 0
+    if pos < 0 or end > len(buf):
+        return 0, 0, 0, 0
+    while found < len(run) // 3 and end - pos >= _HEADER_BYTES and (size < bytes_max or found < least):
+        length = _int32_at(buf, pos + 8)
+        if buf[pos + 16] != 2 or length < _HEADER_BYTES - 12 or length > end - pos - 12 or buf[pos + 22] & 0x27:
+            break
+        base_offset = _int64_at(buf, pos)
+        last_delta = _int32_at(buf, pos + 23)
+        count = _int32_at(buf, pos + 57)
+        if base_offset < 0 or base_offset > _INT64_MAX - _INT32_MAX - 1 or last_delta < 0 or count < 0:
+            break
+        if base_offset >= to_offset or base_offset + last_delta < from_offset:
+            break
+        held = length - (_HEADER_BYTES - 12)
+        if count > held // RECORD_BYTES_MIN or (count > records_max - records and found >= least):
+            break
+        run[found * 3] = pos
+        run[found * 3 + 1] = pos + 12 + length
+        run[found * 3 + 2] = _uint32_at(buf, pos + 17)
+        found += 1
+        records += count
+        size += held
+        following = base_offset + last_delta + 1
+        pos += 12 + length
+    return found, records, size, following
+
+
+def scan_run(
+    buf: Buffer,
+    run: Ints,
+    count: int,
+    from_offset: int,
+    to_offset: int,
+    offsets: Ints,
+    timestamps: Ints,
+    timestamp_types: Out,
+    spans: Ints,
+    at: int,
+) -> tuple[int, int, int, int, int, int, int, int]:
+    """`scan` of the first `count` batches of a run that `plain_run` found in the same buffer.
+
+    What `scan` returns, summed up, and the batch that has the problem. A timestamp's type is 1 where the broker set it.
+    """
+    key_bytes = null_keys = value_bytes = null_values = headers = 0
+    row = at
+    if count < 0 or count > len(run) // 3 or at < 0:
+        return _BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0
+    for index in range(count):
+        pos, end = run[index * 3], run[index * 3 + 1]
+        if pos < 0 or end > len(buf) or end - pos < _HEADER_BYTES:
+            return _BAD_LENGTH, 0, 0, 0, 0, 0, 0, index
+        is_append_time = buf[pos + 22] & 0x08 != 0
+        problem, stop, more_key_bytes, more_null_keys, more_value_bytes, more_null_values, more_headers = scan(
+            buf, pos + _HEADER_BYTES, end, _int32_at(buf, pos + 57), _int64_at(buf, pos), _int32_at(buf, pos + 23),
+            _int64_at(buf, pos + 35 if is_append_time else pos + 27), is_append_time, from_offset, to_offset, offsets,
+            timestamps, spans, row,
+        )  # fmt: skip
+        if problem != 0:
+            return problem, stop, 0, 0, 0, 0, 0, index
+        if is_append_time:
+            if stop > len(timestamp_types):
+                return _TOO_MANY, 0, 0, 0, 0, 0, 0, index
+            while row < stop:
+                timestamp_types[row] = 1
+                row += 1
+        row = stop
+        key_bytes += more_key_bytes
+        null_keys += more_null_keys
+        value_bytes += more_value_bytes
+        null_values += more_null_values
+        headers += more_headers
+    return 0, row, key_bytes, null_keys, value_bytes, null_values, headers, count
+
+
+def first_damaged(buf: memoryview, run: Ints, count: int, crc32c: Callable[[memoryview], int]) -> int:
+    """The first of the batches of a run whose bytes do not give its CRC; `count` when there is none."""
+    for index in range(count):
+        if crc32c(buf[run[index * 3] + 21 : run[index * 3 + 1]]) != run[index * 3 + 2]:
+            return index
+    return count
 
 
 def scan_headers(

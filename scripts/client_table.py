@@ -1,16 +1,21 @@
-"""README's table of what works with which client, from the result of the conformance grid.
+"""README's tables of what works with which client, from the result of the conformance grid.
 
-`make grid` runs the grid and writes tests/conformance/grid.json; this puts it between the markers in README.md.
+`make grid` runs the grid and writes tests/conformance/grid.json; this puts it between the markers in README.md: one
+table of clients of today, one of those that are old.
 A case is a line, a client a column; what a client cannot do has a number, and its reason below the table.
 """
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 GRID = ROOT / "tests" / "conformance" / "grid.json"
-BEGINS, ENDS = "<!-- client table", "<!-- end of client table -->"
+TABLES = {
+    "": ("<!-- client table", "<!-- end of client table -->"),
+    "old": ("<!-- table of old clients", "<!-- end of table of old clients -->"),
+}
+"""Markers by the part of the result: the whole, or one inside it."""
 MARKS = {"passed": "✓", "failed": "✗", "error": "✗", "skipped": "not run"}
 
 
@@ -23,17 +28,19 @@ class Column(NamedTuple):
 
 
 def readme_page() -> str:
-    """README.md with a fresh table of clients."""
+    """README.md with fresh tables of clients."""
     text = (ROOT / "README.md").read_text()
-    before, begins, rest = text.partition(BEGINS)
-    comment, _, _ = rest.partition("\n")
-    _, ends, after = rest.partition(ENDS)
-    return f"{before}{begins}{comment}\n{client_table()}\n{ends}{after}"
-
-
-def client_table() -> str:
-    """The table and the reasons of its gaps."""
     grid = json.loads(GRID.read_text())
+    for part, (begins, ends) in TABLES.items():
+        before, begin, rest = text.partition(begins)
+        comment, _, _ = rest.partition("\n")
+        _, end, after = rest.partition(ends)
+        text = f"{before}{begin}{comment}\n{client_table(grid[part] if part else grid)}\n{end}{after}"
+    return text
+
+
+def client_table(grid: dict[str, Any]) -> str:
+    """One table and the reasons of its gaps."""
     columns = [_column(name, client) for name, client in grid["clients"].items()]
     reasons = list(dict.fromkeys(reason for column in columns for reason in column.gaps.values()))
     lines = [
@@ -50,7 +57,8 @@ def client_table() -> str:
 
 
 def _column(name: str, client: dict[str, object]) -> Column:
-    title = name if str(client["version"]) in name else f"{name} {client['version']}"
+    version = str(client["version"])
+    title = name if version in name or " as " in name else f"{name} {version}"
     outcomes, gaps = client["outcomes"], client["gaps"]
     assert isinstance(outcomes, dict)
     assert isinstance(gaps, dict)

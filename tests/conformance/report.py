@@ -8,6 +8,7 @@ A skip of a client that is installed fails the run.
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from tests.conformance.cases import CASES
 from tests.conformance.clients import CLIENTS
 from tests.conformance.model import Client
+from tests.conformance.old.old_cases import OLD_CASES
+from tests.conformance.old.old_clients import OLD_CLIENTS
 from tests.peers import kafka
 
 OUTCOMES = ("passed", "failed", "skipped", "error")
@@ -23,22 +26,28 @@ Grid = dict[str, dict[str, str]]
 
 
 def print_grid(terminal: pytest.TerminalReporter) -> None:
-    """Prints one table, and writes it where HEADRACE_GRID says; nothing when no conformance test ran."""
+    """Prints a table for each of the two grids, and writes them where HEADRACE_GRID says; nothing when neither ran."""
     grid = _grid(terminal)
-    if not grid:
-        return
-    rows = [client for client in CLIENTS if client.name in grid]
-    width = max(map(len, CASES)) + 2
-    terminal.section("conformance: case x client")
+    for title, cases, clients in (("client", CASES, CLIENTS), ("old client", OLD_CASES, OLD_CLIENTS)):
+        if rows := [client for client in clients if client.name in grid]:
+            _print_table(terminal, grid, f"conformance: case x {title}", cases, rows)
+    if grid and (file := os.environ.get("HEADRACE_GRID")):
+        document = {**_document(grid, CASES, CLIENTS), "old": _document(grid, OLD_CASES, OLD_CLIENTS)}
+        Path(file).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _print_table(
+    terminal: pytest.TerminalReporter, grid: Grid, title: str, cases: Iterable[str], rows: Sequence[Client]
+) -> None:
+    width = max(map(len, cases)) + 2
+    terminal.section(title)
     terminal.write_line(" " * width + "  ".join(client.name for client in rows))
-    for column in CASES:
+    for column in cases:
         marks = (_mark(grid, client, column).center(len(client.name)) for client in rows)
         terminal.write_line((column.ljust(width) + "  ".join(marks)).rstrip())
     for client in rows:
         for column, reason in client.gaps.items():
             terminal.write_line(f"gap: {client.name}, {column}: {reason}")
-    if file := os.environ.get("HEADRACE_GRID"):
-        Path(file).write_text(json.dumps(_document(grid), indent=1, ensure_ascii=False) + "\n")
 
 
 def wrong_skips(terminal: pytest.TerminalReporter) -> list[str]:
@@ -50,7 +59,7 @@ def _is_wrong_skip(report: pytest.TestReport) -> bool:
     if "peer" in report.keywords:
         return kafka.missing_tools() is None
     row = dict(getattr(report, "user_properties", ())).get("grid_row")
-    return any(client.name == row and client.missing() is None for client in CLIENTS)
+    return any(client.name == row and client.missing() is None for client in (*CLIENTS, *OLD_CLIENTS))
 
 
 def _grid(terminal: pytest.TerminalReporter) -> Grid:
@@ -68,10 +77,10 @@ def _mark(grid: Grid, client: Client, column: str) -> str:
     return MARKS[grid[client.name].get(column, "gap" if column in client.gaps else "")]
 
 
-def _document(grid: Grid) -> dict[str, object]:
-    clients = {
+def _document(grid: Grid, cases: Mapping[str, str], clients: Sequence[Client]) -> dict[str, object]:
+    found = {
         each.name: {"version": each.version(), "gaps": dict(each.gaps), "outcomes": grid[each.name]}
-        for each in CLIENTS
+        for each in clients
         if each.name in grid
     }
-    return {"cases": dict(CASES), "clients": clients}
+    return {"cases": dict(cases), "clients": found}

@@ -2,28 +2,42 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.cases import CASES
 from tests.conformance.clients import CLIENTS
+from tests.conformance.model import Client
+from tests.conformance.old.old_cases import OLD_CASES
+from tests.conformance.old.old_clients import OLD_CLIENTS
 from tests.conformance.programs import HERE
 from tests.conformance.with_programs import PROGRAMS
 
 GRID = json.loads(Path(__file__).with_name("grid.json").read_text())
 
 
-def test_the_committed_grid_has_todays_cases_clients_and_gaps() -> None:
-    assert GRID["cases"] == CASES
-    gaps = {name: found["gaps"] for name, found in GRID["clients"].items()}
-    assert gaps == {client.name: dict(client.gaps) for client in CLIENTS}
+PARTS = [
+    pytest.param(GRID, CASES, CLIENTS, id="clients"),
+    pytest.param(GRID["old"], OLD_CASES, OLD_CLIENTS, id="old clients"),
+]
 
 
-@pytest.mark.parametrize("client", GRID["clients"])
-def test_every_cell_of_the_committed_grid_passed_or_is_a_gap(client: str) -> None:
-    found = GRID["clients"][client]
-    assert set(found["outcomes"]) | set(found["gaps"]) == set(CASES)
+@pytest.mark.parametrize(("grid", "cases", "clients"), PARTS)
+def test_the_committed_grid_has_todays_cases_clients_and_gaps(
+    grid: dict[str, Any], cases: dict[str, str], clients: Sequence[Client]
+) -> None:
+    assert grid["cases"] == cases
+    gaps = {name: found["gaps"] for name, found in grid["clients"].items()}
+    assert gaps == {client.name: dict(client.gaps) for client in clients}
+
+
+@pytest.mark.parametrize(("part", "client"), [(part, name) for part in (GRID, GRID["old"]) for name in part["clients"]])
+def test_every_cell_of_the_committed_grid_passed_or_is_a_gap(part: dict[str, Any], client: str) -> None:
+    found = part["clients"][client]
+    assert set(found["outcomes"]) | set(found["gaps"]) == set(part["cases"])
     assert not set(found["outcomes"]) & set(found["gaps"])
     assert set(found["outcomes"].values()) == {"passed"}
 

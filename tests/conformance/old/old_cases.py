@@ -18,7 +18,7 @@ OLD_CASES = {
     "too large": "a record above the limit: the typed error",
     "offset": "reads from an offset inside a compressed set",
     "end": "reads only what is new",
-    "list offsets": "lists offsets: first, end, by time",
+    "list offsets": "lists offsets: first, end; by time, where it has ListOffsets 1",
     "commit": "commits an offset without being a member, and finds it",
     "group": "group: two members share, one leaves, a third resumes",
 }

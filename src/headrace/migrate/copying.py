@@ -93,7 +93,7 @@ def check_space(files: Files, needed: Mapping[Path, int]) -> None:
 
 
 def copy_partitions(files: Files, plan: Sequence[PartitionCopy], progress: Progress) -> None:
-    """Copy them all. Raises OSError."""
+    """Copy them all, not synced. Raises OSError."""
     buffer = memoryview(bytearray(CHUNK_BYTES))
     for number, each in enumerate(plan):
         progress(number, len(plan))

@@ -155,7 +155,7 @@ def open_once(migration: Migration, cluster: Cluster, broker_id: int) -> list[di
         raise MigrationRefused(f"the copy cannot be opened: {error.message}") from error
     finally:
         manager.release()
-    os.sync()
+    os.sync()  # one for all: a sync for each file took five times as long with 5,000 partitions
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from headrace.cli.main import main
 from headrace.coordination import paths
@@ -24,9 +25,11 @@ from headrace.migrate.refusal import MigrationRefused
 from headrace.migrate.tree_file import read_tree, write_tree
 from headrace.protocol import messages as m
 from headrace.records.batch import Record, encode_batch
+from headrace.records.control import ABORT, COMMIT
 from headrace.types import TopicPartition
 from tests.harness import HeadraceServer, free_ports
-from tests.log.support import NOW_MS, append, append_batch, config
+from tests.log.support import NOW_MS, append, append_batch, append_marker, config
+from tests.migrate.facts import seen
 from tests.migrate.quorum import OTHER_ID, TOPIC_ID, partition, setting, topic
 from tests.migrate.stopped import CLUSTER, FLIGHTS, MESSAGES, kafkas, logs, ours, remember, tree
 
@@ -83,6 +86,7 @@ def test_nothing_is_linked(tmp_path: Path) -> None:
     assert not inodes & {path.stat().st_ino for path in (tmp_path / "ours").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_broker_serves_what_was_migrated(tmp_path: Path) -> None:
     assert migrate("from-kafka", kafkas(tmp_path / "kafka"), "--to", tmp_path / "ours") == 0
     with pytest.raises(RuntimeError, match="belongs to broker 1, not to 0"):
@@ -92,6 +96,25 @@ def test_a_broker_serves_what_was_migrated(tmp_path: Path) -> None:
         assert main(["topic", "describe", "flights", "--bootstrap", server.bootstrap, "--json"]) == 0
     finally:
         assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_reader_of_committed_records_is_spared_the_aborted_ones(tmp_path: Path) -> None:
+    source = kafkas(tmp_path / "kafka")
+    manager = LogManager([source], broker_id=1, topic_config=lambda _: config(segment_bytes=400))
+    manager.load(NOW_MS)
+    for number in range(6):
+        append(manager.logs[FLIGHTS], b"tx %d" % number, producer_id=9, sequence=number, is_transactional=True)
+        append_marker(manager.logs[FLIGHTS], ABORT if number % 2 else COMMIT, 9)
+    manager.close(NOW_MS)
+    assert migrate("from-kafka", source, "--to", tmp_path / "ours") == 0
+    server = HeadraceServer(tmp_path / "ours", arguments=("--broker-id", "1")).start()
+    try:
+        found = seen(server.bootstrap, AdminClient({"bootstrap.servers": server.bootstrap}), *FLIGHTS)
+    finally:
+        server.stop()
+    assert [record[3] for record in found.records][50:] == [b"tx 0", b"tx 2", b"tx 4"]
+    assert found.end == 62
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path, capsys: Said) -> None:

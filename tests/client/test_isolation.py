@@ -1,6 +1,6 @@
 """Aborted transactions are left out, whatever lies between."""
 
-from headrace.client.chunks import ConsumerRecord, ReadOptions, columns_of, records_of
+from headrace.client.chunks import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
 from headrace.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, following_offset
 from headrace.records.batch import Record, encode_batch
 from headrace.records.control import ABORT, COMMIT, Marker, encode_marker
@@ -45,18 +45,18 @@ def values(found: list[ConsumerRecord]) -> list[bytes | None]:
 def test_a_committed_reader_sees_committed_records_only() -> None:
     answer = fetched(LOG, ((1, 0),))
     kept = [b"committed", b"plain", b"of the next transaction"]
-    assert values(list(records_of(P, answer, Offset(0), READ_COMMITTED))) == kept
+    assert values(ChunkRecords(P, answer, Offset(0), READ_COMMITTED).take(100)) == kept
     columns = list(columns_of(answer, Offset(0), None, ReadOptions(isolation_level=READ_COMMITTED)))
     assert [c.values.value(row) for c in columns if c.values for row in range(c.count)] == kept
     assert columns[-1].next_offset == 8
 
 
 def test_an_uncommitted_reader_sees_everything_but_markers() -> None:
-    assert len(list(records_of(P, fetched(LOG, ((1, 0),)), Offset(0), READ_UNCOMMITTED))) == 5
+    assert len(ChunkRecords(P, fetched(LOG, ((1, 0),)), Offset(0), READ_UNCOMMITTED).take(100)) == 5
 
 
 def test_reading_may_start_inside_an_aborted_transaction() -> None:
-    found = list(records_of(P, fetched(LOG, ((1, 0),)), Offset(1), READ_COMMITTED))
+    found = ChunkRecords(P, fetched(LOG, ((1, 0),)), Offset(1), READ_COMMITTED).take(100)
     assert values(found) == [b"committed", b"plain", b"of the next transaction"]
 
 

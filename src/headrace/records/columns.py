@@ -170,7 +170,7 @@ def scan_spans(
                     found.append(run)
                     records += run.records
                     size += run.size
-                    consumed, next_offset = run.end, min(run.next_offset, stop_offset)
+                    consumed, next_offset = run.end, max(from_offset, min(run.next_offset, stop_offset))
                     continue
             pos, header = next(iter_headers(view, consumed), (consumed, None))
             if header is None:
@@ -192,7 +192,7 @@ def scan_spans(
                     found.append(opened)
                     records += header.record_count
                     size += opened.end - opened.start
-                next_offset = min(header.next_offset, stop_offset)
+                next_offset = max(from_offset, min(header.next_offset, stop_offset))
             consumed = pos + header.size_bytes
     except CorruptMessage:
         if consumed == 0:

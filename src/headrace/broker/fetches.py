@@ -8,6 +8,7 @@ it. Fetches before version 4 are in `old_fetches`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from headrace.broker.context import RequestContext
@@ -22,6 +23,7 @@ from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
 ZSTD_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 13, 16
+logger = logging.getLogger(__name__)
 _READ_COMMITTED = 1
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LED_OTHERWISE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -29,6 +31,13 @@ _LED_OTHERWISE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOC
 
 def partition_error(index: int, code: ErrorCode) -> m.FetchResponse.PartitionData:
     return m.FetchResponse.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
+
+
+def _code_of(error: KafkaError | OSError) -> ErrorCode:
+    if isinstance(error, KafkaError):
+        return error.code
+    logger.error("a log could not be read: %s", error)
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class Fetch:
@@ -131,8 +140,8 @@ class Fetch:
                         raise _unknown_topic(self._ctx, topic.topic_id)
                     partition = replicas.leader(topic.topic, each.partition)
                     answer = self._read_partition(partition, topic.topic_id, each)
-                except KafkaError as error:
-                    answer = self._refuse(TopicPartition(topic.topic, each.partition), error.code)
+                except (KafkaError, OSError) as error:
+                    answer = self._refuse(TopicPartition(topic.topic, each.partition), _code_of(error))
                 partitions.append(answer)
             responses.append(
                 m.FetchResponse.FetchableTopicResponse(
@@ -251,8 +260,8 @@ class SessionFetch(Fetch):
                 continue
             try:
                 answer = self._read_partition(self._leader(each), each.topic_id, each.wanted)
-            except KafkaError as error:
-                answer = self._refuse(each.key, error.code)
+            except (KafkaError, OSError) as error:
+                answer = self._refuse(each.key, _code_of(error))
             if each.is_news(answer):
                 self._news.append((key, each, answer))
 

@@ -13,6 +13,7 @@ Left out: session expiry, because the tree cannot be lost from inside its own pr
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ from headrace.coordination.tree import (
 )
 from headrace.errors import StorageError
 
+logger = logging.getLogger(__name__)
 FILE_NAME = "headrace-tree.sqlite"
 SCHEMA_VERSION = 1
 
@@ -202,10 +204,14 @@ class _Store:
         execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:
-        """Ends the session and checkpoints the write-ahead log into the file."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._delete_ephemerals()
-        self._db.execute("COMMIT")
+        """Ends the session and checkpoints the write-ahead log into the file; what a full or failing disk does not take
+        of that, the next opening does."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._delete_ephemerals()
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            logger.warning("the tree was not closed cleanly: %s", error)
         self._db.close()
 
     def _delete_ephemerals(self) -> None:

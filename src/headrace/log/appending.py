@@ -42,6 +42,8 @@ def append(
     Raises what `Producers.check` and `check_marker` do; StorageError; RECORD_LIST_TOO_LARGE for a batch that is
     larger than a segment.
     """
+    if log.failure is not None:  # also for what it has already: nobody knows whether that is on the disk
+        raise StorageError(log.failure)
     if header.is_control:
         log.producers.check_marker(header, read_marker(batch).coordinator_epoch)
     elif header.producer_id >= 0:

@@ -12,6 +12,7 @@ Source: Kafka's LeaderEpochFileCache.
 
 import logging
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.log.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs, write_epochs
@@ -48,8 +49,13 @@ class LeaderEpochs:
         """Note that `epoch` writes from `start_offset` on. Entries that contradict it are dropped."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
+        epochs, starts, latest = self._epochs[:], self._starts[:], self.latest
         self._put(epoch, start_offset)
-        self._save()
+        try:
+            self._save()
+        except OSError:  # not noted, so that it is tried again with the next batch
+            self._epochs, self._starts, self.latest = epochs, starts, latest
+            raise
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest known epoch not above `epoch`, where it ended exclusively); (-1, -1) when not known."""
@@ -74,12 +80,14 @@ class LeaderEpochs:
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Have the first epoch start at `start_offset`, as the log does; the ones before it are dropped."""
+        """Have the first epoch start at `start_offset`, as the log does; the ones before it are dropped. A full disk
+        must not keep old segments from being deleted: the file may be behind, as every start does this anew."""
         first = bisect_right(self._starts, start_offset) - 1
         if first >= 0 and (first > 0 or self._starts[0] != start_offset):
             del self._starts[:first], self._epochs[:first]
             self._starts[0] = start_offset
-            self._save()
+            with suppress(OSError):
+                self._save()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -13,6 +13,8 @@ what was not synced, tears a write, or fails at the n-th call.
 import fcntl
 import os
 import shutil
+from contextlib import suppress
+from errno import EIO
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -127,7 +129,10 @@ class DiskFile:
         """Short writes come before ENOSPC, or from a signal: go on until the disk says which."""
         view = memoryview(data)
         while written < len(view):
-            written += os.pwrite(self.fd, view[written:], position + written)
+            more = os.pwrite(self.fd, view[written:], position + written)
+            if not more:
+                raise OSError(EIO, f"the disk took {written} of {len(view)} bytes")
+            written += more
 
     def read(self, size: int, position: int) -> bytes:
         data = os.pread(self.fd, size, position)
@@ -194,11 +199,16 @@ class LocalFiles:
 
     def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        file = DiskFile(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        file.write(data, 0)
-        if sync:
-            file.sync()
-        temporary.replace(path)
+        try:
+            file = DiskFile(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            file.write(data, 0)
+            if sync:
+                file.sync()
+            temporary.replace(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
         if sync:
             self.sync_directory(path.parent)
 

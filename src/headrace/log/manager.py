@@ -319,11 +319,14 @@ class LogManager:
             except StorageError as error:
                 logger.error("%s", error)
                 unclean.add(log.directory.parent)
-        self.checkpoint(now_ms)
-        self.checkpoint_high_watermarks(now_ms)
-        for directory in self.directories:
-            if directory.path not in unclean:
-                directory.leave_clean_mark()
+        try:
+            self.checkpoint(now_ms)
+            self.checkpoint_high_watermarks(now_ms)
+            for directory in self.directories:
+                if directory.path not in unclean:
+                    directory.leave_clean_mark()
+        except OSError as error:  # without the mark the next start reads what is behind the last checkpoint
+            logger.error("the stop is not clean: %s", error)
         self.release()
         self.logs.clear()
 

@@ -28,6 +28,7 @@ from headrace.log import appending, flush, upkeep
 from headrace.log.appending import AppendResult
 from headrace.log.files import Files, LogFile
 from headrace.log.flush import Background, FlushWork
+from headrace.log.names import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
 from headrace.log.producer_snapshot import write_snapshot
 from headrace.log.recent import RecentBatches
@@ -143,14 +144,28 @@ class PartitionLog:
             return closed
         closed.close_for_appends()
         self.producers.end_offset = base_offset
-        self.unsynced_paths.append(write_snapshot(self.files, self.directory, self.producers))
-        segment = Segment.create(self.files, self.directory, base_offset, self.config, now_ms=now_ms)
+        snapshot = write_snapshot(self.files, self.directory, self.producers)
+        segment = self._create_segment(base_offset, now_ms)
+        self.unsynced_paths.append(snapshot)
         self.note_unsynced(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
         self.set_segments([each for each in self.segments if each.size or each is not closed] + [segment])
         self.flush_in_background(now_ms, base_offset)
         return segment
+
+    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """A new segment, or nothing of it: records that then go to the one before must not be behind its name."""
+        try:
+            return Segment.create(self.files, self.directory, base_offset, self.config, now_ms=now_ms)
+        except OSError:
+            try:
+                for suffix in (LOG, INDEX, TIME_INDEX):
+                    self.files.remove(self.directory / offset_file(base_offset, suffix))
+            except OSError as error:
+                self.failure = f"{self.partition} has half a segment that cannot be removed: {error}"
+                logger.error("%s; it takes no more records", self.failure)
+            raise
 
     # Reading
 
@@ -247,7 +262,7 @@ class PartitionLog:
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush, and none is under way."""
         unflushed = self.log_end_offset - self.recovery_point
-        if unflushed <= 0 or self.flushes_running:
+        if unflushed <= 0 or self.flushes_running or self.failure is not None:
             return False
         return unflushed >= self.config.flush_messages or now_ms - self.last_flush_ms >= self.config.flush_ms
 
@@ -256,7 +271,7 @@ class PartitionLog:
         is there already. Begins a flush, unless one is under way: whoever comes meanwhile shares the next."""
         if self.log_end_offset - self.recovery_point < self.config.flush_messages:
             return 0
-        if not self.flushes_running:
+        if not self.flushes_running and self.failure is None:
             self.flush_in_background(now_ms)
         return self.log_end_offset if self.recovery_point < self.log_end_offset else 0
 
@@ -303,8 +318,8 @@ class PartitionLog:
     def set_topic_id(self, topic_id: bytes) -> None:
         """Say which topic the partition belongs to. Raises OSError; INCONSISTENT_TOPIC_ID when it is another's."""
         if self.topic_id is None:
-            self.topic_id = topic_id
             self.unsynced_paths.append(write_topic_id(self.files, self.directory, topic_id))
+            self.topic_id = topic_id
             self.note_unsynced(self.directory)
         elif self.topic_id != topic_id:
             ids = f"{format_topic_id(self.topic_id)}, not {format_topic_id(topic_id)}"

@@ -149,18 +149,19 @@ def _recover(segments: list[Segment], recovery_point: int, epochs: LeaderEpochs)
     """Check every segment that reaches past the recovery point; nothing is kept behind the first bad byte."""
     for number in range(len(_flushed(segments, recovery_point)), len(segments)):
         segment = segments[number]
-        cut_bytes = recover_segment(segment, epochs)
+        cut_bytes = recover_segment(segment, epochs, segments[number + 1 :])
         if cut_bytes:
             logger.warning("%s: cut %d bytes that were not whole batches", segment.path(LOG), cut_bytes)
-            for later in segments[number + 1 :]:
-                logger.warning("%s: removed, it follows a damaged segment", later.path(LOG))
-                _remove(later.files, later)
             return segments[: number + 1]
     return segments
 
 
-def recover_segment(segment: Segment, epochs: LeaderEpochs) -> int:
-    """Make a segment end at its first bad byte, with fresh indexes; returns the bytes that were cut off."""
+def recover_segment(segment: Segment, epochs: LeaderEpochs, later: Sequence[Segment] = ()) -> int:
+    """Make a segment end at its first bad byte, with fresh indexes; returns the bytes that were cut off.
+
+    If there are any, the segments that come `later` are removed, the last one first, before this one is cut: a crash
+    in between must not leave some of them behind a segment that looks whole.
+    """
     segment.reset_indexes()
     size = segment.file.size()
     good_bytes = 0
@@ -171,6 +172,11 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs) -> int:
             epochs.assign(header.leader_epoch, header.base_offset)
         good_bytes = position + header.size_bytes
         end_offset = header.next_offset
+    if later and good_bytes < size:
+        for each in reversed(later):
+            logger.warning("%s: removed, it follows a damaged segment", each.path(LOG))
+            _remove(each.files, each)
+        segment.files.sync_directory(segment.directory)
     segment.finish_recovery(good_bytes)
     segment.txn_index.truncate_to(segment.files, end_offset)
     return size - good_bytes

@@ -18,6 +18,7 @@ Source: Kafka's LogSegment. Left out: `preallocate`, and the memory maps of the 
 import logging
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -141,7 +142,11 @@ class Segment:
         """Write one batch behind the others; returns its position. Raises OSError, and then nothing has changed."""
         position = self.size
         size = len(batch)
-        (self._file or self.file).write(batch, position)
+        try:
+            (self._file or self.file).write(batch, position)
+        except OSError:
+            self._cut_off_tail()
+            raise
         self.size = position + size
         if position == 0:
             self._first_timestamp_ms = max_timestamp_ms
@@ -153,7 +158,11 @@ class Segment:
         the largest timestamp is."""
         position = self.size
         size = len(entries)
-        self.file.write(entries, position)
+        try:
+            self.file.write(entries, position)
+        except OSError:
+            self._cut_off_tail()
+            raise
         self.size = position + size
         if position == 0:
             self._first_timestamp_ms = max_timestamp_ms
@@ -171,6 +180,11 @@ class Segment:
             self.unindexed_bytes += length
             at += length
         return position
+
+    def _cut_off_tail(self) -> None:
+        """Drop what a failed write left behind. Were it to stay, recovery could take the inside of a batch for one."""
+        with suppress(OSError):  # then it goes when the segment is closed
+            self.file.truncate(self.size)
 
     def _note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Keep the largest timestamp and, every `index.interval.bytes`, an index entry."""
@@ -204,7 +218,10 @@ class Segment:
         return self.size + size > self.config.segment_bytes or waited_ms > self.roll_after_ms or self.is_index_full
 
     def close_for_appends(self) -> None:
-        """Have the time index end with the largest timestamp, and write both indexes: at a roll, or at the end."""
+        """Have the time index end with the largest timestamp, and write both indexes: at a roll, or at the end. The
+        file must end with the last batch: a closed segment's size is its file's at the next start."""
+        if self.file.size() != self.size:
+            self.file.truncate(self.size)
         self.time_index.append(self.files, *self.largest)
         self.write_indexes()
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import OffsetOutOfRange, StorageError
 from headrace.log.flush import FlushWork
-from headrace.log.names import DELETED, SNAPSHOT, delete_name, offset_file
+from headrace.log.names import DELETED, LOG, SNAPSHOT, delete_name, offset_file
 from headrace.log.producer_snapshot import snapshot_offsets, write_snapshot
 from headrace.log.producer_state import Producers
 from headrace.log.recovery import load_producers
@@ -153,9 +153,14 @@ def _delete_oldest(log: PartitionLog, count: int, now_ms: int) -> None:
     going, staying = log.segments[:count], log.segments[count:]
     log.set_segments(staying)
     _set_start(log, max(log.log_start_offset, staying[0].base_offset))
-    for segment in going:
+    for number, segment in enumerate(going):
+        try:
+            renamed = segment.mark_deleted()
+        except OSError:  # the oldest goes first, or the log would have a hole after a crash
+            kept = number if log.files.exists(segment.path(LOG)) else number + 1
+            log.set_segments(going[kept:] + staying)
+            raise
         logger.info("%s: segment %d is deleted", log.partition, segment.base_offset)
-        renamed = segment.mark_deleted()
         snapshot = segment.path(SNAPSHOT)
         if log.files.exists(snapshot):
             renamed.append(snapshot.with_name(snapshot.name + DELETED))

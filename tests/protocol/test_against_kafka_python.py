@@ -60,6 +60,11 @@ def _twin(their_struct: Any, ours: Struct, name: str, struct: str, version: int)
             return _twin(theirs, value, name, field.type, version)
 
         value = getattr(ours, field.name)
+        if isinstance(value, Struct) and theirs.tagged_field_q(version) and value == type(value)():
+            values[theirs.name] = (
+                theirs.default
+            )  # a struct of nothing but defaults: Java and we leave it out, they do not
+            continue
         values[theirs.name] = [one(each) for each in value] if field.is_array and value is not None else one(value)
     tagged = {
         each.name for each in their_struct._fields if each.for_version_q(version) and each.tagged_field_q(version)

@@ -1,0 +1,216 @@
+"""What a log leaves on a disk that refuses one call or another, and how it goes on when the disk obliges again."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import StorageError
+from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
+from headrace.log.partition_log import PartitionLog
+from tests.log.support import NOW_MS, append, config, open_log, read_all
+
+EPOCHS = "leader-epoch-checkpoint"
+SETTINGS = config(segment_bytes=300, file_delete_delay_ms=0)
+
+
+class RefusingFiles(LocalFiles):
+    """A disk that refuses what `refuses(call, name)` says; of a refused write it takes half."""
+
+    def __init__(self) -> None:
+        self.refuses: Callable[[str, str], bool] = lambda call, name: False
+
+    def ask(self, call: str, path: Path) -> None:
+        if self.refuses(call, path.name):
+            raise OSError(errno.ENOSPC, f"no {call}", str(path))
+
+    def open(self, path: Path, *, create: bool = False) -> LogFile:
+        return RefusingFile(self, path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
+
+    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+        self.ask("replace", path)
+        super().replace(path, data, sync=sync)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.ask("rename", old)
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self.ask("remove", path)
+        super().remove(path)
+
+
+class RefusingFile(DiskFile):
+    """A file of that disk."""
+
+    def __init__(self, files: RefusingFiles, path: Path, flags: int) -> None:
+        super().__init__(path, flags)
+        self.files, self.path = files, path
+
+    def write(self, data: Bytes, position: int) -> None:
+        if self.files.refuses("write", self.path.name):
+            super().write(memoryview(data)[: len(data) // 2], position)
+        self.files.ask("write", self.path)
+        super().write(data, position)
+
+    def truncate(self, size: int) -> None:
+        self.files.ask("truncate", self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self.files.ask("sync", self.path)
+        super().sync()
+
+
+@pytest.fixture
+def disk() -> RefusingFiles:
+    return RefusingFiles()
+
+
+def obliges(call: str, name: str) -> bool:
+    return False
+
+
+def values(log: PartitionLog) -> list[bytes]:
+    return [record.value for record in read_all(log)]
+
+
+def assert_reopens(directory: Path, log: PartitionLog, expected: list[bytes]) -> None:
+    """The log has these values after a kill, and after a clean stop."""
+    assert values(log) == expected
+    assert values(open_log(directory, SETTINGS)) == expected
+    log.close(NOW_MS)
+    assert values(open_log(directory, SETTINGS, was_clean=True, recovery_point=log.recovery_point)) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "name"), [("truncate", "1.log"), ("remove", "1.txnindex"), ("replace", "1.snapshot"), ("write", "0.index")]
+)
+def test_a_segment_that_was_not_made_does_not_hide_what_goes_to_the_one_before(
+    tmp_path: Path, disk: RefusingFiles, call: str, name: str
+) -> None:
+    log = open_log(tmp_path, config(segment_bytes=300, index_interval_bytes=0), disk)
+    append(log, b"a" * 20)
+    append(log, b"b" * 20)
+    disk.refuses = lambda asked, path: asked == call and path.endswith(name.replace("1.", "2."))
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            append(log, b"c" * 150)
+    assert append(log, b"d").base_offset == 2  # it fits the segment that is there
+    disk.refuses = obliges
+    assert append(log, b"e" * 150).base_offset == 3
+    assert_reopens(tmp_path, log, [b"a" * 20, b"b" * 20, b"d", b"e" * 150])
+
+
+def test_half_a_segment_that_cannot_be_removed_ends_the_appends(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    append(log, b"a" * 100)
+    disk.refuses = lambda call, name: name.endswith("1.log") and call in ("truncate", "remove")
+    with pytest.raises(StorageError):
+        append(log, b"b" * 150)
+    disk.refuses = obliges
+    with pytest.raises(StorageError, match="cannot be removed"):
+        append(log, b"c")
+    assert values(open_log(tmp_path, SETTINGS)) == [b"a" * 100]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_a_failed_write_left_is_not_in_a_closed_segment(tmp_path: Path, disk: RefusingFiles, stays: bool) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    append(log, b"a" * 20)
+    size = log.active.size
+    disk.refuses = lambda call, name: name.endswith(".log") and (call == "write" or (stays and call == "truncate"))
+    with pytest.raises(StorageError):
+        append(log, b"b" * 100)
+    assert (log.active.file.size() > size) is stays
+    disk.refuses = obliges
+    append(log, b"c" * 200)  # to a segment of its own
+    assert (tmp_path / "00000000000000000000.log").stat().st_size == size
+    assert_reopens(tmp_path, log, [b"a" * 20, b"c" * 200])
+
+
+def test_an_epoch_that_was_not_written_down_is_written_with_the_next_batch(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    append(log, b"a", epoch=1)
+    disk.refuses = lambda call, name: name == EPOCHS
+    with pytest.raises(StorageError):
+        append(log, b"b", epoch=5)
+    assert log.leader_epochs.entries == [(1, 0)]
+    disk.refuses = obliges
+    append(log, b"b", epoch=5)
+    log.close(NOW_MS)
+    assert open_log(tmp_path, SETTINGS, was_clean=True).leader_epochs.entries == [(1, 0), (5, 1)]
+
+
+def full_log(tmp_path: Path, disk: RefusingFiles) -> PartitionLog:
+    """Four segments of one record each."""
+    log = open_log(tmp_path, SETTINGS, disk)
+    for number in range(4):
+        append(log, b"%d" % number * 200, epoch=number)
+    log.update_high_watermark(4)
+    assert len(log.segments) == 4
+    return log
+
+
+def names(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def test_a_disk_too_full_for_the_leader_epochs_still_lets_segments_go(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = full_log(tmp_path, disk)
+    disk.refuses = lambda call, name: call in ("replace", "write")
+    assert log.delete_records_before(2, NOW_MS) == 2
+    log.purge(NOW_MS)
+    assert names(tmp_path) == [2, 3]
+    assert not list(tmp_path.glob("*.deleted"))
+    assert open_log(tmp_path, SETTINGS).leader_epochs.entries == [(2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index"])
+def test_segments_go_oldest_first_whatever_is_refused(tmp_path: Path, disk: RefusingFiles, suffix: str) -> None:
+    log = full_log(tmp_path, disk)
+    disk.refuses = lambda call, name: call == "rename" and name.endswith(f"1{suffix}")
+    with pytest.raises(StorageError):
+        log.delete_records_before(3, NOW_MS)
+    assert names(tmp_path) == ([1, 2, 3] if suffix == ".log" else [2, 3])
+    assert [record.offset for record in read_all(open_log(tmp_path, SETTINGS))] == names(tmp_path)
+    disk.refuses = obliges
+    log.delete_old_segments(NOW_MS)
+    assert names(tmp_path) == [3]
+
+
+@pytest.mark.parametrize("removals", range(4))
+def test_a_recovery_that_is_interrupted_leaves_no_hole(tmp_path: Path, disk: RefusingFiles, removals: int) -> None:
+    full_log(tmp_path, disk)
+    damaged = tmp_path / "00000000000000000001.log"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    left = removals
+
+    def refuses(call: str, name: str) -> bool:
+        nonlocal left
+        left -= call == "remove" and ".log" in name
+        return left < 0 or (call == "truncate" and name == damaged.name)
+
+    disk.refuses = refuses
+    with pytest.raises(OSError, match="no "):
+        open_log(tmp_path, SETTINGS, disk)
+    assert [record.offset for record in read_all(open_log(tmp_path, SETTINGS))] == [0]
+
+
+def test_a_failed_sync_is_not_tried_again_and_also_refuses_duplicates(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = open_log(tmp_path, config(flush_messages=1, flush_ms=1), disk)
+    append(log, b"a", producer_id=7, sequence=0)
+    disk.refuses = lambda call, name: call == "sync"
+    assert log.flush_by_count(NOW_MS) == 1
+    assert log.failure is not None
+
+    def never(call: str, name: str) -> bool:
+        raise AssertionError(f"{call} of {name}")
+
+    disk.refuses = never
+    assert not log.flush_due(NOW_MS + 1000)
+    log.flush_by_count(NOW_MS)
+    with pytest.raises(StorageError):
+        append(log, b"a", producer_id=7, sequence=0)

@@ -171,6 +171,8 @@ def _fork_brokers() -> None:
     for name in _modules():
         with suppress(ImportError):  # what needs an extra
             import_module(name)
+    for name in ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_16_be"):
+        import_module(name)  # what is imported when first used
     from headrace.broker.dispatch import message_name
     from headrace.cli.main import main
     from headrace.protocol import messages

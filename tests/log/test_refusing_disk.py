@@ -99,6 +99,7 @@ def test_a_segment_that_was_not_made_does_not_hide_what_goes_to_the_one_before(
         with pytest.raises(StorageError):
             append(log, b"c" * 150)
     assert append(log, b"d").base_offset == 2  # it fits the segment that is there
+    assert open_log(tmp_path, SETTINGS).log_end_offset == 3
     disk.refuses = obliges
     assert append(log, b"e" * 150).base_offset == 3
     assert_reopens(tmp_path, log, [b"a" * 20, b"b" * 20, b"d", b"e" * 150])
@@ -181,7 +182,7 @@ def test_segments_go_oldest_first_whatever_is_refused(tmp_path: Path, disk: Refu
     assert names(tmp_path) == [3]
 
 
-@pytest.mark.parametrize("removals", range(4))
+@pytest.mark.parametrize("removals", range(2))
 def test_a_recovery_that_is_interrupted_leaves_no_hole(tmp_path: Path, disk: RefusingFiles, removals: int) -> None:
     full_log(tmp_path, disk)
     damaged = tmp_path / "00000000000000000001.log"
@@ -190,11 +191,11 @@ def test_a_recovery_that_is_interrupted_leaves_no_hole(tmp_path: Path, disk: Ref
 
     def refuses(call: str, name: str) -> bool:
         nonlocal left
-        left -= call == "remove" and ".log" in name
-        return left < 0 or (call == "truncate" and name == damaged.name)
+        left -= call == "rename" and name.endswith(".log")
+        return left < 0
 
     disk.refuses = refuses
-    with pytest.raises(OSError, match="no "):
+    with pytest.raises(OSError, match="no rename"):
         open_log(tmp_path, SETTINGS, disk)
     assert [record.offset for record in read_all(open_log(tmp_path, SETTINGS))] == [0]
 

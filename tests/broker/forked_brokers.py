@@ -44,6 +44,7 @@ class ForkedBrokers:
 
     def __init__(self, directory: Path) -> None:
         self.stderr_file = directory / "brokers.stderr"
+        self._newest: ForkedBroker | None = None
         self._log = self.stderr_file.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.broker.forked_brokers"],
@@ -61,6 +62,8 @@ class ForkedBrokers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
+        if self._newest is not None and self._newest.status is None:  # its test failed
+            self._newest.end(signal.SIGKILL)
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.terminate()
@@ -76,7 +79,7 @@ class ForkedBrokers:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(argv).encode() + b"\n")
         self._process.stdin.flush()
-        started = ForkedBroker(self, int(self.next_line()))
+        self._newest = started = ForkedBroker(self, int(self.next_line()))
         started.go(faults, only)
         return started
 
@@ -127,7 +130,9 @@ class ForkedBroker:
         if self.status is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-            self._ended(self._brokers.next_line())
+            while not (line := self._brokers.next_line()).startswith("ended "):
+                pass
+            self._ended(line)
         assert self.status is not None
         return self.status
 

@@ -165,6 +165,14 @@ def test_offsets_are_found_by_time(broker: str, admin: Admin, topic: str) -> Non
     assert places == [0, 3, 1, 0, 1, 1, -1]
 
 
+def test_directories_tell_how_large_their_partitions_are(broker: str, admin: Admin, topic: str) -> None:
+    with Producer(broker) as producer:
+        producer.send(topic, bytes(5000), partition=0)
+    (directory,) = admin.describe_log_dirs()
+    assert directory.partition_bytes[TopicPartition(topic, 0)] > 5000
+    assert directory.total_bytes == -1 or 0 < directory.usable_bytes <= directory.total_bytes
+
+
 def test_a_range_that_is_not_there_is_a_typed_error(cluster: Cluster, topic: str) -> None:
     with pytest.raises(OffsetOutOfRange, match=rf"{topic}-0 at offset 5"):
         list(read_range(cluster, TopicPartition(topic, 0), 5, 9))

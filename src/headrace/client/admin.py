@@ -56,6 +56,16 @@ class OffsetAndTime(NamedTuple):
     leader_epoch: int
 
 
+class LogDir(NamedTuple):
+    """A directory of one broker with the bytes of each partition in it; -1 bytes where the broker does not say."""
+
+    broker: BrokerId
+    path: str
+    partition_bytes: Mapping[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
+
+
 class Admin:
     """Administrative calls on one cluster; any thread may use it, one at a time."""
 
@@ -223,6 +233,12 @@ class Admin:
         self.cluster.retry(attempt, deadline)
         return {partition: found[partition] for partition in before}
 
+    def describe_log_dirs(self) -> list[LogDir]:
+        """Where each broker keeps its partitions, and how large they are. KafkaError for a directory that failed."""
+        deadline = self.cluster.deadline()
+        brokers = self.cluster.refresh([], deadline).brokers
+        return [found for broker in sorted(brokers) for found in self._log_dirs(broker, deadline)]
+
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions."""
         return [TopicPartition(topic, info.partition) for info in self.cluster.topic(topic).partitions]
@@ -281,6 +297,20 @@ class Admin:
         for partition, when in asked.items():
             by_leader.setdefault(self.cluster.leader(partition, deadline), {})[partition] = when
         return by_leader
+
+    def _log_dirs(self, broker: BrokerId, deadline: Deadline) -> Iterable[LogDir]:
+        request = m.DescribeLogDirsRequest(topics=None)
+        ask = self.cluster.call
+        answer = self.cluster.retry(lambda: ask(broker, request, m.DescribeLogDirsResponse, deadline), deadline)
+        _check(answer.error_code, f"log directories of broker {broker}", None)
+        for each in answer.results:
+            _check(each.error_code, f"{each.log_dir} of broker {broker}", None)
+            sizes = {
+                TopicPartition(topic.name, part.partition_index): part.partition_size
+                for topic in each.topics
+                for part in topic.partitions
+            }
+            yield LogDir(broker, each.log_dir, sizes, each.total_bytes, each.usable_bytes)
 
     def _delete_records(
         self, leader: BrokerId, before: Mapping[TopicPartition, int], deadline: Deadline

@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import StorageError
 from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
+from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
-from tests.log.support import NOW_MS, append, config, open_log, read_all
+from tests.log.support import NOW_MS, PARTITION, append, config, open_log, read_all
 
 EPOCHS = "leader-epoch-checkpoint"
 SETTINGS = config(segment_bytes=300, file_delete_delay_ms=0)
@@ -40,6 +41,10 @@ class RefusingFiles(LocalFiles):
     def remove(self, path: Path) -> None:
         self.ask("remove", path)
         super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.ask("sync", path)
+        super().sync_directory(path)
 
 
 class RefusingFile(DiskFile):
@@ -215,3 +220,22 @@ def test_a_failed_sync_is_not_tried_again_and_also_refuses_duplicates(tmp_path: 
     log.flush_by_count(NOW_MS)
     with pytest.raises(StorageError):
         append(log, b"a", producer_id=7, sequence=0)
+
+
+@pytest.mark.parametrize("call", ["rename", "sync"])
+def test_a_partition_whose_deletion_is_refused_is_deleted_by_the_next_attempt(
+    tmp_path: Path, disk: RefusingFiles, call: str
+) -> None:
+    manager = LogManager([tmp_path], broker_id=1, topic_config=lambda topic: SETTINGS, files=disk)
+    manager.claim("cluster")
+    manager.load(NOW_MS)
+    manager.create(PARTITION, b"a" * 16, NOW_MS)
+    disk.refuses = lambda asked, name: asked == call
+    with pytest.raises(StorageError, match=f"{PARTITION} could not be deleted"):
+        manager.delete(PARTITION, NOW_MS)
+    assert manager.get(PARTITION) is not None, "the controller must not take it for gone"
+    disk.refuses = lambda asked, name: False
+    manager.delete(PARTITION, NOW_MS)
+    assert manager.get(PARTITION) is None
+    assert manager.create(PARTITION, b"b" * 16, NOW_MS).topic_id == b"b" * 16
+    manager.close(NOW_MS)

@@ -203,13 +203,14 @@ class LogManager:
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take a partition away; its directory is renamed now and removed after `file.delete.delay.ms`. Raises
-        StorageError."""
-        log = self.logs.pop(partition, None)
+        StorageError, and may then be called again."""
+        log = self.logs.get(partition)
         if log is not None:
             try:
                 doomed = log.delete(uuid.uuid4().hex)
-            except OSError as error:
+            except OSError as error:  # it stays known: the next attempt must not take it for gone
                 raise StorageError(f"{partition} could not be deleted: {error}") from error
+            del self.logs[partition]
             self._doomed.append((now_ms + log.config.file_delete_delay_ms, doomed))
             if log.cleaned_to:  # or a topic made anew under the name would pass for clean
                 self._save_cleaner_offsets(log.directory.parent)

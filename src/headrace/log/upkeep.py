@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import OffsetOutOfRange, StorageError
 from headrace.log.flush import FlushWork
-from headrace.log.names import DELETED, LOG, SNAPSHOT, delete_name, offset_file
+from headrace.log.names import DELETE_DIRECTORY, DELETED, LOG, SNAPSHOT, delete_name, offset_file
 from headrace.log.producer_snapshot import snapshot_offsets, write_snapshot
 from headrace.log.producer_state import Producers
 from headrace.log.recovery import load_producers
@@ -209,11 +209,14 @@ def close(log: PartitionLog, now_ms: int) -> None:
 
 
 def delete(log: PartitionLog, unique: str) -> Path:
-    """Rename the directory so that it is no partition any more; returns where it is now. Raises OSError."""
-    directory = log.directory.with_name(delete_name(log.partition, unique))
-    log.files.rename(log.directory, directory)
-    log.files.sync_directory(directory.parent)
-    log.failure = f"{log.partition} is deleted"
+    """Rename the directory so that it is no partition any more; returns where it is now. Raises OSError, and may then
+    be called again."""
+    if not log.directory.name.endswith(DELETE_DIRECTORY):
+        directory = log.directory.with_name(delete_name(log.partition, unique))
+        log.files.rename(log.directory, directory)
+        log.directory = directory
+        log.failure = f"{log.partition} is deleted"
+    log.files.sync_directory(log.directory.parent)
     for segment in log.segments:
         segment.release()
-    return directory
+    return log.directory

@@ -77,10 +77,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints the conformance grid, when any of it ran, and what passed only at its second try."""
     report.print_grid(terminalreporter)
-    if again := sorted({each.nodeid for each in terminalreporter.stats.get("rerun", [])}):
+    again = sorted(terminalreporter.stats.get("rerun", []), key=lambda tried: tried.nodeid)
+    if again:
         terminalreporter.section("tried a second time")
-        for nodeid in again:
-            terminalreporter.write_line(nodeid)
+    for tried in again:
+        terminalreporter.write_line(tried.nodeid)
+        for line in [*tried.capstdout.splitlines(), *tried.longreprtext.splitlines()]:
+            if "SEED" in line or line.startswith("E "):
+                terminalreporter.write_line(f"    {line}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -152,7 +152,7 @@ def fuzz(port: int, seeds: Sequence[bytes], seconds: float, seed: int) -> int:
 @pytest.fixture
 def seed(capsys: pytest.CaptureFixture[str]) -> int:
     """The random seed, printed also when all goes well."""
-    number = int(os.environ.get("HEADRACE_FUZZ_SEED", random.randrange(1 << 32)))
+    number = int(os.environ.get("HEADRACE_FUZZ_SEED", random.SystemRandom().randrange(1 << 32)))
     with capsys.disabled():
         print(f"\nHEADRACE_FUZZ_SEED={number}")
     return number

@@ -1,7 +1,8 @@
 """How a broker of ten thousand partitions starts: after a clean stop, and after `kill -9`.
 
-Time from process start to `ready HOST:PORT`, and resident memory once it is idle. `--records` writes one batch to each
-partition before. Usage: python benchmarks/log/many_partitions.py [--partitions 10000] [--runs 3] [--records]
+Time from process start to `ready HOST:PORT`, processor time until then, and resident memory once it is idle.
+`--records` writes one batch to each partition before.
+Usage: python benchmarks/log/many_partitions.py [--partitions 10000] [--runs 3] [--records]
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -23,14 +25,24 @@ PARTITIONS_PER_TOPIC = 1_000
 SETTLE_SECONDS = 2
 
 
-def start(data: Path) -> tuple[HeadraceServer, float, float]:
-    """A broker on `data`, the seconds until it was ready, its resident MiB."""
+class Start(NamedTuple):
+    """One start of a broker: until it was ready, and what it held in memory once it was idle."""
+
+    seconds: float
+    cpu_seconds: float
+    idle_mib: float
+
+
+def start(data: Path) -> tuple[HeadraceServer, Start]:
+    """A broker on `data`, and what its start took."""
     began = time.perf_counter()
     server = HeadraceServer(data).start()
     seconds = time.perf_counter() - began
-    time.sleep(SETTLE_SECONDS)
     assert server.process is not None
-    return server, seconds, psutil.Process(server.process.pid).memory_info().rss / (1 << 20)
+    process = psutil.Process(server.process.pid)
+    used = process.cpu_times()
+    time.sleep(SETTLE_SECONDS)
+    return server, Start(seconds, used.user + used.system, process.memory_info().rss / (1 << 20))
 
 
 def fill(data: Path, partitions: int, *, records: bool) -> float:
@@ -56,21 +68,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--records", action="store_true")
     wanted = parser.parse_args()
-    figures: dict[str, list[float]] = {"clean start s": [], "clean MiB": [], "start after kill s": [], "killed MiB": []}
+    clean, killed = [], []
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory, "data")
         made = fill(data, wanted.partitions, records=wanted.records)
         for _ in range(wanted.runs):
-            server, seconds, mib = start(data)
-            figures["clean start s"].append(seconds)
-            figures["clean MiB"].append(mib)
+            server, took = start(data)
+            clean.append(took)
             server.kill()
-            server, seconds, mib = start(data)
-            figures["start after kill s"].append(seconds)
-            figures["killed MiB"].append(mib)
+            server, took = start(data)
+            killed.append(took)
             server.stop()
-    medians = {name: round(statistics.median(values), 2) for name, values in figures.items()}
-    print(json.dumps({"partitions": wanted.partitions, "made in s": round(made, 1), **medians}))
+    results = {
+        name: {figure: round(statistics.median(getattr(each, figure) for each in runs), 2) for figure in Start._fields}
+        for name, runs in (("after a clean stop", clean), ("after kill -9", killed))
+    }
+    print(json.dumps({"partitions": wanted.partitions, "made in s": round(made, 1), **results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -25,12 +25,11 @@ from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_O
 from headrace.log.cleaner import Cleaner, CleanerSettings
 from headrace.log.cleaner_process import ProcessWorker
 from headrace.log.compaction import CleaningWorker
-from headrace.log.data_directory import DataDirectory, DataDirectoryRefused
+from headrace.log.data_directory import DataDirectory
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
-from headrace.log.names import DELETE_DIRECTORY, parse_partition
+from headrace.log.loading import open_partitions
 from headrace.log.partition_log import PartitionLog
-from headrace.log.partition_metadata import CorruptPartitionMetadata
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -126,38 +125,9 @@ class LogManager:
             self._due[task] = (now_ms + period_ms, period_ms)
 
     def _load_directory(self, directory: DataDirectory, now_ms: int) -> None:
-        recovery_points = directory.read_checkpoint(RECOVERY_POINT)
-        log_starts = directory.read_checkpoint(LOG_START_OFFSET)
-        high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
-        cleaned = directory.read_checkpoint(CLEANER_OFFSET)
-        names = self.files.names(directory.path)
-        partitions = {name: parse_partition(name) for name in names}
-        was_clean = directory.take_clean_mark()
-        for name in names:
-            path = directory.path / name
-            if name.endswith(DELETE_DIRECTORY):
-                self.files.remove_tree(path)
-                continue
-            partition = partitions[name]
-            if partition is None or not self.files.is_directory(path):
-                continue
-            try:
-                log = PartitionLog.open(
-                    path,
-                    partition,
-                    self.topic_config(partition.topic),
-                    files=self.files,
-                    now_ms=now_ms,
-                    recovery_point=recovery_points.get(partition, 0),
-                    log_start_offset=log_starts.get(partition, 0),
-                    was_clean=was_clean,
-                )
-            except (CorruptPartitionMetadata, KafkaError, OSError) as error:
-                raise DataDirectoryRefused(f"{path} cannot be opened: {error}") from error
+        for log in open_partitions(self.files, directory, self.topic_config, now_ms):
             log.background = self.background
-            log.update_high_watermark(high_watermarks.get(partition, 0))
-            log.cleaned_to = cleaned.get(partition, 0)
-            self.logs[partition] = log
+            self.logs[log.partition] = log
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         """A partition's log, if this broker has it."""

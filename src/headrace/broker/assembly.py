@@ -1,12 +1,15 @@
 """The parts of a broker, put together: what each is made of, and in which order they start and stop.
 
+    open_storage    data directories (locked) -> tree -> cluster id -> settings
+    assemble        recovered logs -> registration -> the parts -> the controller, whose LeaderAndIsr opens partitions
+    start           both, between sockets that are bound and sockets that are served
+
 Everything that is started leaves its end on the `stack`, so that stopping is the reverse of starting, also when a
-start fails half-way.
+start fails half-way. What comes from outside the broker is in `world`: a simulation assembles the same parts.
 """
 
 import asyncio
-import os
-import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -25,11 +28,13 @@ from headrace.broker.parts import Broker
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.server import Server
+from headrace.broker.world import REAL, World
 from headrace.config import BrokerConfig
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.controller import Controller
-from headrace.coordination.embedded import FILE_NAME, EmbeddedTree
+from headrace.coordination.embedded import FILE_NAME
 from headrace.coordination.model import Broker as Registration
+from headrace.coordination.model import Endpoint
 from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.propagation import Send
 from headrace.coordination.registry import ensure_cluster, register_broker
@@ -61,34 +66,19 @@ class Storage(NamedTuple):
     cluster_id: str
 
 
-def now_ms() -> int:
-    """The wall clock, in ms since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-def _random_id() -> int:
-    """Of a fetch session: 31 bits, so that nobody guesses another's; not 0, which is none."""
-    return int.from_bytes(os.urandom(4), "big") >> 1 or 1
-
-
-async def start(config: BrokerConfig, stack: AsyncExitStack) -> Running:
+async def start(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL) -> Running:
     """Everything, up to open sockets. Raises `InvalidConfig`, `DataDirectoryRefused`, `TreeInUse`, `OSError`."""
     loop = asyncio.get_running_loop()
-    storage = await _open_storage(config, stack)
+    storage = await open_storage(config, stack, world)
     dispatcher = Dispatcher(MODULES)
     server = Server(config, dispatcher)
     stack.callback(server.close, loop)
     listeners = tuple(server.bind())
     protocols = parse_protocols(config.listener_security_protocol_map)
     told = endpoints(listeners, config.advertised_listeners, protocols)
-    storage.logs.load(now_ms())
-    stack.callback(lambda: storage.logs.close(now_ms()))
-    registration = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
-    broker = await _assemble(config, storage, await register_broker(storage.tree, registration, now_ms()), stack)
+    broker = await assemble(config, storage, told, stack, world)
     dispatcher.broker = broker
-    await broker.controller.start()
-    stack.push_async_callback(broker.controller.close)
-    stack.callback(broker.tasks.create_task(_tick(broker, storage.logs, server)).cancel)
+    stack.callback(broker.tasks.create_task(_close_idle(server)).cancel)
     if config.metrics_listen:
         await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
     server.start(loop)
@@ -96,7 +86,23 @@ async def start(config: BrokerConfig, stack: AsyncExitStack) -> Running:
     return Running(broker, listeners)
 
 
-async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
+async def assemble(
+    config: BrokerConfig, storage: Storage, told: tuple[Endpoint, ...], stack: AsyncExitStack, world: World = REAL
+) -> Broker:
+    """A broker that is registered as reached at `told`, and does what the controller says. Raises as `start`."""
+    storage.logs.load(world.now_ms())
+    stack.callback(lambda: storage.logs.close(world.now_ms()))
+    registration = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
+    registered = await register_broker(storage.tree, registration, world.now_ms())
+    broker = await _make_parts(config, storage, registered, stack, world)
+    await broker.controller.start()
+    stack.push_async_callback(broker.controller.close)
+    stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
+    return broker
+
+
+async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL) -> Storage:
+    """What is on the disk and in the tree. Raises as `start`."""
     directories = [Path(each) for each in config.log_dirs]
     if not directories or len({each.absolute() for each in directories}) < len(directories):
         raise InvalidConfig(f"log.dirs={','.join(config.log_dirs)!r}: name at least one directory, and each once")
@@ -107,6 +113,7 @@ async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
         directories,
         broker_id=BrokerId(config.broker_id),
         topic_config=lambda topic: configs.get(topic),
+        files=world.files,
         background=background_on(loop),
         cleaning=background_on(loop, cleaning),
         periods=Periods(
@@ -126,7 +133,7 @@ async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
         ),
     )
     stack.callback(logs.release)
-    tree = await _open_tree(directories[0], logs)
+    tree = await _open_tree(config, logs, world)
     stack.push_async_callback(tree.close)
     cluster_id = await ensure_cluster(tree, logs.cluster_id)
     logs.claim(cluster_id)
@@ -136,17 +143,20 @@ async def _open_storage(config: BrokerConfig, stack: AsyncExitStack) -> Storage:
     return Storage(logs, tree, configs, cluster_id)
 
 
-async def _open_tree(directory: Path, logs: LogManager) -> Tree:
-    """The embedded tree. Refuses a directory with logs and no tree: nobody would know its topics."""
-    if logs.cluster_id is not None and not (directory / FILE_NAME).exists():
+async def _open_tree(config: BrokerConfig, logs: LogManager, world: World) -> Tree:
+    """The tree. Refuses a directory with logs and no embedded tree: nobody would know its topics."""
+    directory = Path(config.log_dirs[0])
+    if logs.cluster_id is not None and not world.files.exists(directory / FILE_NAME):
         raise DataDirectoryRefused(
             f"data directory {directory} belongs to cluster {logs.cluster_id}, but the cluster's metadata "
             f"({FILE_NAME}) is not in it: name the directory that has it first in log.dirs, or use an empty one"
         )
-    return await EmbeddedTree.open(directory)
+    return await world.open_tree(config)
 
 
-async def _assemble(config: BrokerConfig, storage: Storage, registered: Registration, stack: AsyncExitStack) -> Broker:
+async def _make_parts(
+    config: BrokerConfig, storage: Storage, registered: Registration, stack: AsyncExitStack, world: World
+) -> Broker:
     loop = asyncio.get_running_loop()
     logs, tree, configs, cluster_id = storage
     purgatory, metadata, offsets_topic = Purgatory(loop), MetadataCache(), OffsetsTopic()
@@ -155,7 +165,7 @@ async def _assemble(config: BrokerConfig, storage: Storage, registered: Registra
         purgatory.touch(key)
         offsets_topic.leadership_changed(key)
 
-    lag_max_ms = config.replica_lag_time_max_ms
+    now_ms, lag_max_ms = world.now_ms, config.replica_lag_time_max_ms
     replicas = ReplicaManager(registered.id, logs, metadata, configs, now_ms=now_ms, touch=touch, lag_max_ms=lag_max_ms)
     controller = Controller(
         tree,
@@ -165,6 +175,7 @@ async def _assemble(config: BrokerConfig, storage: Storage, registered: Registra
         now_ms=now_ms,
         defaults=TopicDefaults(config.num_partitions, config.default_replication_factor),
         delete_enabled=config.delete_topic_enable,
+        random_below=lambda bound: int.from_bytes(world.random_bytes(8), "big") % bound,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
@@ -181,11 +192,16 @@ async def _assemble(config: BrokerConfig, storage: Storage, registered: Registra
         controller=controller,
         groups=groups,
         producer_ids=ProducerIds(tree, registered.id),
-        fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _random_id),
+        fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _session_ids(world)),
         served=advertised(),
     )
     offsets_topic.broker = broker
     return broker
+
+
+def _session_ids(world: World) -> Callable[[], int]:
+    """Ids of fetch sessions: 31 bits, so that nobody guesses another's; not 0, which is none."""
+    return lambda: int.from_bytes(world.random_bytes(4), "big") >> 1 or 1
 
 
 def _in_process(control: ControlPlane) -> Send:
@@ -207,13 +223,17 @@ def _metrics(
     return metrics_endpoint(address, Page(broker, dispatcher, server))
 
 
-async def _tick(broker: Broker, logs: LogManager, server: Server) -> None:
-    """What time asks for: flushes, retention, checkpoints, idle connections. Until it is cancelled."""
+async def _tick(broker: Broker, logs: LogManager) -> None:
+    """What time asks of the logs: flushes, retention, checkpoints. Until it is cancelled."""
     period_s = broker.config.log_flush_scheduler_interval_ms / 1000
-    idle_check_at = broker.loop.time() + _IDLE_CHECK_S
     while True:
         await asyncio.sleep(period_s)
-        logs.tick(now_ms())
-        if broker.loop.time() >= idle_check_at:
-            server.close_idle(broker.loop.time())
-            idle_check_at = broker.loop.time() + _IDLE_CHECK_S
+        logs.tick(broker.now_ms())
+
+
+async def _close_idle(server: Server) -> None:
+    """Closes connections that nobody uses. Until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(_IDLE_CHECK_S)
+        server.close_idle(loop.time())

@@ -1,0 +1,39 @@
+"""What a broker takes from outside itself: clock, disk, tree, the way to other brokers, chance.
+
+The process that runs a broker gives it the real ones; a simulation gives it its own, and the same code runs. Time that
+passes is the event loop's (`loop.time`, `call_later`), and so are threads (`run_in_executor`): a simulation's loop has
+its own of both. Nothing of a broker may take these things from elsewhere.
+"""
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.config import BrokerConfig
+from headrace.coordination.embedded import EmbeddedTree
+from headrace.coordination.tree import Tree
+from headrace.log.files import Files, LocalFiles
+
+
+def wall_clock_ms() -> int:
+    """The time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+async def open_embedded_tree(config: BrokerConfig) -> Tree:
+    """The tree inside the first data directory. Raises `TreeInUse`, `TreeUnreadable`."""
+    return await EmbeddedTree.open(Path(config.log_dirs[0]))
+
+
+class World(NamedTuple):
+    """The surroundings of one broker."""
+
+    now_ms: Callable[[], int] = wall_clock_ms
+    files: Files = LocalFiles()
+    open_tree: Callable[[BrokerConfig], Awaitable[Tree]] = open_embedded_tree
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+
+REAL = World()

@@ -57,6 +57,13 @@ def test_a_broker_is_read_back_with_its_epoch() -> None:
     assert paths.decode_broker(4, paths.encode_broker(broker, 0), 17) == broker
 
 
+def test_a_broker_that_names_its_data_directory_says_whether_it_stopped_cleanly() -> None:
+    crashed = Broker(BrokerId(4), (Endpoint("IN", "h1", 9092),), None, 17, is_clean=False, directory="d-1")
+    for broker in (crashed, crashed._replace(is_clean=True)):
+        assert paths.decode_broker(4, paths.encode_broker(broker, 0), 17) == broker
+    assert b'"headrace":{"clean":false,"directory":"d-1"}' in paths.encode_broker(crashed, 0)
+
+
 def test_registrations_of_older_kafkas_are_read() -> None:
     old = b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2233345666"}'
     assert paths.decode_broker(1, old, 5) == Broker(BrokerId(1), (Endpoint("PLAINTEXT", "h", 9092),), None, 5)

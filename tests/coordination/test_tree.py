@@ -205,6 +205,20 @@ async def test_a_failed_get_sets_no_watch(tree: Tree) -> None:
     assert await watched.settled(tree) == []
 
 
+async def test_one_watch_on_many_nodes_fires_for_each_that_was_there(tree: Tree) -> None:
+    watched = Watched()
+    await tree.multi([Create("/a"), Create("/b")])
+    found = await tree.get_many(["/a", "/nope", "/b"], watched)
+    assert [node is None for node in found] == [False, True, False]
+    await tree.create("/nope")
+    await tree.set("/b", b"1")
+    await tree.delete("/a")
+    assert await watched.settled(tree) == [
+        WatchEvent(EventKind.CHANGED, "/b"),
+        WatchEvent(EventKind.DELETED, "/a"),
+    ]
+
+
 async def test_a_watch_on_children_fires_for_coming_and_going_but_not_for_a_new_value(tree: Tree) -> None:
     await ensure_path(tree, "/a/b")
     watched = Watched()

@@ -110,9 +110,9 @@ class EmbeddedTree:
         """See `Tree.get`."""
         return await self._run(lambda store: store.get(path, watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         """See `Tree.get_many`; here they are of one moment."""
-        return await self._run(lambda store: [store.find(path) for path in paths])
+        return await self._run(lambda store: [store.find(path, watch) for path in paths])
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
         """See `Tree.exists`."""
@@ -219,20 +219,22 @@ class _Store:
 
     # Reads
 
-    def find(self, path: str) -> Node | None:
-        """The node or None, without a watch."""
+    def find(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node or None, and then without a watch."""
         row = self._db.execute(
             "SELECT data, version, czxid, mzxid, ephemeral_owner FROM node WHERE path = ?", (path,)
         ).fetchone()
-        return None if row is None else Node._make(row)
+        if row is None:
+            return None
+        if watch is not None:
+            self._data_watches[path].append(watch)
+        return Node._make(row)
 
     def get(self, path: str, watch: Watch | None) -> Node:
         """See `Tree.get`."""
-        node = self.find(path)
+        node = self.find(path, watch)
         if node is None:
             raise NoNode(path)
-        if watch is not None:
-            self._data_watches[path].append(watch)
         return node
 
     def exists(self, path: str, watch: Watch | None) -> Node | None:

@@ -37,6 +37,10 @@ class Broker(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
+    is_clean: bool = True
+    """False when its last stop was a crash: its logs may have lost their ends, so it leaves every ISR."""
+    directory: str | None = None
+    """The id of its data directory, by which it knows its own registration; None from a broker that says none."""
 
 
 class Replicas(NamedTuple):
@@ -45,6 +49,21 @@ class Replicas(NamedTuple):
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas when the reassignment is done."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def origin(self) -> tuple[BrokerId, ...]:
+        """The replicas if the reassignment is cancelled."""
+        return tuple(each for each in self.replicas if each not in self.adding)
 
 
 class Topic(NamedTuple):

@@ -148,8 +148,12 @@ def _ids(value: object) -> tuple[BrokerId, ...]:
 
 
 def encode_broker(broker: Broker, now_ms: int) -> bytes:
-    """Version 5. `host` and `port` are the first PLAINTEXT endpoint's, for readers of before there were listeners."""
+    """Version 5. `host` and `port` are the first PLAINTEXT endpoint's, for readers of before there were listeners.
+
+    `headrace` is ours, for a broker that names its data directory; other readers pass over it.
+    """
     plain = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    own = {"headrace": {"clean": broker.is_clean, "directory": broker.directory}}
     return _dump(
         {
             "features": {},
@@ -161,6 +165,7 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
             "host": plain.host if plain else None,
             "version": 5,
             "timestamp": str(now_ms),
+            **({} if broker.directory is None else own),
         }
     )
 
@@ -177,7 +182,16 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> Broker:
         raise CorruptNode(f"broker {broker_id} has no endpoints")
     endpoints = tuple(_decode_endpoint(_text(url), protocols) for url in urls)
     rack = value.get("rack")
-    return Broker(BrokerId(broker_id), endpoints, None if rack is None else _text(rack), epoch)
+    own = _object(value.get("headrace", {}))
+    directory = own.get("directory")
+    return Broker(
+        BrokerId(broker_id),
+        endpoints,
+        None if rack is None else _text(rack),
+        epoch,
+        is_clean=own.get("clean") is not False,
+        directory=None if directory is None else _text(directory),
+    )
 
 
 def _decode_endpoint(url: str, protocols: Mapping[str, object]) -> Endpoint:

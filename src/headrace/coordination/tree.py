@@ -142,8 +142,11 @@ class Tree(Protocol):
         """The node; `watch` fires when it is changed or deleted. Raises `NoNode`, and then sets no watch."""
         ...
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Each path's node, or None where there is none; read one after the other, not at one moment."""
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        """Each path's node, or None where there is none; read one after the other, not at one moment.
+
+        `watch` fires for each node that was there when that is changed or deleted.
+        """
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:

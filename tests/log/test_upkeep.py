@@ -159,16 +159,57 @@ def test_a_roll_that_fails_is_tried_again_by_the_next_append(tmp_path: Path, fai
 
 
 def test_no_second_flush_is_due_while_one_is_under_way(tmp_path: Path) -> None:
-    log = open_log(tmp_path, config(flush_messages=1))
+    log = open_log(tmp_path, config(flush_ms=1))
     waiting = []
     log.background = lambda work, done: waiting.append((work, done))
     append(log, b"a")
     log.flush_in_background(NOW_MS)
     append(log, b"b")
-    assert not log.flush_due(NOW_MS)
+    assert not log.flush_due(NOW_MS + 1)
     waiting[0][0]()
     waiting[0][1](None)
-    assert log.flush_due(NOW_MS)
+    assert log.flush_due(NOW_MS + 1)
+
+
+def test_what_fills_the_count_during_a_flush_is_flushed_after_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(flush_messages=1))
+    waiting = []
+    log.background = lambda work, done: waiting.append((work, done))
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+        log.flush_by_count(NOW_MS)
+    for flushed_to in (1, 3):
+        ((work, done),) = waiting
+        waiting.clear()
+        work()
+        done(None)
+        assert log.recovery_point == flushed_to
+    assert not waiting
+
+
+def test_rolls_in_quick_succession_sync_each_segment_once(tmp_path: Path) -> None:
+    class CountingFile(DiskFile):
+        def sync(self) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{self.fd}"))
+            super().sync()
+
+    class CountingFiles(LocalFiles):
+        def open(self, path: Path, *, create: bool = False) -> LogFile:
+            return CountingFile(path, os.O_RDWR | os.O_CREAT)
+
+    synced: list[str] = []
+    log = open_log(tmp_path, files=CountingFiles())
+    waiting = []
+    log.background = lambda work, done: waiting.append((work, done))
+    for value in (b"a", b"b", b"c", b"d"):
+        append(log, value)
+        log.roll(NOW_MS)
+    while waiting:
+        work, done = waiting.pop()
+        work()
+        done(None)
+    assert log.recovery_point == 4
+    assert sorted(synced) == [str(segment.path(".log")) for segment in log.segments[:4]]
 
 
 def test_after_a_failed_flush_a_later_one_moves_nothing(tmp_path: Path) -> None:

@@ -44,10 +44,12 @@ from headrace.coordination.tree import Tree
 from headrace.errors import InvalidConfig
 from headrace.log.cleaner import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
-from headrace.log.manager import LogManager, Periods
+from headrace.log.manager import TICK_MS, LogManager, Periods
 from headrace.types import BrokerId, TopicPartition
 
 _IDLE_CHECK_S = 10.0
+FLUSHING_THREADS = 16
+"""So many partitions are flushed at once: a file system commits syncs that wait together, so more cost no more."""
 
 
 class Running(NamedTuple):
@@ -109,18 +111,22 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     loop = asyncio.get_running_loop()
     cleaning = ThreadPoolExecutor(max(1, config.log_cleaner_threads), "cleaner")  # makes its threads when used
     stack.callback(cleaning.shutdown)
+    flushing = ThreadPoolExecutor(FLUSHING_THREADS, "flush")
+    stack.callback(flushing.shutdown)
     logs = LogManager(
         directories,
         broker_id=BrokerId(config.broker_id),
         topic_config=lambda topic: configs.get(topic),
         files=world.files,
-        background=background_on(loop),
+        background=background_on(loop, flushing),
         cleaning=background_on(loop, cleaning),
         periods=Periods(
             config.log_retention_check_interval_ms,
             config.log_flush_offset_checkpoint_interval_ms,
             config.replica_high_watermark_checkpoint_interval_ms,
             config.producer_id_expiration_ms,
+            log_start_checkpoint_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+            flush_check_ms=config.log_flush_scheduler_interval_ms,
         ),
         cleaner=CleanerSettings(
             is_enabled=config.log_cleaner_enable,
@@ -166,7 +172,16 @@ async def _make_parts(
         offsets_topic.leadership_changed(key)
 
     now_ms, lag_max_ms = world.now_ms, config.replica_lag_time_max_ms
-    replicas = ReplicaManager(registered.id, logs, metadata, configs, now_ms=now_ms, touch=touch, lag_max_ms=lag_max_ms)
+    replicas = ReplicaManager(
+        registered.id,
+        logs,
+        metadata,
+        configs,
+        now_ms=now_ms,
+        touch=touch,
+        lag_max_ms=lag_max_ms,
+        soon=loop.call_soon,
+    )
     controller = Controller(
         tree,
         registered.id,
@@ -225,9 +240,9 @@ def _metrics(
 
 async def _tick(broker: Broker, logs: LogManager) -> None:
     """What time asks of the logs: flushes, retention, checkpoints. Until it is cancelled."""
-    period_s = broker.config.log_flush_scheduler_interval_ms / 1000
+    period_ms = min(TICK_MS, broker.config.log_flush_scheduler_interval_ms)
     while True:
-        await asyncio.sleep(period_s)
+        await asyncio.sleep(period_ms / 1000)
         logs.tick(broker.now_ms())
 
 

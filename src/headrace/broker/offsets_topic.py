@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.config import BrokerConfig
 from headrace.coordination.topics import NewTopic
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, StorageError
 from headrace.records.header import read_header
 from headrace.types import TopicPartition
 
@@ -108,6 +108,9 @@ class _WaitingAppend:
             return True
         if not self._partition.is_leader or self._partition.leader_epoch != self._epoch:
             self._written.set_exception(KafkaError("another broker leads now", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return True
+        if self._partition.log.failure is not None:
+            self._written.set_exception(StorageError(self._partition.log.failure))
             return True
         if self._partition.high_watermark <= self._last_offset:
             return False

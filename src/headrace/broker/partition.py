@@ -2,6 +2,7 @@
 
 from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.produce_formats import CheckedMessages
+from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 from headrace.log.partition_log import AppendResult, PartitionLog
 from headrace.records.header import MAGIC, NO_TIMESTAMP, BatchHeader
@@ -55,6 +56,8 @@ class Partition:
         result = log.append(batch, header, leader_epoch=state.leader_epoch, now_ms=now_ms)
         if state.on_leader_append(log.log_end_offset, now_ms):
             log.update_high_watermark(state.high_watermark)
+        else:
+            self._wait_for_disk(now_ms)
         traffic = self.traffic
         traffic.produces += 1
         traffic.messages_in += header.record_count
@@ -73,11 +76,32 @@ class Partition:
         result = log.append_set(placed, log_append_time_ms=append_time_ms, now_ms=now_ms)
         if state.on_leader_append(log.log_end_offset, now_ms):
             log.update_high_watermark(state.high_watermark)
+        else:
+            self._wait_for_disk(now_ms)
         traffic = self.traffic
         traffic.produces += 1
         traffic.messages_in += messages.checked.record_count
         traffic.bytes_in += len(placed.data)
         return result
+
+    def _wait_for_disk(self, now_ms: int) -> None:
+        """What is not committed yet waits for followers, or for a flush, which it is to get."""
+        self.log.update_high_watermark(self.state.high_watermark)
+        self.log.flush_by_count(now_ms)
+
+    def flushed(self, now_ms: int) -> None:
+        """A flush of the log has ended, well or not."""
+        if self.state.on_flush(self.log.recovery_point, now_ms):
+            self.log.update_high_watermark(self.state.high_watermark)
+
+    def configure(self, config: TopicConfig, now_ms: int) -> None:
+        """Goes on with the topic's settings of now. What was committed before they asked for a flush stays so."""
+        state = self.state
+        state.min_insync_replicas = config.min_insync_replicas
+        if state.set_flush_count(config.flush_count, now_ms):
+            self.log.update_high_watermark(state.high_watermark)
+        if state.is_leader:
+            self.log.flush_by_count(now_ms)
 
     def _refusal(self) -> KafkaError:
         """Why nothing is appended."""
@@ -142,7 +166,10 @@ class Partition:
     def apply(self, told: LeaderAndIsr, now_ms: int) -> Transition:
         """Takes over what the controller says."""
         self.state.log_end_offset = self.log.log_end_offset
+        self.state.flushed_offset = self.log.recovery_point
         transition = self.state.apply(told, now_ms)
         if transition is not Transition.STALE:
             self.log.update_high_watermark(self.state.high_watermark)
+            if self.state.is_leader:
+                self.log.flush_by_count(now_ms)  # what a follower took over may not be on the disk
         return transition

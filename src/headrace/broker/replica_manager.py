@@ -20,6 +20,7 @@ from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.model import NO_UUID
 from headrace.coordination.requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from headrace.log.flush import at_once
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import messages as m
@@ -44,9 +45,10 @@ class ReplicaManager:
         now_ms: Callable[[], int],
         touch: Callable[[TopicPartition], None],
         lag_max_ms: int = 30_000,
+        soon: Callable[[Callable[[], None]], object] = at_once,
     ) -> None:
         """`touch` is told of a partition whose leader or high watermark changed by other than an append, or that was
-        flushed."""
+        flushed; `soon` calls a function when what has come at once is dealt with."""
         self._broker_id = broker_id
         self.logs = logs
         self._metadata = metadata
@@ -54,6 +56,7 @@ class ReplicaManager:
         self._now_ms = now_ms
         self._touch = touch
         self._lag_max_ms = lag_max_ms
+        self._soon = soon
         self._partitions: dict[tuple[str, int], Partition] = {}
         self.traffic = TrafficByTopic()
         self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
@@ -163,15 +166,22 @@ class ReplicaManager:
     def _open(self, key: TopicPartition, topic_id: bytes, now_ms: int) -> Partition:
         config = self.configs.get(key.topic)
         opened = self.logs.create(key, None if topic_id == NO_UUID else topic_id, now_ms)
-        opened.on_flush = lambda: self._touch(key)
         state = PartitionState(
             self._broker_id,
             log_end_offset=opened.log_end_offset,
             high_watermark=opened.high_watermark,
             min_insync_replicas=config.min_insync_replicas,
             lag_max_ms=self._lag_max_ms,
+            flush_count=config.flush_count,
         )
-        return Partition(key, opened, state, self.traffic.of(key.topic))
+        partition = Partition(key, opened, state, self.traffic.of(key.topic))
+        opened.soon = self._soon
+        opened.on_flush = lambda: self._flushed(partition)
+        return partition
+
+    def _flushed(self, partition: Partition) -> None:
+        partition.flushed(self._now_ms())
+        self._touch(partition.key)
 
     def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
         """Lets go of partitions; an error for each."""
@@ -211,4 +221,5 @@ class ReplicaManager:
         self.logs.configure(topic)
         for partition in self._partitions.values():
             if partition.key.topic == topic:
-                partition.state.min_insync_replicas = config.min_insync_replicas
+                partition.configure(config, self._now_ms())
+                self._touch(partition.key)

@@ -80,8 +80,12 @@ class BrokerConfig:
         unit="ms", low=0)
     log_flush_scheduler_interval_ms: int = declare(
         1000, "log.flush.scheduler.interval.ms", "long",
-        "How often logs are looked at for a flush that flush.ms makes due. Apache Kafka's default is never.",
+        "How often logs are looked at for a flush that flush.ms makes due. Where it is set and log.flush.interval.ms "
+        "is not, it is that too. Apache Kafka's default is never.",
         unit="ms", low=1)
+    log_flush_start_offset_checkpoint_interval_ms: int = declare(
+        60_000, "log.flush.start.offset.checkpoint.interval.ms", "int",
+        "How often it is written down where logs start.", unit="ms", low=0)
     log_retention_check_interval_ms: int = declare(
         300_000, "log.retention.check.interval.ms", "long", "How often old segments are looked for.", unit="ms",
         low=1)

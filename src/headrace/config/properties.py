@@ -17,12 +17,20 @@ _TOPIC_BY_BROKER_NAME = {
     for broker_name, factor in setting.broker_names
 }
 _ALIASES = {"log.dir": "log.dirs", "node.id": "broker.id"}
+_IF_NOT_SET = {"log.flush.interval.ms": "log.flush.scheduler.interval.ms"}
+"""Settings that another one is taken for when they are not set."""
 
 
 def parse_broker(properties: Mapping[str, str]) -> BrokerConfig:
     """A broker's configuration from Kafka-named properties. Raises `InvalidConfig` on an unknown name or bad value."""
     own: dict[str, Value] = {}
     topic: dict[str, tuple[int, Value]] = {}
+    properties = dict(properties)
+    if "log.dirs" in properties:
+        properties.pop("log.dir", None)  # wherever it is: in Kafka, too, it is asked only where the other is not set
+    for name, other in _IF_NOT_SET.items():
+        if name not in properties and other in properties:
+            properties[name] = properties[other]
     for given, text in properties.items():
         name = _ALIASES.get(given, given)
         if name in BROKER_SETTINGS:

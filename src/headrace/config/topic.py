@@ -29,12 +29,17 @@ class TopicConfig:
         unit="ms", low=0, broker=(("log.segment.delete.delay.ms", 1),))
     flush_messages: int = declare(
         INT64_MAX, "flush.messages", "long", "Records between two forced flushes to disk. The producer of the "
-        "record that fills the count is answered after the flush: with 1, every acknowledged record is on the disk.",
+        "record that fills the count is answered, and consumers see it, after the flush.",
         low=1,
         broker=(("log.flush.interval.messages", 1),))
     flush_ms: int = declare(
         INT64_MAX, "flush.ms", "long", "Time between two forced flushes to disk.", unit="ms", low=0,
         broker=(("log.flush.interval.ms", 1),))
+    flush_acks: bool = declare(
+        False, "headrace.flush.acks", "boolean", "Whether an acknowledged record is on the disk: a produce with acks=1 "
+        "or all is answered, and its records can be read, only after they were flushed. All that wait share one "
+        "flush, so this costs much less than it does in Apache Kafka with flush.messages=1.",
+        broker=(("headrace.log.flush.acks", 1),))
     index_interval_bytes: int = declare(
         4096, "index.interval.bytes", "int", "Log bytes between two index entries.", unit="bytes", low=0,
         broker=(("log.index.interval.bytes", 1),))
@@ -75,6 +80,9 @@ class TopicConfig:
     min_insync_replicas: int = declare(
         1, "min.insync.replicas", "int", "The least ISR with which acks=all is accepted.", low=1,
         broker=(("min.insync.replicas", 1),))
+    preallocate: bool = declare(
+        False, "preallocate", "boolean", "Whether a new segment's file is made segment.bytes long at once, as a hole.",
+        broker=(("log.preallocate", 1),))
     retention_bytes: int = declare(
         -1, "retention.bytes", "long", "Bytes a partition keeps; -1 for no limit.", unit="bytes", low=-1,
         broker=(("log.retention.bytes", 1),))
@@ -102,6 +110,8 @@ class TopicConfig:
     magic: int = field(init=False, repr=False, compare=False)
     before_max_ms: int = field(init=False, repr=False, compare=False)
     after_max_ms: int = field(init=False, repr=False, compare=False)
+    flush_count: int = field(init=False, repr=False, compare=False)
+    """So many records that are not on the disk keep the newest of them from being answered and read."""
     stores_what_is_sent: bool = field(init=False, repr=False, compare=False)
     """Whether nothing asks for another format, codec or timestamp, or for the disk before the answer."""
 
@@ -116,7 +126,9 @@ class TopicConfig:
         object.__setattr__(self, "after_max_ms", after)
         magic = message_format.magic_of(self.message_format_version)
         object.__setattr__(self, "magic", magic)
-        as_sent = (magic, self.compression_type, self.message_timestamp_type, self.flush_messages)
+        flush_count = 1 if self.flush_acks else self.flush_messages
+        object.__setattr__(self, "flush_count", flush_count)
+        as_sent = (magic, self.compression_type, self.message_timestamp_type, flush_count)
         is_as_sent = as_sent == (message_format.NEWEST_MAGIC, "producer", "CreateTime", INT64_MAX)
         object.__setattr__(self, "stores_what_is_sent", is_as_sent)
 

@@ -7,6 +7,9 @@
     manager.tick(now_ms)                                                          a few times a second
     manager.close(now_ms)
 
+A directory that its disk fails is left out, at the start or by `take_offline`; the others go on. The last one, and one
+that is `essential`, cannot be done without.
+
 `tick` is where everything happens that time asks for: flushes, retention, removal of deleted files, checkpoints, and
 the beginning of cleanings. The clock is the caller's; so are the thread pools, when `background` is given, and
 `cleaning` for the cleaner's own. Source: Kafka's LogManager.
@@ -15,7 +18,8 @@ the beginning of cleanings. The clock is the caller's; so are the thread pools, 
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,15 +29,19 @@ from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_O
 from headrace.log.cleaner import Cleaner, CleanerSettings
 from headrace.log.cleaner_process import ProcessWorker
 from headrace.log.compaction import CleaningWorker
-from headrace.log.data_directory import DataDirectory
+from headrace.log.data_directory import DataDirectory, DataDirectoryFailed, DataDirectoryRefused
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
 from headrace.log.loading import open_partitions
 from headrace.log.partition_log import PartitionLog
+from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 CLOSING_THREADS = 16
+TICK_MS = 1000
+"""How often `tick` is to be called, or more often: no period that it looks after is kept more exactly."""
+
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
@@ -44,6 +52,8 @@ class Periods(NamedTuple):
     checkpoint_ms: int = 60_000
     high_watermark_checkpoint_ms: int = 5_000
     producer_expiration_ms: int = 86_400_000
+    log_start_checkpoint_ms: int = 60_000
+    flush_check_ms: int = 0
 
 
 DEFAULT_PERIODS = Periods()
@@ -65,16 +75,27 @@ class LogManager:
         cleaner: CleanerSettings = DEFAULT_CLEANER,
         cleaning: Background | None = None,
         make_worker: Callable[[], CleaningWorker] = ProcessWorker,
+        essential: Path | None = None,
     ) -> None:
         """Lock the data directories. Raises DataDirectoryRefused, and then holds none."""
-        self.files = files or LocalFiles()
+        disk = files or LocalFiles()
+        self.watch = DirectoryWatch(disk, directories)
+        self.files: Files = WatchedFiles(disk, self.watch)
         self.broker_id = broker_id
         self.topic_config = topic_config
         self.background = background
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.directories: list[DataDirectory] = []
+        """Those that are in use."""
+        self.offline: dict[Path, str] = {}
+        """Those that failed, and why."""
+        self.essential = essential
+        self.preferred: dict[TopicPartition, Path] = {}
+        """Where a partition that is not here yet is to be made."""
+        self._count = len(directories)
         self._periods = periods
         self._doomed: list[tuple[int, Path]] = []
+        self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
         self._cleaner_offsets = _NewestFirst()
         self.cleaner = Cleaner(
@@ -87,7 +108,8 @@ class LogManager:
         )
         try:
             for path in directories:
-                self.directories.append(DataDirectory(self.files, path))
+                with self._leaving_out(path):
+                    self.directories.append(DataDirectory(self.files, path))
         except KafkaError:
             self.release()
             raise
@@ -102,23 +124,66 @@ class LogManager:
     @property
     def cluster_id(self) -> str | None:
         """The cluster that the directories belong to; None when all are new. Raises DataDirectoryRefused."""
-        return next((found.cluster_id for d in self.directories if (found := d.identity()) is not None), None)
+        found = None
+        for directory in list(self.directories):
+            with self._leaving_out(directory.path):
+                identity = directory.identity()
+                found = found or (identity and identity.cluster_id)
+        return found
 
     def claim(self, cluster_id: str) -> None:
         """Mark new directories as this broker's. Raises DataDirectoryRefused for one that is another's."""
-        for directory in self.directories:
-            directory.claim(cluster_id, self.broker_id)
+        for directory in list(self.directories):
+            with self._leaving_out(directory.path):
+                directory.claim(cluster_id, self.broker_id)
+
+    # Directories that fail
+
+    @contextmanager
+    def _leaving_out(self, path: Path) -> Iterator[None]:
+        """At a start: goes on without a directory that fails. Raises DataDirectoryFailed when that is not possible."""
+        try:
+            yield
+        except (DataDirectoryFailed, OSError) as error:
+            reason = error.message if isinstance(error, KafkaError) else f"{path}: {error}"
+            if path == self.essential or len(self.offline) + 1 == self._count:
+                raise DataDirectoryFailed(reason) from error
+            logger.error("%s; the broker goes on without it, and its partitions are offline", reason)
+            self.take_offline(path, reason)
+
+    def take_offline(self, path: Path, reason: str) -> list[TopicPartition]:
+        """Go on without a data directory that has failed; the partitions that were in it. Their logs take nothing more,
+        and nothing is written to the directory, which another process may now lock."""
+        self.offline[path] = reason
+        for directory in [each for each in self.directories if each.path == path]:
+            self.directories.remove(directory)
+            with suppress(OSError):
+                directory.release()
+        lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
+        for partition in lost:
+            log = self.logs.pop(partition)
+            log.failure = f"{partition} is in a data directory that failed: {reason}"
+        self._doomed = [(at_ms, doomed) for at_ms, doomed in self._doomed if doomed.parent != path]
+        return lost
+
+    def directory(self, path: Path) -> DataDirectory | None:
+        """The data directory that is meant, if it is in use."""
+        return next((each for each in self.directories if each.path.absolute() == path.absolute()), None)
 
     # Partitions
 
     def load(self, now_ms: int) -> None:
         """Open every partition there is, recovering those of a directory that was not closed. Raises
-        DataDirectoryRefused for one that cannot be opened."""
-        for directory in self.directories:
-            self._load_directory(directory, now_ms)
+        DataDirectoryRefused for one that cannot be opened, when there is no other directory."""
+        for directory in list(self.directories):
+            with self._leaving_out(directory.path):
+                self._load_directory(directory, now_ms)
+                if directory.path in self.watch.failed:
+                    raise DataDirectoryFailed(f"data directory {directory.path} failed: {self.watch.failed[directory.path]}")
         for task, period_ms in (
             (self.delete_old_segments, self._periods.retention_check_ms),
             (self.checkpoint, self._periods.checkpoint_ms),
+            (self.checkpoint_log_starts, self._periods.log_start_checkpoint_ms),
             (self.checkpoint_high_watermarks, self._periods.high_watermark_checkpoint_ms),
             (self.expire_producers, PRODUCER_EXPIRATION_CHECK_MS),
         ):
@@ -133,26 +198,38 @@ class LogManager:
         """A partition's log, if this broker has it."""
         return self.logs.get(partition)
 
-    def create(self, partition: TopicPartition, topic_id: bytes | None, now_ms: int) -> PartitionLog:
-        """A partition's log, made when it is not there, in the directory that has the fewest. Raises StorageError,
-        and INCONSISTENT_TOPIC_ID for a partition of another topic of that name."""
+    def create(
+        self, partition: TopicPartition, topic_id: bytes | None, now_ms: int, *, is_new: bool = True
+    ) -> PartitionLog:
+        """A partition's log, made when it is not there, in the directory that has the fewest. One that is not new may
+        be in a directory that failed, and is not made anew then. Raises StorageError, and INCONSISTENT_TOPIC_ID for a
+        partition of another topic of that name."""
         log = self.logs.get(partition)
         if log is None:
-            (directory,) = self.directories_for_new(1)
+            self.must_not_be_offline(partition, is_new=is_new)
+            (directory,) = self.directories_for_new([partition])
             log = self.make(partition, directory, topic_id, now_ms)
             self.adopt(log)
         elif topic_id is not None:
             log.set_topic_id(topic_id)
         return log
 
-    def directories_for_new(self, count: int) -> list[Path]:
-        """Where that many new partitions should go, so that each directory has about as many as the others."""
+    def must_not_be_offline(self, partition: TopicPartition, *, is_new: bool) -> None:
+        """Raises StorageError for a partition that is not here and may be in a directory that failed."""
+        if self.offline and not is_new:
+            raise StorageError(f"{partition} may be in {', '.join(map(str, self.offline))}, which failed")
+
+    def directories_for_new(self, partitions: Iterable[TopicPartition]) -> list[Path]:
+        """Where new partitions should go: where they were asked to be, else so that each directory has about as many as
+        the others."""
         held = {directory.path: 0 for directory in self.directories}
         for log in self.logs.values() if len(held) > 1 else ():
             held[log.directory.parent] += 1
         chosen = []
-        for _ in range(count):
-            path = min(held, key=held.__getitem__)
+        for partition in partitions:
+            path = self.preferred.pop(partition, None)
+            if path not in held:
+                path = min(held, key=held.__getitem__)
             held[path] += 1
             chosen.append(path)
         return chosen
@@ -196,9 +273,9 @@ class LogManager:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. What one log's disk refuses is logged, and does not keep the others from theirs."""
+        if now_ms >= self._flush_check_due_ms:
+            self._flush_what_is_due(now_ms)
         for log in self.logs.values():
-            if log.flush_due(now_ms):
-                log.flush_in_background(now_ms)
             if log.removals:
                 self._try(log.purge, now_ms)
             if log.cleaned_to_was_lowered:
@@ -211,6 +288,13 @@ class LogManager:
         while self._doomed and self._doomed[0][0] <= now_ms:
             self._try(self._remove_doomed, now_ms)
         self.cleaner.tick(now_ms)
+
+    def _flush_what_is_due(self, now_ms: int) -> None:
+        period_ms = self._periods.flush_check_ms
+        self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
+        for log in self.logs.values():
+            if log.flush_due(now_ms):
+                log.flush_in_background(now_ms)
 
     def _remove_doomed(self, _now_ms: int) -> None:
         self.files.remove_tree(self._doomed.pop(0)[1])
@@ -232,27 +316,37 @@ class LogManager:
             log.producers.expire(now_ms, self._periods.producer_expiration_ms)
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write down every log's recovery point and start. Raises OSError."""
+        """Write down every log's recovery point. Raises OSError."""
         self._write(RECOVERY_POINT, lambda log: log.recovery_point)
+
+    def checkpoint_log_starts(self, now_ms: int) -> None:
+        """Write down every log's start. Raises OSError."""
         self._write(LOG_START_OFFSET, _start_inside_segment)
 
-    def checkpoint_soon(self) -> None:
-        """Have the next tick do what `checkpoint` does: somebody counts on a log's new start."""
-        if self.checkpoint in self._due:
-            self._due[self.checkpoint] = (0, self._due[self.checkpoint][1])
+    def checkpoint_log_starts_soon(self) -> None:
+        """Have the next tick write down where logs start: somebody counts on a new start."""
+        if self.checkpoint_log_starts in self._due:
+            self._due[self.checkpoint_log_starts] = (0, self._due[self.checkpoint_log_starts][1])
 
     def checkpoint_high_watermarks(self, now_ms: int) -> None:
         """Write down every log's high watermark. Raises OSError."""
         self._write(HIGH_WATERMARK, lambda log: log.high_watermark)
 
     def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+        """Write a checkpoint of each directory, also when another does not take its own."""
+        refusal = None
         for directory in self.directories:
             offsets: Mapping[TopicPartition, int] = {
                 partition: offset
                 for partition, log in self.logs.items()
                 if log.directory.parent == directory.path and (offset := value(log)) is not None
             }
-            directory.write_checkpoint(name, offsets)
+            try:
+                directory.write_checkpoint(name, offsets)
+            except OSError as error:
+                refusal = error
+        if refusal is not None:
+            raise refusal
 
     def _save_cleaner_offsets(self, directory: Path) -> None:
         def done(error: Exception | None) -> None:
@@ -292,6 +386,7 @@ class LogManager:
                 unclean.add(log.directory.parent)
         try:
             self.checkpoint(now_ms)
+            self.checkpoint_log_starts(now_ms)
             self.checkpoint_high_watermarks(now_ms)
             for directory in self.directories:
                 if directory.path not in unclean:

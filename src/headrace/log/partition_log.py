@@ -63,6 +63,8 @@ class PartitionLog:
         self.config = config
         self.topic_id: bytes | None = None
         self.background: Background = flush.inline
+        self.soon: Callable[[Callable[[], None]], object] = flush.at_once
+        """Calls a function once the owner has done what else has come: one flush is then for all of it."""
         self.on_flush: Callable[[], None] = flush.nobody
         """Called on the owner's thread when a flush in the background has ended, well or not."""
         self.failure: str | None = None
@@ -83,7 +85,9 @@ class PartitionLog:
         """Up to where (exclusive) the cleaner has been; what follows may hold duplicates of a key."""
         self.cleaned_to_was_lowered = False
         self.truncations = 0
-        self.flushes_running = 0
+        self.is_flushing = self.is_flushing_soon = False
+        self.flush_wanted_to = flush.NOTHING_WANTED
+        """Up to where (exclusive) the flush after the one that is under way has been asked for."""
         self.last_flush_ms = 0
         self.set_segments(opened.segments)
 
@@ -103,8 +107,9 @@ class PartitionLog:
     ) -> "PartitionLog":
         """Open the log in `directory`, or make one there. Repairs what a crash left, unless `was_clean`.
 
-        A new one costs no sync: the first flush brings its directory to the disk. Raises OSError, and what
-        `set_topic_id` and `recovery.open_log` do.
+        A new one costs no sync: the first flush brings its directory to the disk. What was recovered is flushed where
+        the settings have that done before anybody sees it. Raises OSError, StorageError, and what `set_topic_id` and
+        `recovery.open_log` do.
         """
         is_new = not files.exists(directory)
         if is_new:
@@ -121,8 +126,11 @@ class PartitionLog:
         log = cls(files, directory, partition, config, opened)
         log.last_flush_ms = now_ms
         log.topic_id = read_topic_id(files, directory)
-        if is_new:
+        if not was_clean:  # what is there was perhaps made just before a crash, and its names are not on the disk
             log.note_unsynced(directory.parent)
+            log.note_unsynced(directory)
+            if log.unflushed_records >= config.flush_count:
+                log.flush(now_ms)
         if topic_id is not None:
             log.set_topic_id(topic_id)
         return log
@@ -146,7 +154,7 @@ class PartitionLog:
         self.producers.end_offset = base_offset
         snapshot = write_snapshot(self.files, self.directory, self.producers)
         segment = self._create_segment(base_offset, now_ms)
-        self.unsynced_paths.append(snapshot)
+        self.unsynced_paths += closed.index.path, closed.time_index.path, snapshot
         self.note_unsynced(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
@@ -262,18 +270,14 @@ class PartitionLog:
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush, and none is under way."""
         unflushed = self.log_end_offset - self.recovery_point
-        if unflushed <= 0 or self.flushes_running or self.failure is not None:
+        if unflushed <= 0 or self.is_flushing or self.failure is not None:
             return False
-        return unflushed >= self.config.flush_messages or now_ms - self.last_flush_ms >= self.config.flush_ms
+        return unflushed >= self.config.flush_count or now_ms - self.last_flush_ms >= self.config.flush_ms
 
     def flush_by_count(self, now_ms: int) -> int:
-        """Up to where `flush.messages` wants the log on the disk before a producer hears of it, exclusive; 0 for what
-        is there already. Begins a flush, unless one is under way: whoever comes meanwhile shares the next."""
-        if self.log_end_offset - self.recovery_point < self.config.flush_messages:
-            return 0
-        if not self.flushes_running and self.failure is None:
-            self.flush_in_background(now_ms)
-        return self.log_end_offset if self.recovery_point < self.log_end_offset else 0
+        """Up to where the settings want the log on the disk before a producer hears of it, exclusive; 0 for what is
+        there already. Has it flushed soon, or after the flush that is under way; whoever comes meanwhile shares it."""
+        return flush.by_count(self, now_ms)
 
     def begin_flush(self, end_offset: int | None = None) -> FlushWork:
         """What to sync for the log to be safe up to `end_offset` (exclusive; the log's end when None)."""
@@ -292,9 +296,7 @@ class PartitionLog:
 
     def flush_in_background(self, now_ms: int, end_offset: int | None = None) -> None:
         """Flush up to `end_offset` (the log's end when None) without waiting for it."""
-        self.flushes_running += 1
-        work = self.begin_flush(end_offset)
-        self.background(work.run, lambda error: flush.finish_in_background(self, work, now_ms, error))
+        flush.in_background(self, now_ms, self.log_end_offset if end_offset is None else end_offset)
 
     # Upkeep
 

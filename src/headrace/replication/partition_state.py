@@ -6,11 +6,15 @@
 
 The leader's high watermark is the least log end offset among everyone who may be in the ISR, and those who are caught
 up and about to join; it never goes back while the leader leads, and stands still below `min.insync.replicas`. With a
-single replica it is the log end offset after each append, which is all that `on_leader_append` then does.
+single replica it is the log end offset after each append, which is all that `on_leader_append` then does. Where a
+topic wants its records flushed (`flush.messages`, or at each acknowledgement), what fills that count is not committed
+before the leader's disk has it: the leader counts with its flushed offset instead of its log end. Of a follower counts
+what it has fetched, flushed or not.
 
     acks=0, 1   answered after the append
     acks=all    refused before the append when the ISR is below min.insync.replicas (NOT_ENOUGH_REPLICAS); answered
                 when the high watermark has passed the batch: every ISR member has it
+    Both are answered later where the records have to be flushed first; the caller sees to that.
 
 What the controller says is taken by leader epoch, then partition epoch; older is refused.
 Invariants: leader => this broker is in `replicas`; high_watermark <= log_end_offset.
@@ -22,6 +26,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode
+from headrace.limits import INT64_MAX
 from headrace.replication.isr import IsrState, PendingExpand, PendingShrink, committed
 from headrace.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch
 
@@ -95,6 +100,8 @@ class PartitionState:
     __slots__ = (
         "_alone",
         "epoch_start_offset",
+        "flush_count",
+        "flushed_offset",
         "followers",
         "high_watermark",
         "is_leader",
@@ -117,7 +124,9 @@ class PartitionState:
         high_watermark: int = 0,
         min_insync_replicas: int = 1,
         lag_max_ms: int = 30_000,
+        flush_count: int = INT64_MAX,
     ) -> None:
+        """`flush_count` records that are not flushed keep the newest of them from being committed."""
         self.local_id = local_id
         self.is_leader = False
         self.leader = NO_LEADER
@@ -131,6 +140,8 @@ class PartitionState:
         self.epoch_start_offset = UNKNOWN_OFFSET
         self.min_insync_replicas = min_insync_replicas
         self.lag_max_ms = lag_max_ms
+        self.flush_count = flush_count
+        self.flushed_offset = log_end_offset
         self._alone = False
 
     @property
@@ -169,18 +180,30 @@ class PartitionState:
         }
         if new_epoch:
             self.epoch_start_offset = self.log_end_offset
-        self._alone = not self.followers
+        self._alone = not self.followers and self.flush_count == INT64_MAX
         self.advance_high_watermark(now_ms)
 
     # The leader's log and its followers
 
     def on_leader_append(self, log_end_offset: int, now_ms: int) -> bool:
-        """Takes over the new log end; whether the high watermark moved."""
+        """Takes over the new log end; whether all of the log is committed."""
         self.log_end_offset = log_end_offset
         if self._alone:
             self.high_watermark = log_end_offset
             return True
-        return self.advance_high_watermark(now_ms)
+        self.advance_high_watermark(now_ms)
+        return self.high_watermark == log_end_offset
+
+    def on_flush(self, flushed_offset: int, now_ms: int) -> bool:
+        """The log is on the disk up to `flushed_offset` (exclusive); whether the high watermark moved."""
+        self.flushed_offset = flushed_offset
+        return self.is_leader and self.advance_high_watermark(now_ms)
+
+    def set_flush_count(self, flush_count: int, now_ms: int) -> bool:
+        """Goes on with another count; whether the high watermark moved. What is committed stays so."""
+        self.flush_count = flush_count
+        self._alone = self.is_leader and not self.followers and flush_count == INT64_MAX
+        return self.is_leader and self.advance_high_watermark(now_ms)
 
     def follower_fetched(self, follower: BrokerId, offset: int, now_ms: int) -> FollowerFetched | None:
         """A follower asked for `offset`; None when it is no replica of this partition."""
@@ -196,6 +219,8 @@ class PartitionState:
         if len(self.isr_state.isr) < self.effective_min_isr:
             return False
         lowest = self.log_end_offset
+        if lowest - self.flushed_offset >= self.flush_count:
+            lowest = self.flushed_offset
         waits_for = self.isr_state.maximal
         for broker, follower in self.followers.items():
             if follower.log_end_offset < lowest and (broker in waits_for or self._is_about_to_join(follower, now_ms)):

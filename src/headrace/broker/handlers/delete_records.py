@@ -32,7 +32,7 @@ def handle(ctx: RequestContext, request: m.DeleteRecordsRequest) -> m.DeleteReco
                 partitions=[_delete(ctx, TopicPartition(topic.name, number), at) for number, at in offsets.items()],
             )
         )
-    ctx.broker.replicas.logs.checkpoint_soon()
+    ctx.broker.replicas.logs.checkpoint_log_starts_soon()
     return response
 
 

@@ -15,9 +15,10 @@ Left out: transactions.
 
 A batch is checked where the socket put it and its bytes are appended as they are: base offset and leader epoch are
 set in place, outside the CRC. No record becomes an object. acks=all is answered when the high watermark has passed
-the batch, which on a single replica is at once. Where `flush.messages` asks for it, the answer waits for the disk too,
-and the batches that come meanwhile share the next flush. What is not in its topic's format is converted, in
-`produce_formats`; every version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
+the batch, which on a single replica is at once. Where the topic asks for it (`flush.messages`, `headrace.flush.acks`),
+the answer waits for the disk too, and so does the high watermark; the batches that come meanwhile share the next
+flush. What is not in its topic's format is converted, in `produce_formats`; every version takes Kafka's three formats
+as they came about, as Apache Kafka 3.9 does.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class _WaitingProduce:
         for each in self._waiting:
             if each.partition.leader_epoch != each.leader_epoch or not each.partition.is_leader:
                 each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif each.flush_to and each.partition.log.failure is not None:
+            elif each.partition.log.failure is not None:
                 each.answer.error_code, each.answer.base_offset = ErrorCode.KAFKA_STORAGE_ERROR, -1
             elif each.is_unsafe(now_ms):
                 still.append(each)

@@ -33,11 +33,15 @@ class DataDirectoryRefused(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class DataDirectoryFailed(DataDirectoryRefused):
+    """A data directory that its disk does not let this broker use. Where there are others, those are used."""
+
+
 class DataDirectory:
     """One data directory, locked from the construction until `release`."""
 
     def __init__(self, files: Files, path: Path) -> None:
-        """Make the directory if need be, and lock it. Raises DataDirectoryRefused."""
+        """Make the directory if need be, and lock it. Raises DataDirectoryRefused, DataDirectoryFailed."""
         self.files = files
         self.path = path
         try:
@@ -46,24 +50,30 @@ class DataDirectory:
         except BlockingIOError as error:
             raise DataDirectoryRefused(f"data directory {path} is in use by another process") from error
         except OSError as error:
-            raise DataDirectoryRefused(f"data directory {path} cannot be used: {error.strerror or error}") from error
+            raise DataDirectoryFailed(f"data directory {path} cannot be used: {error.strerror or error}") from error
 
     def release(self) -> None:
         """Let another process have the directory."""
         self._lock.release()
 
     def identity(self) -> MetaProperties | None:
-        """The cluster and broker that the directory belongs to; None for a new one. Raises DataDirectoryRefused."""
+        """The cluster and broker that the directory belongs to; None for a new one. Raises DataDirectoryFailed."""
         try:
             return meta_properties.read(self.files, self.path)
         except CorruptMetaProperties as error:
-            raise DataDirectoryRefused(str(error)) from error
+            raise DataDirectoryFailed(str(error)) from error
+        except OSError as error:
+            raise DataDirectoryFailed(f"data directory {self.path} cannot be read: {error.strerror}") from error
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Mark a new directory as this broker's. Raises DataDirectoryRefused for one that is another's."""
+        """Mark a new directory as this broker's. Raises DataDirectoryRefused for one that is another's,
+        DataDirectoryFailed."""
         found = self.identity()
         if found is None:
-            meta_properties.write(self.files, self.path, MetaProperties(broker_id, cluster_id))
+            try:
+                meta_properties.write(self.files, self.path, MetaProperties(broker_id, cluster_id))
+            except OSError as error:
+                raise DataDirectoryFailed(f"data directory {self.path} cannot be used: {error.strerror}") from error
         elif found.cluster_id != cluster_id:
             raise DataDirectoryRefused(
                 f"data directory {self.path} belongs to cluster {found.cluster_id}, not to {cluster_id}"

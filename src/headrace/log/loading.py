@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError
 from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
-from headrace.log.data_directory import DataDirectory, DataDirectoryRefused
+from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.files import Files
 from headrace.log.names import DELETE_DIRECTORY, parse_partition
 from headrace.log.partition_log import PartitionLog
@@ -18,7 +18,7 @@ from headrace.log.partition_metadata import CorruptPartitionMetadata
 def open_partitions(
     files: Files, directory: DataDirectory, topic_config: Callable[[str], TopicConfig], now_ms: int
 ) -> Iterator[PartitionLog]:
-    """Every log of a data directory, recovered unless the last stop was clean. Raises DataDirectoryRefused for a
+    """Every log of a data directory, recovered unless the last stop was clean. Raises DataDirectoryFailed for a
     partition that cannot be opened, and OSError."""
     recovery_points = directory.read_checkpoint(RECOVERY_POINT)
     log_starts = directory.read_checkpoint(LOG_START_OFFSET)
@@ -47,7 +47,7 @@ def open_partitions(
                 was_clean=was_clean,
             )
         except (CorruptPartitionMetadata, KafkaError, OSError) as error:
-            raise DataDirectoryRefused(f"{path} cannot be opened: {error}") from error
+            raise DataDirectoryFailed(f"{path} cannot be opened: {error}") from error
         log.update_high_watermark(high_watermarks.get(partition, 0))
         log.cleaned_to = cleaned.get(partition, 0)
         yield log

@@ -29,7 +29,7 @@ from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_O
 from headrace.log.cleaner import Cleaner, CleanerSettings
 from headrace.log.cleaner_process import ProcessWorker
 from headrace.log.compaction import CleaningWorker
-from headrace.log.data_directory import DataDirectory, DataDirectoryFailed, DataDirectoryRefused
+from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
 from headrace.log.loading import open_partitions
@@ -179,7 +179,9 @@ class LogManager:
             with self._leaving_out(directory.path):
                 self._load_directory(directory, now_ms)
                 if directory.path in self.watch.failed:
-                    raise DataDirectoryFailed(f"data directory {directory.path} failed: {self.watch.failed[directory.path]}")
+                    raise DataDirectoryFailed(
+                        f"data directory {directory.path} failed: {self.watch.failed[directory.path]}"
+                    )
         for task, period_ms in (
             (self.delete_old_segments, self._periods.retention_check_ms),
             (self.checkpoint, self._periods.checkpoint_ms),

@@ -1,0 +1,186 @@
+"""A disk of which somebody is told when one of the data directories on it fails: `Files` that hands every call on.
+
+A call that the disk refuses raises as it would without this. Whether it also means that the directory is lost:
+
+    full, over a quota or a limit, out of descriptors or memory     no: it heals, or is this process's own trouble
+    no such file                                                    only when meta.properties is gone too (unmounted)
+    EIO, EROFS, EACCES, ESTALE, ... and everything else             yes
+
+Apache Kafka takes a full disk for a lost directory too, and every IOException; here a full disk refuses records until
+there is space. Each directory is told of once. Source: Kafka's LogDirFailureChannel.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from headrace.log import meta_properties
+from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_NOT_THE_DIRECTORY = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR,
+        errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL, errno.ENAMETOOLONG, errno.EOPNOTSUPP, errno.EBADF,
+    }
+)  # fmt: skip
+
+
+class DirectoryWatch:
+    """Hears of refused calls, from any thread, and decides whether a data directory has failed."""
+
+    def __init__(self, files: Files, directories: Sequence[Path]) -> None:
+        self._files = files
+        self._directories = list(directories)
+        self._lock = threading.Lock()
+        self.failed: dict[Path, str] = {}
+        """The directories that have failed, and why."""
+        self.on_failure: Callable[[Path, str], None] | None = None
+        """Told of a directory that fails from now on, on the thread that found out."""
+
+    def refused(self, path: Path, error: OSError) -> None:
+        """The disk did not do what it was asked at `path`."""
+        directory = next((each for each in self._directories if path == each or each in path.parents), None)
+        if directory is None or directory in self.failed or not self._means_failure(directory, error):
+            return
+        reason = f"{error.strerror or error} ({path.relative_to(directory)})"
+        with self._lock:
+            if directory in self.failed:
+                return
+            self.failed[directory] = reason
+        if self.on_failure is not None:
+            self.on_failure(directory, reason)
+
+    def _means_failure(self, directory: Path, error: OSError) -> bool:
+        if error.errno is None or error.errno in _NOT_THE_DIRECTORY:
+            return False
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            try:
+                return not self._files.exists(directory / meta_properties.FILE_NAME)
+            except OSError:
+                return True
+        return True
+
+
+class WatchedFiles:
+    """`Files` below which a `DirectoryWatch` listens."""
+
+    def __init__(self, files: Files, watch: DirectoryWatch) -> None:
+        self._files = files
+        self._watch = watch
+
+    def _do(self, path: Path, call: Callable[P, R], *arguments: P.args, **more: P.kwargs) -> R:
+        try:
+            return call(*arguments, **more)
+        except OSError as error:
+            self._watch.refused(path, error)
+            raise
+
+    def open(self, path: Path, *, create: bool = False) -> LogFile:
+        return WatchedFile(self._do(path, self._files.open, path, create=create), path, self._watch)
+
+    def open_readonly(self, path: Path) -> LogFile:
+        return WatchedFile(self._do(path, self._files.open_readonly, path), path, self._watch)
+
+    def read(self, path: Path) -> bytes:
+        return self._do(path, self._files.read, path)
+
+    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+        self._do(path, self._files.replace, path, data, sync=sync)
+
+    def names(self, directory: Path) -> list[str]:
+        return self._do(directory, self._files.names, directory)
+
+    def exists(self, path: Path) -> bool:
+        return self._files.exists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        return self._files.is_directory(path)
+
+    def file_size(self, path: Path) -> int:
+        return self._do(path, self._files.file_size, path)
+
+    def allocated_bytes(self, path: Path) -> int:
+        return self._files.allocated_bytes(path)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._do(path, self._files.modified_ms, path)
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self._do(path, self._files.set_modified_ms, path, modified_ms)
+
+    def space(self, directory: Path) -> DiskSpace:
+        return self._files.space(directory)
+
+    def make_directory(self, path: Path) -> None:
+        self._do(path, self._files.make_directory, path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._do(old, self._files.rename, old, new)
+
+    def remove(self, path: Path) -> None:
+        self._do(path, self._files.remove, path)
+
+    def remove_tree(self, path: Path) -> None:
+        self._do(path, self._files.remove_tree, path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._do(path, self._files.sync_directory, path)
+
+    def lock(self, path: Path) -> DirectoryLock:
+        return self._files.lock(path)
+
+
+class WatchedFile:
+    """An open file of theirs. A write is on the way of every produce, so what is called for it is said outright."""
+
+    __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd")
+
+    def __init__(self, file: LogFile, path: Path, watch: DirectoryWatch) -> None:
+        self._file, self._path, self._watch = file, path, watch
+        self._write, self._read = file.write, file.read
+        self.fd = file.fd
+
+    def write(self, data: Bytes, position: int) -> None:
+        try:
+            self._write(data, position)
+        except OSError as error:
+            self._watch.refused(self._path, error)
+            raise
+
+    def read(self, size: int, position: int) -> bytes:
+        try:
+            return self._read(size, position)
+        except OSError as error:
+            self._watch.refused(self._path, error)
+            raise
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        try:
+            return self._file.read_into(buffer, position)
+        except OSError as error:
+            self._watch.refused(self._path, error)
+            raise
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        try:
+            self._file.truncate(size)
+        except OSError as error:
+            self._watch.refused(self._path, error)
+            raise
+
+    def extend(self, size: int) -> None:
+        self._file.extend(size)
+
+    def sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._watch.refused(self._path, error)
+            raise

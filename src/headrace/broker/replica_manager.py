@@ -5,12 +5,14 @@
 
 A partition's high watermark begins where the log manager's checkpoint says; a leader without followers moves it to
 the log's end at once.
-Source: Kafka's `ReplicaManager`. Left out so far: replica fetchers, the failure of one log directory among several.
+A partition in a data directory that failed is offline: whoever asks for it gets KAFKA_STORAGE_ERROR, the controller too,
+until this broker has started with that directory.
+Source: Kafka's `ReplicaManager`. Left out so far: replica fetchers.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.traffic import ConversionTimes, TrafficByTopic
@@ -19,7 +21,7 @@ from headrace.config import TopicConfig
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.model import NO_UUID
 from headrace.coordination.requests import EPOCH_DURING_DELETE
-from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from headrace.log.flush import at_once
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
@@ -58,6 +60,10 @@ class ReplicaManager:
         self._lag_max_ms = lag_max_ms
         self._soon = soon
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.offline: set[tuple[str, int]] = set()
+        """Partitions in data directories that failed."""
+        self.refused: set[TopicPartition] = set()
+        """Partitions that the disk did not let this broker make or delete, when the controller last wanted it."""
         self.traffic = TrafficByTopic()
         self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
         configs.on_change(self._on_config)
@@ -66,9 +72,12 @@ class ReplicaManager:
         return iter(self._partitions.values())
 
     def get(self, topic: str, number: int) -> Partition:
-        """The partition. Raises `UnknownTopicOrPartition`, or `NotLeaderOrFollower` when other brokers have it."""
+        """The partition. Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` when other brokers have it, or
+        `StorageError` when it is offline."""
         found = self._partitions.get((topic, number))
         if found is None:
+            if (topic, number) in self.offline:
+                raise StorageError(f"{topic}-{number} is in a data directory that failed")
             if self._metadata.partition(topic, number) is not None:
                 raise NotLeaderOrFollower(f"{topic}-{number} is not on broker {self._broker_id}")
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{number}")
@@ -89,6 +98,13 @@ class ReplicaManager:
         """What a topic sets itself, by Kafka's name."""
         return self.configs.overrides(topic)
 
+    def take_offline(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are in a data directory that has failed: whoever waits for one is answered."""
+        for key in partitions:
+            self.offline.add(key)
+            if self._partitions.pop(key, None) is not None:
+                self._touch(key)
+
     # What the controller says
 
     async def make_logs(self, request: m.LeaderAndIsrRequest) -> None:
@@ -100,14 +116,15 @@ class ReplicaManager:
             (TopicPartition(topic.topic_name, state.partition_index), topic.topic_id)
             for topic in request.topic_states
             for state in topic.partition_states
-            if self._broker_id in state.replicas
+            if self._broker_id in state.replicas and (state.is_new or not self.logs.offline)
         ]
         missing = [(key, topic_id) for key, topic_id in missing if self.logs.get(key) is None]
+        directories = self.logs.directories_for_new(key for key, _ in missing)
         run, now_ms = asyncio.get_running_loop().run_in_executor, self._now_ms()
         made = await asyncio.gather(
             *(
                 run(None, self.logs.make, key, directory, None if topic_id == NO_UUID else topic_id, now_ms)
-                for (key, topic_id), directory in zip(missing, self.logs.directories_for_new(len(missing)), strict=True)
+                for (key, topic_id), directory in zip(missing, directories, strict=True)
             ),
             return_exceptions=True,
         )
@@ -140,10 +157,16 @@ class ReplicaManager:
     ) -> ErrorCode:
         if self._broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if key in self.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         try:
-            partition = self._partitions.get(key) or self._open(key, topic_id, now_ms)
+            partition = self._partitions.get(key) or self._open(key, topic_id, now_ms, is_new=state.is_new)
         except (OSError, KafkaError) as error:
             log.error("%s cannot be opened: %s", key, error)
+            if self.logs.offline and not state.is_new:
+                self.offline.add(key)
+            else:
+                self.refused.add(key)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if partition.log.topic_id not in (topic_id, None) and topic_id != NO_UUID:
             log.error("%s on disk is of another topic of that name: it was deleted and made anew", key)
@@ -163,9 +186,9 @@ class ReplicaManager:
             self._touch(key)
         return ErrorCode.NONE
 
-    def _open(self, key: TopicPartition, topic_id: bytes, now_ms: int) -> Partition:
+    def _open(self, key: TopicPartition, topic_id: bytes, now_ms: int, *, is_new: bool) -> Partition:
         config = self.configs.get(key.topic)
-        opened = self.logs.create(key, None if topic_id == NO_UUID else topic_id, now_ms)
+        opened = self.logs.create(key, None if topic_id == NO_UUID else topic_id, now_ms, is_new=is_new)
         state = PartitionState(
             self._broker_id,
             log_end_offset=opened.log_end_offset,
@@ -203,11 +226,14 @@ class ReplicaManager:
         partition = self._partitions.get(key)
         if partition is not None and EPOCH_DURING_DELETE != state.leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        if key in self.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         try:
             if state.delete_partition:
                 self.logs.delete(key, now_ms)
         except (OSError, KafkaError) as error:
             log.error("%s cannot be deleted: %s", key, error)
+            self.refused.add(key)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if partition is not None:
             partition.state.is_leader = False

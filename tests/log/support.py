@@ -18,8 +18,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def config(**settings: object) -> TopicConfig:
-    """Settings of a topic; indexes are denser than by default, so that small logs have entries."""
-    return TopicConfig(**{"index_interval_bytes": 100, **settings})  # type: ignore[arg-type]
+    """Settings of a topic; indexes are denser than by default, so that small logs have entries, and not made for as
+    many, so that a simulated disk is not full of their zeros."""
+    return TopicConfig(**{"index_interval_bytes": 100, "segment_index_bytes": 16 << 10, **settings})  # type: ignore[arg-type]
 
 
 def batch_of(
@@ -167,6 +168,10 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         self.inode.write(None, size)
 
+    def extend(self, size: int) -> None:
+        if size > self.size():
+            self.inode.write(None, size)
+
     def sync(self) -> None:
         self.inode.durable = bytes(self.inode.content)
         self.inode.unsynced.clear()
@@ -241,6 +246,9 @@ class SimulatedDisk:
 
     def file_size(self, path: Path) -> int:
         return len(self.open(path).inode.content)
+
+    def allocated_bytes(self, path: Path) -> int:
+        return self.file_size(path)
 
     def modified_ms(self, path: Path) -> int:
         return NOW_MS

@@ -26,7 +26,7 @@ def offset_index(path: Path, *entries: tuple[int, int], base_offset: int = 0) ->
 
 def test_writes_an_offset_index_as_apache_kafka_does(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000001000.index"
-    offset_index(path, (1005, 500), (1013, 1300), (1024, 2400), base_offset=1000).write(FILES)
+    offset_index(path, (1005, 500), (1013, 1300), (1024, 2400), base_offset=1000).trim(FILES)
     assert path.read_bytes().hex(" ", 4) == "00000005 000001f4 0000000d 00000514 00000018 00000960"
 
 
@@ -35,7 +35,7 @@ def test_writes_a_time_index_as_apache_kafka_does(tmp_path: Path) -> None:
     made = TimeIndex(path, 1000, INDEX_BYTES)
     made.append(FILES, 1_700_000_000_000, 1005)
     made.append(FILES, 1_700_000_000_001, 1013)
-    made.write(FILES)
+    made.trim(FILES)
     assert path.read_bytes().hex(" ", 4) == "0000018b cfe56800 00000005 0000018b cfe56801 0000000d"
 
 
@@ -117,9 +117,9 @@ def test_an_index_behaves_like_a_list_of_pairs(
     model = list(zip(offsets, positions, strict=False))
     made = offset_index(path, *model)
     assert made.lookup(target) == max((p for o, p in model if o <= target), default=0)
-    made.write(FILES)
+    made.trim(FILES)
     made.truncate_to(cut)
-    made.write(FILES)
+    made.trim(FILES)
     model = [(offset, position) for offset, position in model if offset < cut]
     again = OffsetIndex.load(FILES, path, 0, INDEX_BYTES)
     assert list(zip(again.keys, again.values, strict=True)) == model

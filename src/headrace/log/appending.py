@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
+from headrace.log.aborted import note_aborted
 from headrace.log.recent import RecentBatches
 from headrace.log.segment import ENTRY_HEAD
 from headrace.records.any_format import iter_any_headers
@@ -166,7 +167,7 @@ def _note_producer(log: PartitionLog, batch: memoryview, header: BatchHeader, ba
     )
     if aborted is not None:
         try:
-            log.active.txn_index.append(log.files, aborted)
+            note_aborted(log.active, aborted)
         except OSError as error:  # recovery makes the index again
             log.failure = f"{log.partition} has an aborted transaction that could not be indexed: {error}"
             raise StorageError(log.failure) from error

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import CorruptMessage
+from headrace.log.aborted import aborted_transactions
 from headrace.log.cleaner_choice import Cleanable, cleanable
 from headrace.log.cleaner_process import ProcessDied, ProcessWorker
 from headrace.log.compaction import (
@@ -201,7 +202,11 @@ class Cleaner:
         if log.partition in self._retry_at_ms or self.is_busy_with(log):
             return None
         try:
-            return cleanable(log, now_ms)
+            chosen = cleanable(log, now_ms)
+            if chosen is not None and chosen.is_due:
+                for segment in log.segments:  # the worker reads the files, so these have to be right
+                    aborted_transactions(segment)
+            return chosen
         except CorruptMessage as error:
             self._leave(log, error.message)
         except OSError as error:

@@ -25,10 +25,11 @@ from headrace.limits import INT32_MAX, INT64_MAX
 from headrace.log.compaction_filter import BatchFilter, LastRecord
 from headrace.log.compaction_transactions import PassedTransactions
 from headrace.log.files import Files, LogFile
+from headrace.log.index_file import CorruptIndex
 from headrace.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_file
 from headrace.log.offset_map import OffsetMap
 from headrace.log.segment import Segment
-from headrace.log.txn_index import AbortedTransaction, read_entries
+from headrace.log.txn_index import AbortedTransaction, parse_entries
 from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader
 from headrace.records.message_set import iter_messages
@@ -286,7 +287,10 @@ class Compaction:
         for base in bases:
             path = self._directory / offset_file(base, TXN_INDEX)
             if self._files.exists(path):
-                found += read_entries(self._files.read(path))
+                try:
+                    found += parse_entries(self._files.read(path), base, path.name)
+                except CorruptIndex as error:  # without it aborted records would be taken for committed ones
+                    raise CorruptMessage(str(error)) from error
         return found
 
     def _legacy_horizon_ms(self, bases: list[int]) -> int:

@@ -21,7 +21,7 @@ from headrace.errors import KafkaError
 from headrace.log import checkpoints, index, meta_properties, segments_07, time_index, txn_index
 from headrace.log.dump_07 import dump_segment_07
 from headrace.log.files import Files, LocalFiles, LogFile
-from headrace.log.index_file import CorruptIndex
+from headrace.log.index_file import CorruptIndex, read_used
 from headrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offset_file, offset_of
 from headrace.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.log.partition_metadata import CorruptPartitionMetadata, format_topic_id, read_topic_id
@@ -181,7 +181,7 @@ def _text(data: bytes | memoryview | None) -> str | None:
 
 
 def _dump_index(files: Files, path: Path, deep: bool) -> Iterator[Row]:
-    data = files.read(path)
+    data = read_used(files, path)
     base_offset = offset_of(path.name)
     try:
         offsets, positions = index.read_columns(data, path.name)
@@ -207,7 +207,7 @@ def _points_to(segment: LogFile, position: int, offset: int) -> bool:
 
 
 def _dump_time_index(files: Files, path: Path, _deep: bool) -> Iterator[Row]:
-    data = files.read(path)
+    data = read_used(files, path)
     base_offset = offset_of(path.name)
     try:
         timestamps, offsets = time_index.read_columns(data, path.name)

@@ -43,6 +43,9 @@ class LogFile(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or extend it with zeros."""
 
+    def extend(self, size: int) -> None:
+        """Make the file longer by a hole that ends at `size`; nothing where the disk has no holes, or no room."""
+
     def sync(self) -> None:
         """Return once the content is on the disk. Any thread."""
 
@@ -85,6 +88,9 @@ class Files(Protocol):
 
     def file_size(self, path: Path) -> int: ...
 
+    def allocated_bytes(self, path: Path) -> int:
+        """What a file takes on the disk: its size, less the holes in it."""
+
     def modified_ms(self, path: Path) -> int:
         """When a file was last written to."""
 
@@ -109,6 +115,14 @@ class Files(Protocol):
 
     def lock(self, path: Path) -> DirectoryLock:
         """Lock the file at `path`, made when missing; BlockingIOError when another holds it."""
+
+
+_without_holes: set[int] = set()
+"""Devices whose file systems write zeros where a file is made longer (FAT): there nothing is."""
+
+
+def _allocated(status: os.stat_result) -> int:
+    return status.st_blocks * 512  # whatever the file system's own blocks are
 
 
 class DiskFile:
@@ -157,6 +171,18 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+
+    def extend(self, size: int) -> None:
+        before = os.fstat(self.fd)
+        if size <= before.st_size or before.st_dev in _without_holes:
+            return
+        try:
+            os.ftruncate(self.fd, size)
+        except OSError:
+            return
+        if _allocated(os.fstat(self.fd)) - _allocated(before) >= size - before.st_size:
+            _without_holes.add(before.st_dev)
+            os.ftruncate(self.fd, before.st_size)
 
     def sync(self) -> None:
         os.fdatasync(self.fd)
@@ -229,6 +255,10 @@ class LocalFiles:
 
     def file_size(self, path: Path) -> int:
         return path.stat().st_size
+
+    def allocated_bytes(self, path: Path) -> int:
+        status = path.stat()
+        return min(status.st_size, _allocated(status))
 
     def space(self, directory: Path) -> DiskSpace:
         found = shutil.disk_usage(directory)

@@ -21,6 +21,7 @@ from headrace.log.index_file import (
     IndexFile,
     entries_below,
     is_ascending,
+    read_used,
     used_part,
 )
 
@@ -52,7 +53,7 @@ class OffsetIndex(IndexFile):
     def load(cls, files: Files, path: Path, base_offset: int, bytes_max: int) -> "OffsetIndex":
         """Read the file. Raises CorruptIndex, or FileNotFoundError."""
         index = cls(path, base_offset, bytes_max)
-        index.keys, index.values = read_columns(files.read(path), path.name)
+        index.keys, index.values = read_columns(read_used(files, path), path.name)
         index.written_bytes = len(index) * ENTRY.size
         return index
 
@@ -70,6 +71,11 @@ class OffsetIndex(IndexFile):
         """Byte position of the last entry at or below `target_offset`; 0 when there is none."""
         slot = bisect_right(self.keys, min(target_offset - self.base_offset, RELATIVE_OFFSET_MAX)) - 1
         return self.values[slot] if slot >= 0 else 0
+
+    def entry_below(self, target_offset: int) -> tuple[int, int]:
+        """The last entry at or below `target_offset`, as offset and position; the base offset at 0 without one."""
+        slot = bisect_right(self.keys, min(target_offset - self.base_offset, RELATIVE_OFFSET_MAX)) - 1
+        return (self.base_offset + self.keys[slot], self.values[slot]) if slot >= 0 else (self.base_offset, 0)
 
     def append(self, files: Files, last_offset: int, position: int) -> None:
         """Add an entry for the batch that ends with `last_offset` and begins at `position`."""

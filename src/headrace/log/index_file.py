@@ -4,10 +4,12 @@ In memory the columns are arrays, so that a look-up is one C bisection. New entr
 the page, or with a flush: an index can always be made again from its segment, and after a crash it is. An index
 file is open only while it is read or written, so a partition costs one descriptor, not three.
 
-    file:   entries, then (in a file that Apache Kafka left open) zeros up to `segment.index.bytes`
+    file:   entries, then, while the segment is active, a hole (zeros) up to `segment.index.bytes`
 
-Not checksummed. Source: Kafka's AbstractIndex. Left out: its memory map, and with it the zeros that fill an active
-index up to its full size; either side reads both.
+An index gets its full size when it is first written to, and loses what it does not use at a roll and at a clean stop:
+so an active segment costs blocks for its entries alone, and whoever maps the file, as Apache Kafka does, finds it as
+its own. An index is not checksummed: whoever looks something up compares the entry with the batch that it names.
+Source: Kafka's AbstractIndex. Left out: its memory map.
 """
 
 import operator
@@ -18,10 +20,14 @@ from itertools import islice
 from pathlib import Path
 from struct import Struct
 
-from headrace.log.files import Files
+from headrace.log.files import Files, LogFile
 
 WRITE_BYTES = 4096
 """Entries are written when so many bytes of them wait."""
+
+READ_BYTES = 32 << 10
+MULTIPLE = 24
+"""Of the sizes of both kinds of entries."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
@@ -35,18 +41,43 @@ def is_ascending(column: "array[int]", *, strictly: bool) -> bool:
     return all(map(operator.lt if strictly else operator.le, column, islice(column, 1, None)))
 
 
+def read_used(files: Files, path: Path) -> bytes:
+    """An index file's content up to where nothing but zeros follows, and perhaps some of these. Raises OSError.
+
+    Entries ascend, so behind a chunk of zeros comes nothing, and a file of 10 MiB that was made for entries to come is
+    not read for the few that it has. What is no multiple of any entry stays so.
+    """
+    file = files.open_readonly(path)
+    size, data = file.size(), b""
+    while len(data) < size:
+        chunk = file.read(READ_BYTES, len(data))
+        data += chunk
+        if chunk.count(0) == len(chunk):
+            return data + bytes((size - len(data)) % MULTIPLE)
+    return data
+
+
 def used_part(data: bytes, entry: Struct, name: str) -> bytes:
     """The entries of an index file without the zeros behind them. Raises CorruptIndex for half an entry."""
-    used = -(-len(data.rstrip(b"\0")) // entry.size) * entry.size
-    if used > len(data):
+    if len(data) % entry.size:
         raise CorruptIndex(f"{name}: {len(data)} bytes end within an entry of {entry.size}")
-    return data[:used]
+    return data[: -(-len(data.rstrip(b"\0")) // entry.size) * entry.size]
 
 
 class IndexFile:
     """Two columns, `keys` ascending, and the file they are written to."""
 
-    __slots__ = ("base_offset", "entries_max", "entry", "keys", "path", "unwritten", "values", "written_bytes")
+    __slots__ = (
+        "base_offset",
+        "entries_max",
+        "entry",
+        "is_extended",
+        "keys",
+        "path",
+        "unwritten",
+        "values",
+        "written_bytes",
+    )
 
     def __init__(self, path: Path, base_offset: int, bytes_max: int, entry: Struct, keys: "array[int]") -> None:
         self.path = path
@@ -57,6 +88,8 @@ class IndexFile:
         self.values = array("i")
         self.unwritten = bytearray()
         self.written_bytes = 0
+        self.is_extended = False
+        """Whether the file has its full size, or cannot have it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -71,20 +104,30 @@ class IndexFile:
             with suppress(OSError):
                 self.write(files)
 
-    def write(self, files: Files, *, sync: bool = False) -> None:
-        """Bring the file to the state of memory, and cut off what lies behind it."""
+    def write(self, files: Files) -> None:
+        """Bring the file to the state of memory, at its full size. Raises OSError."""
         file = files.open(self.path, create=True)
+        self._write_new(file)
+        if not self.is_extended:
+            file.extend(self.entries_max * self.entry.size)
+            self.is_extended = True
+
+    def trim(self, files: Files) -> None:
+        """Bring the file to the state of memory, and cut off what lies behind it. Raises OSError."""
+        file = files.open(self.path, create=True)
+        self._write_new(file)
+        if file.size() != self.written_bytes:
+            file.truncate(self.written_bytes)
+        self.is_extended = False
+
+    def _write_new(self, file: LogFile) -> None:
         if self.unwritten:
             file.write(self.unwritten, self.written_bytes)
             self.written_bytes += len(self.unwritten)
             self.unwritten.clear()
-        if file.size() != self.written_bytes:
-            file.truncate(self.written_bytes)
-        if sync:
-            file.sync()
 
     def keep(self, entries: int) -> None:
-        """Drop every entry but the first `entries`; the next `write` cuts the file."""
+        """Drop every entry but the first `entries`; the next `trim` cuts the file."""
         del self.keys[entries:], self.values[entries:]
         self.written_bytes = 0
         self.unwritten = bytearray(b"".join(map(self.entry.pack, self.keys, self.values)))

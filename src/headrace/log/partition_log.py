@@ -25,6 +25,7 @@ from typing import NamedTuple
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
 from headrace.log import appending, flush, upkeep
+from headrace.log.aborted import aborted_transactions
 from headrace.log.appending import AppendResult
 from headrace.log.files import Files, LogFile
 from headrace.log.flush import Background, FlushWork
@@ -246,7 +247,7 @@ class PartitionLog:
         first = max(0, bisect_right(self._bases, from_offset) - 1)
         found = []
         for segment in self.segments[first:]:
-            for transaction in segment.txn_index.entries(self.files):
+            for transaction in aborted_transactions(segment):
                 if transaction.last_offset >= from_offset and transaction.first_offset < to_offset:
                     found.append(transaction)
                 if transaction.last_stable_offset >= to_offset:

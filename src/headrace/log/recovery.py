@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import CorruptMessage
+from headrace.log.aborted import note_aborted, replay
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.files import Files
 from headrace.log.leftovers import clear_leftovers
@@ -25,7 +26,6 @@ from headrace.log.producer_snapshot import load_newest, offsets_among
 from headrace.log.producer_state import Producers
 from headrace.log.scan import read_checked
 from headrace.log.segment import Segment
-from headrace.records.control import read_marker
 from headrace.records.header import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def load_producers(
             continue
         if segment.base_offset >= end_offset:
             break
-        for position, header in segment.headers(segment.index.lookup(from_offset)):
+        for position, header in segment.headers_from(from_offset):
             if header.base_offset >= end_offset:
                 break
             if header.producer_id >= 0 and header.base_offset >= from_offset:
@@ -119,17 +119,9 @@ def load_producers(
 
 def note_batch(producers: Producers, segment: Segment, position: int, header: BatchHeader, now_ms: int) -> None:
     """Have the producers know a batch that the log holds already."""
-    if not header.is_control:
-        producers.append(header, header.base_offset, now_ms)
-        return
-    if not header.record_count:  # emptied by compaction: it ended a transaction that is gone
-        return
-    marker = read_marker(segment.read_batch(position, header))
-    aborted = producers.end_transaction(
-        header, header.base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=now_ms
-    )
+    aborted = replay(producers, segment, position, header, now_ms)
     if aborted is not None:
-        segment.txn_index.append(segment.files, aborted)
+        note_aborted(segment, aborted)
 
 
 def _list_segments(files: Files, directory: Path, names: list[str], config: TopicConfig, now_ms: int) -> list[Segment]:

@@ -8,17 +8,20 @@
 A look-up has two steps: the index gives a batch that begins at or before the offset, and from there batch headers are
 read until the one that holds it. Only the last segment of a log, the active one, is written to. A closed segment
 costs its name and its size until someone reads it: file and indexes are opened when they are first asked for, and an
-index that is missing or makes no sense is made again.
+index that is missing or makes no sense is made again; so are those of which an entry, once it is used, turns out to
+name no batch. The files of the active segment may be longer than what is in them, by zeros: its indexes always are,
+the log file with `preallocate`. A roll and a clean stop cut them.
 
 Invariants: `size` counts whole batches; what a failed write left behind it is written over. Offsets ascend, but need
 not be without gaps. An offset fits the segment while it is less than 2^31 above the base offset.
-Source: Kafka's LogSegment. Left out: `preallocate`, and the memory maps of the indexes.
+Source: Kafka's LogSegment. Left out: the memory maps of the indexes.
 """
 
 import logging
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -39,6 +42,16 @@ ENTRY_HEAD = Struct(">qi")
 """What every format begins with: an offset, and how many bytes follow."""
 
 
+NOTHING = TimestampOffset(NO_TIMESTAMP, -1)
+
+
+def _can_mean(entry: TimestampOffset, header: BatchHeader) -> bool:
+    """Whether an entry of the time index can be that of a batch: before format 2 it may tell of others with it, and
+    what compaction emptied does not say any more."""
+    is_told = header.magic == MAGIC and header.record_count
+    return not is_told or (header.last_offset, header.max_timestamp) == (entry.offset, entry.timestamp_ms)
+
+
 class Segment:
     """One segment."""
 
@@ -54,6 +67,7 @@ class Segment:
         "directory",
         "files",
         "is_index_full",
+        "is_trimmed",
         "roll_after_ms",
         "size",
         "txn_index",
@@ -71,6 +85,7 @@ class Segment:
         self.unindexed_bytes = 0
         self.is_index_full = False
         self.txn_index = TransactionIndex(self.path(TXN_INDEX))
+        self.is_trimmed = True
         self._file: LogFile | None = None
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -92,6 +107,9 @@ class Segment:
         segment = cls(files, directory, base_offset, config, size=0, now_ms=now_ms)
         segment._file = files.open(segment.path(LOG), create=True)
         segment._file.truncate(0)
+        segment.is_trimmed = False
+        if config.preallocate:
+            segment._file.extend(config.segment_bytes)
         segment.reset_indexes()
         segment.write_indexes()
         files.remove(segment.path(TXN_INDEX))
@@ -218,21 +236,58 @@ class Segment:
         return self.size + size > self.config.segment_bytes or waited_ms > self.roll_after_ms or self.is_index_full
 
     def close_for_appends(self) -> None:
-        """Have the time index end with the largest timestamp, and write both indexes: at a roll, or at the end. The
-        file must end with the last batch: a closed segment's size is its file's at the next start."""
+        """Have the time index end with the largest timestamp, and no file be longer than what is in it: at a roll, or
+        at the end. A closed segment's size is its file's at the next start, and Apache Kafka takes a closed segment's
+        zeros for entries. Raises OSError."""
         if self.file.size() != self.size:
             self.file.truncate(self.size)
         self.time_index.append(self.files, *self.largest)
-        self.write_indexes()
+        self.trim_indexes()
+        self.is_trimmed = True
 
     # Reading
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The position and header of the first batch that ends at or after `offset`; None when there is none."""
-        for position, header in self.headers(self.index.lookup(offset)):
+        for position, header in self.headers_from(offset):
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def headers_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The headers from a batch on that begins at or before `offset`, if there is one. Raises CorruptMessage.
+
+        The index says where to begin, and is not trusted: its entry has to name a batch that ends no later than it
+        says (Apache Kafka has one entry for batches that came together: the last offset of all of them).
+        """
+        ends_at, position = self.index.entry_below(offset)
+        if not position:
+            return self.headers()
+        headers = self.headers(position)
+        try:
+            first = next(headers, None)
+        except CorruptMessage:
+            first = None
+        if first is not None and self.base_offset <= first[1].base_offset <= first[1].last_offset <= ends_at:
+            return chain([first], headers)
+        self._distrust(f"the entry for offset {ends_at} names position {position}, where no such batch is")
+        return self.headers(self.index.lookup(offset))
+
+    def reached_by(self, timestamp_ms: int) -> TimestampOffset:
+        """The time index's last entry at or below a time: no batch that ends before its offset is as late as it."""
+        entry = self.time_index.lookup(timestamp_ms)
+        if entry.timestamp_ms != NO_TIMESTAMP and not self._is_so(entry):
+            self._distrust(f"no batch that ends with offset {entry.offset} reached the time {entry.timestamp_ms}")
+            entry = self.time_index.lookup(timestamp_ms)
+        return entry
+
+    def _is_so(self, entry: TimestampOffset) -> bool:
+        found = self.locate(entry.offset)
+        return found is not None and _can_mean(entry, found[1])
+
+    def _distrust(self, reason: str) -> None:
+        logger.warning("indexes of %s are made again: %s", self.path(LOG), reason)
+        self.rebuild_indexes()
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """The headers of the batches from `position`, where one begins. Raises CorruptMessage."""
@@ -259,9 +314,14 @@ class Segment:
         self.is_index_full = False
 
     def write_indexes(self) -> None:
-        """Bring both index files up to date."""
+        """Bring both index files up to date, at their full size."""
         self.index.write(self.files)
         self.time_index.write(self.files)
+
+    def trim_indexes(self) -> None:
+        """Bring both index files up to date, no longer than their entries."""
+        self.index.trim(self.files)
+        self.time_index.trim(self.files)
 
     def note_scanned(self, position: int, header: BatchHeader) -> None:
         """Index a batch that is in the file already, during a rebuild or a recovery."""
@@ -269,11 +329,14 @@ class Segment:
         self._note(position, header.size_bytes, header.last_offset, latest_ms)
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes again from the batch headers."""
+        """Make both indexes again from the batch headers. Raises CorruptMessage for damage in the way, OSError."""
         self.reset_indexes()
         for position, header in self.headers():
             self.note_scanned(position, header)
-        self.close_for_appends()
+        with suppress(
+            OSError
+        ):  # a full disk can still be read; the next start tries again
+            self.close_for_appends()
 
     def finish_recovery(self, size: int) -> None:
         """Cut the file behind the last good batch, and write the indexes that were made while it was checked."""
@@ -308,8 +371,15 @@ class Segment:
 
     def _find_largest(self) -> TimestampOffset:
         """The last entry of the time index, unless a batch behind it is later (after a crash, or a truncation)."""
-        largest = self.time_index.last
-        for _, header in self.headers(self.index.lookup(largest.offset)):
+        entry = largest = self.time_index.last
+        for _, header in self.headers_from(largest.offset):
+            if entry.timestamp_ms != NO_TIMESTAMP and header.last_offset >= entry.offset:
+                if not _can_mean(entry, header):
+                    self._distrust(
+                        f"no batch that ends with offset {entry.offset} reached the time {entry.timestamp_ms}"
+                    )
+                    return self._largest or self.time_index.last
+                entry = NOTHING
             if header.max_timestamp > largest.timestamp_ms and header.record_count:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         return largest
@@ -334,7 +404,7 @@ class Segment:
         self.txn_index.truncate_to(self.files, offset)
         if found is not None:
             self.cut(found[0])
-        self.write_indexes()
+        self.trim_indexes()
 
     def cut(self, size: int) -> None:
         """Cut the log file to `size` bytes; the indexes are the caller's."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from headrace.errors import CorruptMessage, KafkaError
 from headrace.log import checkpoints, index
 from headrace.log.files import Files, LogFile
-from headrace.log.index_file import CorruptIndex
+from headrace.log.index_file import CorruptIndex, read_used
 from headrace.log.names import INDEX, LOG, is_segment_file, offset_of, parse_partition
 from headrace.log.scan import read_checked, read_headers, records_in
 from headrace.records.any_format import any_header_bytes, read_any_header, scan_any
@@ -173,7 +173,7 @@ def _position_of(files: Files, path: Path, offset: int) -> int:
     if not files.exists(index_path):
         return 0
     try:
-        relative_offsets, positions = index.read_columns(files.read(index_path), index_path.name)
+        relative_offsets, positions = index.read_columns(read_used(files, index_path), index_path.name)
     except CorruptIndex:
         return 0
     slot = bisect_right(relative_offsets, offset - offset_of(path.name)) - 1

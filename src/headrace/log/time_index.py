@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log.files import Files
-from headrace.log.index_file import CorruptIndex, IndexFile, entries_below, is_ascending, used_part
+from headrace.log.index_file import CorruptIndex, IndexFile, entries_below, is_ascending, read_used, used_part
 
 ENTRY = Struct(">qi")
 NO_TIMESTAMP = -1
@@ -53,7 +53,7 @@ class TimeIndex(IndexFile):
     def load(cls, files: Files, path: Path, base_offset: int, bytes_max: int) -> "TimeIndex":
         """Read the file. Raises CorruptIndex, or FileNotFoundError."""
         index = cls(path, base_offset, bytes_max)
-        index.keys, index.values = read_columns(files.read(path), path.name)
+        index.keys, index.values = read_columns(read_used(files, path), path.name)
         index.written_bytes = len(index) * ENTRY.size
         return index
 

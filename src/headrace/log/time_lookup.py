@@ -37,9 +37,8 @@ def offset_for_time(
 
 
 def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> TimeOffset | None:
-    reached = segment.time_index.lookup(timestamp_ms)
-    position = segment.index.lookup(max(reached.offset, from_offset))
-    for at, header in segment.headers(position):
+    reached = segment.reached_by(timestamp_ms)
+    for at, header in segment.headers_from(max(reached.offset, from_offset)):
         if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
             continue
         for record in records_in(segment.read_batch(at, header), header):
@@ -54,7 +53,7 @@ def largest_timestamp(segments: Sequence[Segment]) -> TimeOffset | None:
     largest = best.largest
     if largest.timestamp_ms < 0:
         return None
-    for at, header in best.headers(best.index.lookup(largest.offset)):
+    for at, header in best.headers_from(largest.offset):
         if header.max_timestamp == largest.timestamp_ms:
             for record in records_in(best.read_batch(at, header), header):
                 if record.timestamp_ms == largest.timestamp_ms:

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log.files import Files
+from headrace.log.index_file import CorruptIndex
 
 ENTRY = Struct(">hqqqq")
 VERSION = 0
@@ -37,8 +38,21 @@ def read_entries(data: bytes) -> Iterator[AbortedTransaction]:
         yield transaction
 
 
+def parse_entries(data: bytes, base_offset: int, name: str) -> list[AbortedTransaction]:
+    """The entries of a segment's index file, which has to hold nothing else. Raises CorruptIndex."""
+    found = list(read_entries(data))
+    if len(found) * ENTRY.size != len(data):
+        raise CorruptIndex(f"{name}: {len(data)} bytes hold {len(found)} entries that make sense")
+    for each in found:
+        if not (each.last_offset >= base_offset and 0 <= each.first_offset <= each.last_offset):
+            raise CorruptIndex(f"{name}: offsets {each.first_offset} to {each.last_offset} are not of this segment")
+        if not 0 <= each.last_stable_offset <= each.last_offset + 1:
+            raise CorruptIndex(f"{name}: offset {each.last_stable_offset} was not stable at {each.last_offset}")
+    return found
+
+
 class TransactionIndex:
-    """The aborted transactions of one segment, read when first asked for."""
+    """The aborted transactions of one segment; `aborted` reads them when they are first asked for."""
 
     __slots__ = ("_entries", "path")
 
@@ -46,8 +60,28 @@ class TransactionIndex:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the entries are known."""
+        return self._entries is not None
+
+    def load(self, files: Files, base_offset: int) -> list[AbortedTransaction]:
+        """The entries in the file, if there is one. Raises CorruptIndex, OSError."""
+        return parse_entries(files.read(self.path), base_offset, self.path.name) if files.exists(self.path) else []
+
+    def take(self, entries: list[AbortedTransaction]) -> None:
+        """Go on with these entries, which are those of the file."""
+        self._entries = entries
+
+    def replace(self, files: Files, entries: list[AbortedTransaction]) -> None:
+        """Have other entries, in the file too. Raises OSError."""
+        file = files.open(self.path, create=True)
+        file.write(b"".join(ENTRY.pack(VERSION, *each) for each in entries), 0)
+        file.truncate(len(entries) * ENTRY.size)
+        self._entries = entries
+
     def entries(self, files: Files) -> list[AbortedTransaction]:
-        """Every entry, oldest first."""
+        """Every entry, oldest first; those of the file that make sense, where nobody has compared it."""
         if self._entries is None:
             self._entries = list(read_entries(files.read(self.path))) if files.exists(self.path) else []
         return self._entries
@@ -61,8 +95,16 @@ class TransactionIndex:
         entries.append(transaction)
 
     def truncate_to(self, files: Files, offset: int) -> None:
-        """Drop the transactions whose marker is at or above `offset`."""
-        entries = self.entries(files)
+        """Drop the transactions whose marker is at or above `offset`. A file that makes no sense stays as it is, for
+        `aborted` to find."""
+        if self._entries is None and not files.exists(self.path):
+            return
+        entries = self._entries
+        if entries is None:
+            data = files.read(self.path)
+            entries = list(read_entries(data))
+            if len(entries) * ENTRY.size != len(data):
+                return
         keep = sum(entry.last_offset < offset for entry in entries)
         if keep < len(entries):
             del entries[keep:]

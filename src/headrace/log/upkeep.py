@@ -179,7 +179,7 @@ def begin_close(log: PartitionLog) -> FlushWork | None:
     the last clean stop. Raises StorageError."""
     if log.failure is not None:
         raise StorageError(log.failure)
-    if log.clean_end_offset == log.log_end_offset and not log.truncations:
+    if log.clean_end_offset == log.log_end_offset and not log.truncations and log.active.is_trimmed:
         return None
     try:
         log.active.close_for_appends()

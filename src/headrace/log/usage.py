@@ -1,4 +1,5 @@
-"""How much disk a partition takes, and for what."""
+"""How much disk a partition takes, and for what. Files of an active segment are longer than what is in them: what
+they have of holes takes nothing."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ def usage_of(files: Files, directory: Path) -> Usage:
     log = indexes = other = segments = 0
     for name in files.names(directory):
         try:
-            size = files.file_size(directory / name)
+            size = files.allocated_bytes(directory / name)
         except FileNotFoundError:
             continue
         if is_segment_file(name, LOG):

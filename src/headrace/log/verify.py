@@ -21,7 +21,7 @@ from typing import NamedTuple
 from headrace.errors import KafkaError
 from headrace.log import index, time_index, txn_index
 from headrace.log.files import Files, LocalFiles, LogFile
-from headrace.log.index_file import RELATIVE_OFFSET_MAX, CorruptIndex
+from headrace.log.index_file import RELATIVE_OFFSET_MAX, CorruptIndex, read_used
 from headrace.log.names import (
     CLEANED,
     INDEX,
@@ -276,7 +276,7 @@ def _index_places(files: Files, path: Path, base: int) -> tuple[dict[int, int], 
     if not files.exists(index_path):
         return {}, ""
     try:
-        offsets, positions = index.read_columns(files.read(index_path), index_path.name)
+        offsets, positions = index.read_columns(read_used(files, index_path), index_path.name)
     except CorruptIndex as error:
         return {}, str(error)
     return {position: base + offset for offset, position in zip(offsets, positions, strict=True)}, ""
@@ -286,7 +286,7 @@ def _verify_other_indexes(files: Files, path: Path, base: int, next_offset: int)
     time_path = path.with_name(offset_file(base, TIME_INDEX))
     if files.exists(time_path):
         try:
-            _, offsets = time_index.read_columns(files.read(time_path), time_path.name)
+            _, offsets = time_index.read_columns(read_used(files, time_path), time_path.name)
             if offsets and base + offsets[-1] >= next_offset:
                 yield BadIndex(time_path, f"its last entry is for offset {base + offsets[-1]}, past the segment's end")
         except CorruptIndex as error:

@@ -25,8 +25,12 @@ from headrace.coordination.tree import (
     WatchEvent,
     ensure_path,
 )
+from tests.simulation.tree import open_alone
 
-IMPLEMENTATIONS: dict[str, Callable[[Path], Awaitable[Tree]]] = {"embedded": EmbeddedTree.open}
+IMPLEMENTATIONS: dict[str, Callable[[Path], Awaitable[Tree]]] = {
+    "embedded": EmbeddedTree.open,
+    "simulated": open_alone,
+}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

@@ -1,6 +1,6 @@
 """What the controller knows of the cluster: the tree's content, read once, then kept up to date by its own writes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.coordination import paths
@@ -18,6 +18,8 @@ class ClusterState:
     topics: dict[str, Topic] = field(default_factory=dict)
     leadership: dict[TopicPartition, PartitionLeadership] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
+    offline_replicas: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
+    """What live brokers have on log directories that failed: not in the tree."""
 
     def view(self) -> TopicsView:
         """What a decision about topics needs."""
@@ -29,11 +31,20 @@ class ClusterState:
             for number, replicas in topic.partitions.items():
                 yield TopicPartition(topic.name, number), replicas
 
+    def online(self, partition: TopicPartition) -> Mapping[BrokerId, Broker]:
+        """The live brokers whose replica of the partition, if they have one, is on a disk that works."""
+        failed = [broker for broker, offline in self.offline_replicas.items() if partition in offline]
+        if not failed:
+            return self.brokers
+        return {number: broker for number, broker in self.brokers.items() if number not in failed}
+
     def forget(self, name: str) -> None:
         """The topic is gone."""
         topic = self.topics.pop(name)
         for number in topic.partitions:
             self.leadership.pop(TopicPartition(name, number), None)
+            for offline in self.offline_replicas.values():
+                offline.discard(TopicPartition(name, number))
         self.deleting.discard(name)
 
 

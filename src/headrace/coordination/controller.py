@@ -17,7 +17,7 @@ Left out so far: reassignment, preferred leader election, AlterPartition, contro
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from headrace.coordination import paths
 from headrace.coordination.assignment import Assignment
@@ -26,7 +26,8 @@ from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.elections import elect, elect_all_new, elect_new
 from headrace.coordination.events import EventQueue
 from headrace.coordination.growth import MorePartitions, plan_growth
-from headrace.coordination.model import NO_UUID, PartitionLeadership, Replicas, Topic
+from headrace.coordination.log_dir_events import take_events
+from headrace.coordination.model import NO_UUID, Broker, PartitionLeadership, Replicas, Topic
 from headrace.coordination.propagation import Propagation, Send
 from headrace.coordination.topics import NewTopic, TopicDefaults, TopicOutcome, check_deletable, plan_topic
 from headrace.coordination.tree import (
@@ -148,7 +149,7 @@ class Controller:
             if not validate_only:
                 made += [TopicPartition(wish.name, number) for number in self._state.topics[wish.name].partitions]
         if made:
-            await self._propagation().tell(made, new=frozenset(made))
+            await self._tell(made, new=frozenset(made))
         return outcomes
 
     async def _create_topic(self, wish: NewTopic, validate_only: bool) -> TopicOutcome:
@@ -193,7 +194,7 @@ class Controller:
             except KafkaError as error:
                 outcomes[wish.name] = error
         if made:
-            await self._propagation().tell(made, new=frozenset(made))
+            await self._tell(made, new=frozenset(made))
         return outcomes
 
     async def _write_growth(self, topic: Topic, assignment: Assignment) -> None:
@@ -269,9 +270,10 @@ class Controller:
 
     async def _take_over(self) -> None:
         self._state = await load_cluster(self._tree, self._on_brokers_changed)
+        await take_events(self._tree, self._on_log_dir_event)  # everybody is asked anyway
         await self._elect_partitions()
         everything = [partition for partition, _ in self._state.partitions()]
-        await self._propagation().tell(everything)
+        await self._tell(everything)
         await self._finish_deletions()
 
     def _resign(self) -> None:
@@ -311,12 +313,29 @@ class Controller:
         came = [broker for broker in self._state.brokers.values() if known.get(broker.id) != broker]
         if not came and len(known) == len(self._state.brokers):
             return
+        came_ids = {broker.id for broker in came}
+        gone_ids = known.keys() - self._state.brokers.keys()
+        for broker_id in came_ids | gone_ids:
+            self._state.offline_replicas.pop(broker_id, None)
         changed = await self._elect_partitions()
         everything = [partition for partition, _ in self._state.partitions()]
-        came_ids = {broker.id for broker in came}
         others = [broker for broker in self._state.brokers.values() if broker.id not in came_ids]
-        await self._propagation().tell(everything, to=came)
-        await self._propagation().tell(changed, to=others)
+        await self._tell(everything, to=came)
+        await self._tell(changed, to=others)
+        await self._finish_deletions()
+
+    def _on_log_dir_event(self, event: WatchEvent) -> None:
+        self._events.post(lambda: self._follow(self._log_dirs_changed))
+
+    async def _log_dirs_changed(self) -> None:
+        """Asks the brokers that had trouble with a data directory what they can serve."""
+        if not self._is_active:
+            return
+        for broker_id in await take_events(self._tree, self._on_log_dir_event):
+            broker = self._state.brokers.get(broker_id)
+            if broker is not None:
+                held = [each for each, replicas in self._state.partitions() if broker_id in replicas.replicas]
+                await self._tell(held, to=[broker])
         await self._finish_deletions()
 
     async def _elect_partitions(self) -> list[TopicPartition]:
@@ -329,7 +348,9 @@ class Controller:
                 if isinstance(error, SessionLost):
                     raise
                 log.info("%s changed during an election; reading everything again", error.path)
+                offline = self._state.offline_replicas
                 self._state = await load_cluster(self._tree, self._on_brokers_changed)
+                self._state.offline_replicas = offline
                 continue
             self._remember(elected)
             return list(elected)
@@ -341,7 +362,7 @@ class Controller:
         for partition, replicas in self._state.partitions():
             state = self._state.leadership.get(partition)
             new = (
-                elect_new(replicas, self._state.brokers, self._epoch)
+                elect_new(replicas, self._state.online(partition), self._epoch)
                 if state is None
                 else await self._elect_partition(partition, replicas, state)
             )
@@ -359,12 +380,13 @@ class Controller:
     async def _elect_partition(
         self, partition: TopicPartition, replicas: Replicas, state: PartitionLeadership
     ) -> PartitionLeadership | None:
-        new = elect(replicas, state, self._state.brokers, self._epoch)
+        brokers = self._state.online(partition)
+        new = elect(replicas, state, brokers, self._epoch)
         leaderless = not (new or state).has_leader
-        if leaderless and any(broker in self._state.brokers for broker in replicas.replicas):
+        if leaderless and any(broker in brokers for broker in replicas.replicas):
             await self._configs.load([partition.topic])
             if self._configs.get(partition.topic).unclean_leader_election_enable:
-                return elect(replicas, state, self._state.brokers, self._epoch, unclean=True)
+                return elect(replicas, state, brokers, self._epoch, unclean=True)
         return new
 
     async def _create_missing(self, partition: TopicPartition, new: PartitionLeadership) -> list[Op]:
@@ -394,6 +416,21 @@ class Controller:
         written = max((broker.epoch for broker in self._state.brokers.values()), default=0)
         for partition, leadership in elected.items():
             self._state.leadership[partition] = leadership._replace(mzxid=written)
+
+    async def _tell(
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        new: frozenset[TopicPartition] = frozenset(),
+        to: Iterable[Broker] | None = None,
+    ) -> None:
+        """`Propagation.tell`; and where a broker answers that it cannot serve some, or can again, what follows."""
+        changed = await self._propagation().tell(partitions, new=new, to=to)
+        for _ in range(ELECTION_TRIES_MAX):
+            if not changed:
+                return
+            elected = await self._elect_partitions()
+            changed = await self._propagation().tell(sorted(changed.union(elected)))
 
     def _propagation(self) -> Propagation:
         return Propagation(self._state, self._broker_id, self._epoch, self._send)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from headrace.coordination.cluster import ClusterState
+from headrace.coordination.log_dir_events import note_answers
 from headrace.coordination.model import Broker
 from headrace.coordination.requests import ControlRequest, ControlResponse, RequestBuilder
 from headrace.errors import ErrorCode, KafkaError
@@ -41,19 +42,25 @@ class Propagation:
         *,
         new: frozenset[TopicPartition] = frozenset(),
         to: Iterable[Broker] | None = None,
-    ) -> None:
-        """Leaders and metadata of these partitions, and the live brokers, to every live broker or to some."""
+    ) -> set[TopicPartition]:
+        """Leaders and metadata of these partitions, and the live brokers, to every live broker or to some. Returns
+        the partitions that a broker says it can no longer serve, or can again."""
         brokers = self._state.brokers.values() if to is None else to
-        await asyncio.gather(*(self._tell_one(broker, partitions, new) for broker in brokers))
+        changed = await asyncio.gather(*(self._tell_one(broker, partitions, new) for broker in brokers))
+        return set[TopicPartition]().union(*changed)
 
     async def _tell_one(
         self, broker: Broker, partitions: Sequence[TopicPartition], new: frozenset[TopicPartition]
-    ) -> None:
+    ) -> set[TopicPartition]:
+        changed = set[TopicPartition]()
         lead = [each for each in partitions if each.topic not in self._state.deleting]
         request = self._build.leader_and_isr(broker, lead, new)
         if request is not None:
-            await self._ask(broker, request)
+            response = await self._ask(broker, request)
+            if isinstance(response, m.LeaderAndIsrResponse):
+                changed = note_answers(self._state, broker.id, response)
         await self._ask(broker, self._build.update_metadata(broker, partitions))
+        return changed
 
     async def delete_replicas(self, partitions: Sequence[TopicPartition]) -> set[str]:
         """Hides and deletes them everywhere; the topics of which some replica is not known to be gone."""

@@ -122,6 +122,7 @@ class RequestBuilder:
             return None
         replicas = topic.partitions[partition.partition].replicas
         is_deleting = topic.name in self._state.deleting
+        alive = self._state.online(partition)
         return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
             partition_index=partition.partition,
             controller_epoch=leadership.controller_epoch,
@@ -130,7 +131,7 @@ class RequestBuilder:
             isr=list(leadership.isr),
             zk_version=leadership.partition_epoch,
             replicas=list(replicas),
-            offline_replicas=[each for each in replicas if each not in self._state.brokers],
+            offline_replicas=[each for each in replicas if each not in alive],
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from headrace.cli import bench, consume, group, log, migrate, produce, settings, topic
+from headrace.cli import bench, cluster, consume, group, log, migrate, produce, settings, topic
 from headrace.cli.output import complain
 from headrace.cli.shared import UsageProblem
 from headrace.client.failures import BrokerUnreachable
@@ -29,6 +29,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(settings.app, name="config")
 app.add_typer(log.app, name="log")
 app.add_typer(bench.app, name="bench")

@@ -57,13 +57,15 @@ class OffsetAndTime(NamedTuple):
 
 
 class LogDir(NamedTuple):
-    """A directory of one broker with the bytes of each partition in it; -1 bytes where the broker does not say."""
+    """A directory of one broker with the bytes of each partition in it; -1 bytes where the broker does not say. One
+    that failed has an `error`, and the broker tells nothing else of it."""
 
     broker: BrokerId
     path: str
     partition_bytes: Mapping[TopicPartition, int]
     total_bytes: int
     usable_bytes: int
+    error: ErrorCode = ErrorCode.NONE
 
 
 class Admin:
@@ -234,7 +236,7 @@ class Admin:
         return {partition: found[partition] for partition in before}
 
     def describe_log_dirs(self) -> list[LogDir]:
-        """Where each broker keeps its partitions, and how large they are. KafkaError for a directory that failed."""
+        """Where each broker keeps its partitions, and how large they are."""
         deadline = self.cluster.deadline()
         brokers = self.cluster.refresh([], deadline).brokers
         return [found for broker in sorted(brokers) for found in self._log_dirs(broker, deadline)]
@@ -304,13 +306,13 @@ class Admin:
         answer = self.cluster.retry(lambda: ask(broker, request, m.DescribeLogDirsResponse, deadline), deadline)
         _check(answer.error_code, f"log directories of broker {broker}", None)
         for each in answer.results:
-            _check(each.error_code, f"{each.log_dir} of broker {broker}", None)
             sizes = {
                 TopicPartition(topic.name, part.partition_index): part.partition_size
                 for topic in each.topics
                 for part in topic.partitions
             }
-            yield LogDir(broker, each.log_dir, sizes, each.total_bytes, each.usable_bytes)
+            error = ErrorCode(each.error_code)
+            yield LogDir(broker, each.log_dir, sizes, each.total_bytes, each.usable_bytes, error)
 
     def _delete_records(
         self, leader: BrokerId, before: Mapping[TopicPartition, int], deadline: Deadline

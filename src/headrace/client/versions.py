@@ -7,6 +7,7 @@ that this client has no use for.
     Produce, Fetch <= 12            from 13 on topics are named by id only
     OffsetCommit <= 8, OffsetFetch <= 7     from OffsetFetch 8 on several groups share a request
     FindCoordinator <= 3            from 4 on several keys share a request
+    ElectLeaders >= 1               0 knows no unclean election
 """
 
 from collections.abc import Mapping
@@ -38,6 +39,9 @@ SPOKEN: Mapping[int, tuple[int, int]] = {
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DELETE_GROUPS: (0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.ELECT_LEADERS: (1, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
 }
 
 

@@ -1,0 +1,62 @@
+"""Which brokers a partition should move to. Pure.
+
+A plan moves as little as it can: a replica whose broker is among those allowed stays; what is missing goes where the
+rack has none of the partition yet, then where the fewest replicas are, then to the lowest number. The preferred
+leader (the first replica) stays when its broker does; else the broker that is first the least often of those chosen.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from headrace.types import BrokerId, TopicPartition
+
+Assignment = Mapping[TopicPartition, Sequence[BrokerId]]
+
+T = TypeVar("T")
+
+
+class NoRoom(ValueError):
+    """There are fewer brokers than a partition is to have replicas."""
+
+
+def plan_move(
+    current: Assignment,
+    allowed: Collection[BrokerId],
+    racks: Mapping[BrokerId, str | None],
+    *,
+    moving: Collection[TopicPartition] | None = None,
+    replication_factor: int | None = None,
+) -> dict[TopicPartition, list[BrokerId]]:
+    """New replicas of `moving` (all when None) on brokers of `allowed` alone; only those that change.
+
+    `current` is the whole cluster's assignment, which says how full each broker is. `replication_factor`: as many as
+    each has when None. Raises NoRoom.
+    """
+    load = Counter(broker for replicas in current.values() for broker in replicas)
+    first = Counter(replicas[0] for replicas in current.values() if replicas)
+    plan: dict[TopicPartition, list[BrokerId]] = {}
+    for partition in sorted(current if moving is None else moving):
+        old = list(current[partition])
+        wanted = len(old) if replication_factor is None else replication_factor
+        if wanted > len(allowed):
+            raise NoRoom(
+                f"{partition} is to have {wanted} replicas, and {len(allowed)} brokers may have them: add brokers first, or "
+                f"ask for fewer replicas"
+            )
+        new = [broker for broker in old if broker in allowed][:wanted]
+        while len(new) < wanted:
+            used = {racks.get(broker) for broker in new} - {None}
+            candidates = [broker for broker in allowed if broker not in new]
+            new.append(min(candidates, key=lambda each: (racks.get(each) in used, load[each], each)))
+            load[new[-1]] += 1
+        for broker in old:
+            load[broker] -= broker not in new
+        if old[0] not in new:
+            leader = min(new, key=lambda each: (first[each], new.index(each)))
+            new.remove(leader)
+            new.insert(0, leader)
+            first[leader] += 1
+        if new != old:
+            plan[partition] = new
+    return plan

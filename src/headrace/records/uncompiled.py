@@ -1,3 +1,6 @@
-"""What `kernel` asks of the module `cython` when it runs as plain Python and Cython is not installed."""
+"""What the compiled modules ask of the module `cython` when they run as plain Python and Cython is not installed."""
+
+from contextlib import nullcontext
 
 compiled = False
+nogil = nullcontext()

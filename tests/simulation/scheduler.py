@@ -74,7 +74,7 @@ class Process:
     """One simulated process. A restart is another one of the same name."""
 
     def __init__(self, scheduler: "Scheduler", name: str) -> None:
-        from tests.simulation.loop import SimLoop
+        from tests.simulation.loop import SimLoop as Loop
 
         self.scheduler, self.name = scheduler, name
         self.life = Life.RUNNING
@@ -82,7 +82,7 @@ class Process:
         self.random = Random(f"{scheduler.seed}/{name}/{len(scheduler.processes)}")
         self.clock_skew_ms = 0
         self.tasks: list[asyncio.Task[object]] = []
-        self.loop: SimLoop = SimLoop(self)
+        self.loop: SimLoop = Loop(self)
 
     @property
     def is_alive(self) -> bool:
@@ -206,12 +206,12 @@ class Scheduler:
 
     def unretrieved(self) -> list[str]:
         """Tasks that failed without anybody noticing."""
-        found = []
-        for process in self.processes:
-            for task in process.tasks if process.is_alive else ():
-                if task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
-                    found.append(f"{process.name}: a task failed and nobody asked: {task.exception()!r}")
-        return found
+        return [
+            f"{process.name}: a task failed and nobody asked: {task.exception()!r}"
+            for process in self.processes
+            for task in (process.tasks if process.is_alive else ())
+            if task.done() and not task.cancelled() and getattr(task, "_log_traceback", False)
+        ]
 
     def dispose(self) -> None:
         """Ends everything without a trace: what was left half-way does not go on when it is collected."""

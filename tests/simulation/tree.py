@@ -1,7 +1,7 @@
 """The tree for many simulated brokers: one ensemble, and for each broker a client whose session can be lost.
 
-    CONNECTED ──no answer for 2/3 of the time-out──▶ SUSPENDED ──reached again, in time──▶ CONNECTED
-                                                         └──reached again, too late──▶ LOST ──▶ CONNECTED (a new session)
+    CONNECTED ──silence for 2/3 of the time-out──▶ SUSPENDED ──reached again, in time──▶ CONNECTED
+                                                       └──reached again, too late──▶ LOST ──▶ CONNECTED, a new session
 
 The ensemble forgets a session that it has not heard of for its time-out: the process is dead, stopped, or cut off. The
 client learns of that only when it reaches the ensemble again, as with ZooKeeper: until then it is a zombie.
@@ -268,7 +268,7 @@ class Ensemble:
 
     async def open(self, process: Process, host: str) -> SimTree:
         """A tree for a process, when the ensemble can be reached."""
-        while not self.network.is_whole(host, ENSEMBLE):
+        while not self.network.is_whole(host, ENSEMBLE):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await asyncio.sleep(self.network.delay_us() / 1e6)
         tree = SimTree(self.store, Wire(self.network, process, host))

@@ -1,0 +1,294 @@
+"""What is wrong with a history, in the manner of Jepsen's Kafka workload. Pure: a history in, findings out.
+
+    lost          acknowledged, and not in the log that was re-read from its start at the end
+    vanished      read once, below a high watermark, and gone at the end
+    phantom       read or stored, but never sent, or sent and refused
+    conflict      two values at one offset, among all reads and all logs up to their high watermarks
+    duplicate     one value at two offsets, though its producer was idempotent
+    unordered     a producer's values, sent one after the other, in another order
+    backwards     a reader got an offset again, or an older one
+    gap           a reader was led past offsets that hold records
+    refused       a reader's position, which it had reached by reading, is out of range
+    watermark     a leader's high watermark went back in its term, or lay beyond its log's end
+    end           ListOffsets said that a partition ended before an offset that the same reader had been told of
+    commit        a group's committed offset went back
+    diverged      two replicas differ below both their high watermarks
+    two leaders   two brokers led in one epoch
+    leaderless    after everything was healed: no leader, although a member of the ISR is alive
+    unavailable   after everything was healed: a write was not taken, or a live replica never came back into the ISR
+
+What counts as broken depends on what is promised under the faults that were injected: `Promises`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tests.simulation.history import History, Outcome, Promises, Seen, Sent
+
+SHOWN_MAX = 5
+"""Findings of one kind beyond this are counted only."""
+
+
+class Finding(NamedTuple):
+    """Something that must not be."""
+
+    kind: str
+    partition: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: partition {self.partition}: {self.text}"
+
+
+def check(history: History, promises: Promises) -> list[Finding]:
+    """Everything that is wrong."""
+    return [
+        *_lost(history, promises),
+        *_phantoms(history),
+        *_conflicts(history),
+        *_duplicates(history),
+        *_unordered(history),
+        *_readers(history),
+        *_watermarks(history),
+        *_ends(history),
+        *_commits(history),
+        *_diverged(history),
+        *_leaders(history),
+        *_available(history, promises),
+    ]
+
+
+def report(findings: Iterable[Finding]) -> list[str]:
+    """A few lines for each kind."""
+    by_kind: dict[str, list[Finding]] = {}
+    for each in findings:
+        by_kind.setdefault(each.kind, []).append(each)
+    lines = []
+    for kind, some in by_kind.items():
+        lines += [str(each) for each in some[:SHOWN_MAX]]
+        if len(some) > SHOWN_MAX:
+            lines.append(f"{kind}: and {len(some) - SHOWN_MAX} more")
+    return lines
+
+
+def _final(history: History) -> dict[int, dict[str, int]]:
+    """Per partition: the offset of each value in the log of the leader (or, without one, of the longest), up to its
+    high watermark."""
+    chosen = {}
+    for replica in sorted(history.replicas, key=lambda each: (each.is_leader, each.leader_epoch, len(each.records))):
+        chosen[replica.partition] = replica
+    return {
+        number: {each.value: each.offset for each in reversed(replica.records) if each.offset < replica.high_watermark}
+        for number, replica in chosen.items()
+    }
+
+
+def _lost(history: History, promises: Promises) -> Iterator[Finding]:
+    final = _final(history)
+    acknowledged = set()
+    for sent in history.sent:
+        if sent.outcome is not Outcome.ACKNOWLEDGED:
+            continue
+        acknowledged.add(sent.value)
+        is_promised = promises.acks_all_kept if sent.acks == -1 else promises.acks_one_kept and sent.acks == 1
+        if is_promised and sent.value not in final.get(sent.partition, {}):
+            yield Finding(
+                "lost",
+                sent.partition,
+                f"{sent.value!r} of {sent.producer} was acknowledged (acks={_acks(sent)}) at offset {sent.offset} at "
+                f"{_time(sent.ended_us)} and is not in the log",
+            )
+    if not promises.read_kept:
+        return
+    told = set()
+    for reading in history.readings:
+        for seen in reading.records:
+            if seen.value not in final.get(reading.partition, {}) and (reading.partition, seen) not in told:
+                told.add((reading.partition, seen))
+                yield Finding(
+                    "vanished",
+                    reading.partition,
+                    f"{seen.value!r} was read at offset {seen.offset} by {reading.reader} from broker "
+                    f"{reading.broker} at {_time(reading.at_us)} and is not in the log",
+                )
+
+
+def _acks(sent: Sent) -> str:
+    return "all" if sent.acks == -1 else str(sent.acks)
+
+
+def _phantoms(history: History) -> Iterator[Finding]:
+    known = {(sent.partition, sent.value): sent for sent in history.sent}
+    told = set()
+    for partition, seen, where in _sightings(history):
+        sent = known.get((partition, seen.value))
+        if (sent is None or sent.outcome is Outcome.REFUSED) and (partition, seen.value) not in told:
+            told.add((partition, seen.value))
+            what = "never sent there" if sent is None else "refused"
+            yield Finding("phantom", partition, f"{seen.value!r} at offset {seen.offset} ({where}) was {what}")
+
+
+def _sightings(history: History) -> Iterator[tuple[int, Seen, str]]:
+    """Every record that anybody read, or that lies in a log below its high watermark."""
+    for reading in history.readings:
+        for seen in reading.records:
+            yield reading.partition, seen, f"read by {reading.reader} at {_time(reading.at_us)}"
+    for replica in history.replicas:
+        for stored in replica.records:
+            if stored.offset < replica.high_watermark:
+                yield replica.partition, Seen(stored.offset, stored.value), f"in the log of broker {replica.broker}"
+
+
+def _conflicts(history: History) -> Iterator[Finding]:
+    first: dict[tuple[int, int], tuple[str, str]] = {}
+    told = set()
+    for partition, seen, where in _sightings(history):
+        value, before = first.setdefault((partition, seen.offset), (seen.value, where))
+        if value != seen.value and (partition, seen.offset) not in told:
+            told.add((partition, seen.offset))
+            yield Finding(
+                "conflict", partition, f"offset {seen.offset} is {value!r} ({before}) and {seen.value!r} ({where})"
+            )
+
+
+def _duplicates(history: History) -> Iterator[Finding]:
+    idempotent = {(sent.partition, sent.value) for sent in history.sent if sent.is_idempotent}
+    first: dict[tuple[int, str], tuple[int, str]] = {}
+    told = set()
+    for partition, seen, where in _sightings(history):
+        key = (partition, seen.value)
+        offset, before = first.setdefault(key, (seen.offset, where))
+        if offset != seen.offset and key in idempotent and key not in told:
+            told.add(key)
+            yield Finding(
+                "duplicate", partition, f"{seen.value!r} is at offset {offset} ({before}) and {seen.offset} ({where})"
+            )
+
+
+def _unordered(history: History) -> Iterator[Finding]:
+    final = _final(history)
+    last: dict[tuple[str, int], tuple[int, str]] = {}
+    for sent in history.sent:
+        offset = final.get(sent.partition, {}).get(sent.value)
+        if offset is None or sent.outcome is not Outcome.ACKNOWLEDGED:
+            continue
+        key = (sent.producer, sent.partition)
+        before, value = last.get(key, (-1, ""))
+        if offset < before:
+            yield Finding(
+                "unordered",
+                sent.partition,
+                f"{sent.producer} sent {sent.value!r} after {value!r}; they are at {offset} and {before}",
+            )
+        last[key] = (offset, sent.value)
+
+
+def _readers(history: History) -> Iterator[Finding]:
+    positions: dict[tuple[str, int], int] = {}
+    for reading in history.readings:
+        key = (reading.reader, reading.partition)
+        where = f"{reading.reader} at {_time(reading.at_us)} from broker {reading.broker}"
+        if reading.error == "OFFSET_OUT_OF_RANGE":
+            yield Finding("refused", reading.partition, f"{where}: position {reading.position} is out of range")
+        expected = positions.get(key, reading.position)
+        for seen in reading.records:
+            if seen.offset < expected:
+                yield Finding("backwards", reading.partition, f"{where}: offset {seen.offset} after {expected - 1}")
+            elif seen.offset > expected:
+                yield Finding("gap", reading.partition, f"{where}: offset {seen.offset} instead of {expected}")
+            expected = seen.offset + 1
+        positions[key] = expected
+
+
+def _watermarks(history: History) -> Iterator[Finding]:
+    highest: dict[tuple[int, int, int], int] = {}
+    for led in history.led:
+        key = (led.partition, led.epoch, led.broker)
+        where = f"broker {led.broker} in epoch {led.epoch} at {_time(led.at_us)}"
+        if led.high_watermark < highest.get(key, 0):
+            yield Finding("watermark", led.partition, f"{where}: {led.high_watermark} after {highest[key]}")
+        if led.high_watermark > led.log_end_offset:
+            yield Finding("watermark", led.partition, f"{where}: {led.high_watermark} beyond {led.log_end_offset}")
+        highest[key] = max(led.high_watermark, highest.get(key, 0))
+    for reading in history.readings:
+        if reading.records and reading.records[-1].offset >= reading.high_watermark:
+            yield Finding(
+                "watermark",
+                reading.partition,
+                f"{reading.reader} got offset {reading.records[-1].offset} at {_time(reading.at_us)} from broker "
+                f"{reading.broker}, whose high watermark was {reading.high_watermark}",
+            )
+
+
+def _ends(history: History) -> Iterator[Finding]:
+    highest: dict[tuple[str, int], int] = {}
+    for seen in history.ends:
+        key = (seen.reader, seen.partition)
+        if seen.offset < highest.get(key, 0):
+            yield Finding(
+                "end",
+                seen.partition,
+                f"{seen.reader} was told {seen.offset} by broker {seen.broker} at {_time(seen.at_us)}, after "
+                f"{highest[key]}",
+            )
+        highest[key] = max(seen.offset, highest.get(key, 0))
+
+
+def _commits(history: History) -> Iterator[Finding]:
+    highest: dict[tuple[str, int], int] = {}
+    for commit in history.commits:
+        key = (commit.group, commit.partition)
+        if commit.is_read and commit.offset < highest.get(key, -1):
+            yield Finding(
+                "commit",
+                commit.partition,
+                f"{commit.group} read {commit.offset} back at {_time(commit.at_us)}, after it had committed "
+                f"{highest[key]}",
+            )
+        highest[key] = max(commit.offset, highest.get(key, -1))
+
+
+def _diverged(history: History) -> Iterator[Finding]:
+    by_partition: dict[int, dict[int, tuple[int, object]]] = {}
+    for replica in history.replicas:
+        known = by_partition.setdefault(replica.partition, {})
+        for stored in replica.records:
+            if stored.offset >= replica.high_watermark:
+                break
+            broker, other = known.setdefault(stored.offset, (replica.broker, stored))
+            if other != stored:
+                yield Finding(
+                    "diverged", replica.partition, f"broker {broker} has {other}, broker {replica.broker} has {stored}"
+                )
+                break
+
+
+def _leaders(history: History) -> Iterator[Finding]:
+    first: dict[tuple[int, int], int] = {}
+    told = set()
+    for led in history.led:
+        key = (led.partition, led.epoch)
+        broker = first.setdefault(key, led.broker)
+        if broker != led.broker and key not in told:
+            told.add(key)
+            yield Finding(
+                "two leaders",
+                led.partition,
+                f"brokers {broker} and {led.broker} in epoch {led.epoch} at {_time(led.at_us)}",
+            )
+
+
+def _available(history: History, promises: Promises) -> Iterator[Finding]:
+    for each in history.availability:
+        if each.leader < 0:
+            if each.live_isr:
+                yield Finding("leaderless", each.partition, f"although {each.live_isr} of its ISR are alive")
+        elif not each.took_a_write:
+            yield Finding("unavailable", each.partition, f"broker {each.leader} leads it, and took no write")
+        missing = [broker for broker in each.live_replicas if broker not in each.isr]
+        if each.leader >= 0 and missing and promises.everyone_catches_up:
+            yield Finding("unavailable", each.partition, f"replicas {missing} are alive and not in the ISR {each.isr}")
+
+
+def _time(at_us: int) -> str:
+    return f"{at_us / 1e6:.6f}"

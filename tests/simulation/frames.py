@@ -1,0 +1,183 @@
+"""Requests and answers over simulated connections: the two ends of a connection, without a socket.
+
+    Caller    sends encoded requests, hands the decoded answers back in their order
+    Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole
+    SimPeers  `headrace.coordination.peers.Peers` on such callers, one for each broker and lane
+
+Everything is encoded and decoded by the broker's own codec: bytes travel.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from headrace.broker.connection import Slot
+from headrace.broker.handlers import MODULES
+from headrace.coordination import peers
+from headrace.coordination.peers import PeerAddress, PeerUnreachable
+from headrace.errors import InvalidRequest
+from headrace.log.partition_log import FileRange
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.protocol.message import Message
+from tests.simulation.network import End, Network
+from tests.simulation.scheduler import Process
+
+R = TypeVar("R", bound=Message)
+PeerRefused: type[PeerUnreachable] = getattr(peers, "PeerRefused", PeerUnreachable)
+
+_KEYS = {key.title + "Request": key for key in ApiKey}
+
+
+def newest_version(request: Message) -> tuple[ApiKey, int]:
+    """The key of a request, and the newest version that a broker of ours serves."""
+    key = _KEYS[type(request).__name__]
+    versions = [module.VERSIONS for module in MODULES if key == module.API_KEY]
+    if not versions:
+        raise PeerUnreachable(f"no broker serves {key.name}")
+    return key, versions[0][-1]
+
+
+class Caller:
+    """A client's connection: made at the first request, gone for good once it broke."""
+
+    def __init__(self, network: Network, process: Process, source: str, target: str, client_id: str) -> None:
+        self._end = network.connect(process, source, target)
+        self._end.on_bytes, self._end.on_closed = self._on_answer, self._on_closed
+        self._client_id, self._correlation = client_id, 0
+        self._waiting: deque[tuple[asyncio.Future[Any], type[Message], ApiKey, int]] = deque()
+        self.is_open = True
+
+    def ask(self, request: Message, answer: type[R], version: int | None = None) -> "asyncio.Future[R]":
+        """The answer, or `PeerUnreachable`."""
+        key, newest = newest_version(request)
+        version = newest if version is None else version
+        self._correlation += 1
+        self._end.send(write_request_header(key, version, self._correlation, self._client_id) + request.encode(version))
+        waiting: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((waiting, answer, key, version))
+        return waiting
+
+    def _on_answer(self, frame: bytes) -> None:
+        waiting, answer, key, version = self._waiting.popleft()
+        _, pos = read_response_header(frame, key, version)
+        decoded, _ = answer.decode(version, memoryview(frame), pos)  # type: ignore[attr-defined]
+        if not waiting.done():
+            waiting.set_result(decoded)
+
+    def _on_closed(self, reason: str) -> None:
+        self._end_all(reason)
+
+    def close(self, reason: str) -> None:
+        """Nobody is interested any more; what was sent may be done all the same."""
+        self._end.close()
+        self._end_all(reason)
+
+    def _end_all(self, reason: str) -> None:
+        self.is_open = False
+        for waiting, *_ in self._waiting:
+            if not waiting.done():
+                kind = PeerRefused if "refused" in reason else PeerUnreachable
+                waiting.set_exception(kind(reason))
+        self._waiting.clear()
+
+
+class SimPeers:
+    """A broker's way to the others."""
+
+    def __init__(self, network: Network, process: Process, host: str) -> None:
+        self._network, self._process, self._host = network, process, host
+        self._callers: dict[tuple[str, str], Caller] = {}
+
+    async def ask(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+        """See `Peers.ask`."""
+        key = (to.host, lane)
+        caller = self._callers.get(key)
+        if caller is None or not caller.is_open:
+            caller = self._callers[key] = Caller(self._network, self._process, self._host, to.host, f"broker-{lane}")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await caller.ask(request, answer)
+        except TimeoutError:
+            caller.close("the time was up")
+            raise PeerUnreachable(f"broker {to.id} did not answer within {timeout_ms} ms") from None
+
+    async def close(self) -> None:
+        """See `Peers.close`."""
+        for caller in self._callers.values():
+            caller.close("this broker stops")
+
+
+class Served:
+    """A broker's end of a connection, as handlers see it: `headrace.broker.connection.Connection` without a socket."""
+
+    is_timed = False
+    listener = "PLAINTEXT"
+    received_ns = looked_ns = 0
+
+    def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None]) -> None:
+        self._end, self._dispatch = end, dispatch
+        self._slots: deque[Slot] = deque()
+        self._held: deque[bytes] = deque()
+        self._is_held = False
+        self.is_closed = False
+        self.host = self.peer = end.peer_host
+        self.software = ""
+        end.on_bytes, end.on_closed = self._on_frame, self.close
+
+    def _on_frame(self, frame: bytes) -> None:
+        if self._is_held:
+            self._held.append(frame)
+            return
+        try:
+            self._dispatch(self, memoryview(bytearray(frame)))
+        except InvalidRequest as error:
+            self.close(error.message)
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        while self._held and not self._is_held and not self.is_closed:
+            self._on_frame(self._held.popleft())
+
+    def place(self) -> Slot:
+        slot = Slot()
+        self._slots.append(slot)
+        return slot
+
+    def answer(self, chunks: list[Any], request: object) -> None:
+        if self._slots:
+            self.place().chunks = chunks
+        else:
+            self._send(chunks)
+
+    def answer_later(self, slot: Slot, chunks: list[Any], request: object) -> None:
+        slot.chunks, slot.abandon = chunks, None
+        while self._slots and self._slots[0].chunks is not None:
+            self._send(self._slots.popleft().chunks or [])
+
+    def _send(self, chunks: list[Any]) -> None:
+        if chunks and not self.is_closed:
+            data = b"".join(
+                bytes(each) if isinstance(each, bytes | bytearray | memoryview) else _read(each) for each in chunks
+            )
+            self._end.send(data[4:])
+
+    def close(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._end.close()
+        for slot in self._slots:
+            if slot.abandon is not None:
+                slot.abandon()
+        self._slots.clear()
+        self._held.clear()
+
+
+def _read(part: FileRange) -> bytes:
+    data = part.file.read(part.size, part.position)
+    return data + bytes(part.size - len(data))

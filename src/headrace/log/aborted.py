@@ -9,6 +9,7 @@ TransactionIndex.sanityCheck, LogSegment.recover, which compare less.
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 
 from headrace.errors import CorruptMessage
 from headrace.log.index_file import CorruptIndex
@@ -82,10 +83,9 @@ def _from_log(segment: Segment) -> Iterator[AbortedTransaction]:
     files, directory = segment.files, segment.directory
     names = files.names(directory)
     bases = [offset_of(name) for name in names if is_segment_file(name, LOG)]
-    bases = sorted(base for base in bases if base < segment.base_offset)
     producers = load_newest(files, directory, offsets_among(names), to_offset=segment.base_offset)
-    for base, next_base in zip(bases, [*bases[1:], segment.base_offset], strict=True):
-        if next_base > producers.end_offset:
+    for base, next_base in pairwise(bases):
+        if producers.end_offset < next_base <= segment.base_offset:
             earlier = Segment(files, directory, base, segment.config, size=0, now_ms=segment.created_ms)
             earlier.size = earlier.file.size()
             _replay_segment(producers, earlier, producers.end_offset)

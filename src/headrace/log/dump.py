@@ -1,6 +1,7 @@
 """What is in the files of a data directory, as rows that can be printed or turned into JSON.
 
     00…0.log          batch: offsets, epoch, producer, codec, times, size, whether the CRC is right; record (when deep)
+                      room: zeros behind the last batch that were made in advance (`preallocate`)
                       message, wrapper: the same of formats 0 and 1, which know less of themselves
     00…0.kafka        message, of Kafka 0.7 (see `dump_07`)
     00…0.index        offset_entry: offset, position (when deep: whether the batch there ends with that offset)
@@ -26,6 +27,7 @@ from headrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offs
 from headrace.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.log.partition_metadata import CorruptPartitionMetadata, format_topic_id, read_topic_id
 from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from headrace.log.room import is_room
 from headrace.log.scan import records_in
 from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.control import read_marker
@@ -80,7 +82,10 @@ def _dump_log(files: Files, path: Path, deep: bool) -> Iterator[Row]:
         try:
             header = read_any_header(file.read(HEADER_BYTES, position))
         except KafkaError as error:
-            yield _damage(position, error.message, size)
+            if is_room(files, path, file, position):
+                yield {"kind": "room", "position": position, "bytes_behind": size - position}
+            else:
+                yield _damage(position, error.message, size)
             return
         if header.size_bytes > size - position:
             yield _damage(position, f"a batch of {header.size_bytes} bytes is cut off", size)

@@ -14,7 +14,7 @@ Source: Kafka's AbstractIndex. Left out: its memory map.
 
 import operator
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -100,6 +100,17 @@ class IndexFile:
         self.keys.append(key)
         self.values.append(value)
         self.unwritten += self.entry.pack(key, value)
+        if len(self.unwritten) >= WRITE_BYTES:
+            with suppress(OSError):
+                self.write(files)
+
+    def extend(self, files: Files, keys: "array[int]", values: "array[int]") -> None:
+        """`add` for many entries, but for those at the beginning that do not ascend from the last one there is."""
+        first = bisect_right(keys, self.keys[-1]) if self.keys else 0
+        keys, values = keys[first:], values[first:]
+        self.keys.fromlist(keys.tolist())
+        self.values.fromlist(values.tolist())
+        self.unwritten += b"".join(map(self.entry.pack, keys, values))
         if len(self.unwritten) >= WRITE_BYTES:
             with suppress(OSError):
                 self.write(files)

@@ -21,6 +21,7 @@ from headrace.limits import INT64_MAX
 from headrace.log import checkpoints, segments_07
 from headrace.log.files import Files, LogFile
 from headrace.log.names import LOG, is_segment_file, offset_of, parse_partition
+from headrace.log.room import is_zeros
 from headrace.log.segments_07 import Damage, LogReader07
 from headrace.records.any_format import ANY_HEADER_BYTES_MIN, read_any_header, scan_any
 from headrace.records.binary import column_of
@@ -187,7 +188,7 @@ class _Log:
             rows = scan_any(data, from_offset=self._start_offset, headers=True, skip=self._skip)
         except KafkaError as error:
             after = _behind(file, position, size)
-            if after < size or not _is_zeros(file, position, size):
+            if after < size or not is_zeros(file, position, size):
                 self.damages.append(Damage(path, position, after, error.message))
             return None, after
         return rows, position + rows.bytes_consumed
@@ -258,16 +259,6 @@ def _behind(file: LogFile, position: int, size: int) -> int:
     except CorruptMessage:
         pass
     return size
-
-
-def _is_zeros(file: LogFile, position: int, size: int) -> bool:
-    """Whether a file that was made longer than its content (`preallocate`) ends here."""
-    while position < size:
-        data = file.read(min(CHUNK_BYTES, size - position), position)
-        if not data or data.count(0) < len(data):
-            return False
-        position += len(data)
-    return True
 
 
 def _log_start_offset(files: Files, stored: StoredPartition) -> int:

@@ -5,18 +5,22 @@
     3. the indexes go; `.cleaned` takes the segment's place; the indexes are made again
 
 A crash leaves the damaged segment or the repaired one. Offsets do not move: a reader passes over the gap, as over one
-that compaction left. Nobody else may use the directory meanwhile: the caller holds its lock. Left out: transaction
-indexes and snapshots of producers, which recovery makes again where they are missing.
+that compaction left. Nobody else may use the directory meanwhile: the caller holds its lock. Left out: snapshots of
+producers, which recovery makes again where they are missing.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
+from headrace.errors import CorruptMessage
+from headrace.log.aborted import aborted_transactions
 from headrace.log.data_directory import LOCK, DataDirectoryRefused
 from headrace.log.files import DirectoryLock, Files
-from headrace.log.names import CLEANED, INDEX, SNAPSHOT, TIME_INDEX, offset_file, offset_of
+from headrace.log.names import CLEANED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offset_file, offset_of
+from headrace.log.scan import read_headers
 from headrace.log.segment import Segment
 from headrace.log.verify import BadIndex, CheckedSegment, Damage, Finding
 
@@ -76,6 +80,8 @@ def apply(files: Files, repair: Repair, save: Path) -> list[Path]:
     for index in repair.indexes:
         if index.file.name.endswith((INDEX, TIME_INDEX)):
             _rebuild(files, index.file)
+        elif index.file.name.endswith(TXN_INDEX):
+            _rebuild_transactions(files, index.file)
         elif index.file.name.endswith(SNAPSHOT):
             files.remove(index.file)
         files.sync_directory(index.file.parent)
@@ -123,9 +129,25 @@ def _cut(files: Files, segment: CheckedSegment) -> None:
 
 def _rebuild(files: Files, path: Path) -> None:
     """Make both sparse indexes of the segment again that `path` belongs to."""
-    base = offset_of(path.name)
-    size = files.file_size(path.with_name(offset_file(base, ".log")))
-    segment = Segment(files, path.parent, base, TopicConfig(), size=size, now_ms=0)
+    segment = _segment_of(files, path)
     segment.rebuild_indexes()
+    segment.trim_indexes()
     for suffix in (INDEX, TIME_INDEX):
         files.open(segment.path(suffix)).sync()
+
+
+def _rebuild_transactions(files: Files, path: Path) -> None:
+    """Make the transaction index again."""
+    segment = _segment_of(files, path)
+    aborted_transactions(segment)
+    files.open(segment.path(TXN_INDEX)).sync()
+
+
+def _segment_of(files: Files, path: Path) -> Segment:
+    """The segment that a file belongs to, without the room behind its last batch."""
+    base, size = offset_of(path.name), 0
+    file = files.open_readonly(path.with_name(offset_file(base, LOG)))
+    with suppress(CorruptMessage):
+        for position, header in read_headers(file, 0, file.size()):
+            size = position + header.size_bytes
+    return Segment(files, path.parent, base, TopicConfig(), size=size, now_ms=0)

@@ -18,6 +18,7 @@ Source: Kafka's LogSegment. Left out: the memory maps of the indexes.
 """
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,9 +41,6 @@ from headrace.records.header import MAGIC, BatchHeader
 logger = logging.getLogger(__name__)
 ENTRY_HEAD = Struct(">qi")
 """What every format begins with: an offset, and how many bytes follow."""
-
-
-NOTHING = TimestampOffset(NO_TIMESTAMP, -1)
 
 
 def _can_mean(entry: TimestampOffset, header: BatchHeader) -> bool:
@@ -324,7 +322,7 @@ class Segment:
         self.time_index.trim(self.files)
 
     def note_scanned(self, position: int, header: BatchHeader) -> None:
-        """Index a batch that is in the file already, during a rebuild or a recovery."""
+        """Index a batch that is in the file already, during a rebuild."""
         latest_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP  # what compaction emptied has no time
         self._note(position, header.size_bytes, header.last_offset, latest_ms)
 
@@ -333,13 +331,21 @@ class Segment:
         self.reset_indexes()
         for position, header in self.headers():
             self.note_scanned(position, header)
-        with suppress(
-            OSError
-        ):  # a full disk can still be read; the next start tries again
+        with suppress(OSError):  # a full disk can still be read; the next start tries again
             self.close_for_appends()
 
-    def finish_recovery(self, size: int) -> None:
-        """Cut the file behind the last good batch, and write the indexes that were made while it was checked."""
+    def note_stretch(self, places: "array[int]", times: "array[int]") -> None:
+        """Index batches that are in the file already, during a recovery: entries of both indexes, as `recovery_scan`
+        finds them."""
+        index, time_index = self.index, self.time_index
+        index.extend(self.files, places[0::2], places[1::2])
+        time_index.extend(self.files, times[0::2], times[1::2])
+        self.is_index_full = index.is_full or time_index.is_full
+
+    def finish_recovery(self, size: int, largest: TimestampOffset, unindexed_bytes: int) -> None:
+        """Cut the file behind the last good batch, and write the indexes that were made while it was checked. The
+        largest timestamp, and what no index entry was made for, are the check's too."""
+        self._largest, self.unindexed_bytes = largest, unindexed_bytes
         if self.size != size or self.file.size() != size:
             self.file.truncate(size)
             self.file.sync()
@@ -372,17 +378,18 @@ class Segment:
     def _find_largest(self) -> TimestampOffset:
         """The last entry of the time index, unless a batch behind it is later (after a crash, or a truncation)."""
         entry = largest = self.time_index.last
+        is_told = entry.timestamp_ms == NO_TIMESTAMP
         for _, header in self.headers_from(largest.offset):
-            if entry.timestamp_ms != NO_TIMESTAMP and header.last_offset >= entry.offset:
-                if not _can_mean(entry, header):
-                    self._distrust(
-                        f"no batch that ends with offset {entry.offset} reached the time {entry.timestamp_ms}"
-                    )
-                    return self._largest or self.time_index.last
-                entry = NOTHING
+            if not is_told and header.last_offset >= entry.offset:
+                is_told = _can_mean(entry, header)
+                if not is_told:
+                    break
             if header.max_timestamp > largest.timestamp_ms and header.record_count:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
-        return largest
+        if is_told:
+            return largest
+        self._distrust(f"no batch that ends with offset {entry.offset} reached the time {entry.timestamp_ms}")
+        return self._largest or self.time_index.last
 
     @property
     def first_timestamp_ms(self) -> int:

@@ -100,11 +100,13 @@ def offset_for_time(files: Files, partition: PartitionFiles, timestamp_ms: int) 
         for position, header in read_headers(file, 0, file.size()):
             if header.base_offset >= segment.end_offset:
                 break
-            if header.max_timestamp < timestamp_ms or header.last_offset < partition.start_offset or header.is_control:
-                continue
-            for record in records_in(file.read(header.size_bytes, position), header):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= partition.start_offset:
-                    return record.offset
+            is_early = header.max_timestamp < timestamp_ms or header.last_offset < partition.start_offset
+            if not is_early and not header.is_control:
+                for record in records_in(file.read(header.size_bytes, position), header):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= partition.start_offset:
+                        return record.offset
+            if header.next_offset >= segment.end_offset:
+                break  # what follows may be room for more
     return None
 
 

@@ -36,6 +36,7 @@ from headrace.log.names import (
     parse_partition,
 )
 from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from headrace.log.room import is_room
 from headrace.log.scan import records_in
 from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader
@@ -94,6 +95,7 @@ class CheckedSegment(NamedTuple):
 
     file: Path
     size_bytes: int
+    """Without the room that was made in advance (`preallocate`)."""
     batches: int
     first_offset: int
     """Its base offset."""
@@ -175,6 +177,9 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
             before = Range(position, checked.size_bytes), expected
             position, expected = position + checked.size_bytes, checked.next_offset
             continue
+        if end_offset is None and is_room(files, path, file, position):
+            size = position
+            break
         found = _resume(file, position, size, expected, limit)
         stop, next_offset = (size, end_offset) if found is None else (found[0], found[1].base_offset)
         last_offset = None if next_offset is None else next_offset - 1
@@ -293,7 +298,9 @@ def _verify_other_indexes(files: Files, path: Path, base: int, next_offset: int)
             yield BadIndex(time_path, str(error))
     txn_path = path.with_name(offset_file(base, TXN_INDEX))
     if files.exists(txn_path):
-        data = files.read(txn_path)
-        count = sum(1 for _ in txn_index.read_entries(data))
-        if count * txn_index.ENTRY.size != len(data):
-            yield BadIndex(txn_path, f"{len(data)} bytes hold {count} entries that make sense")
+        try:
+            entries = txn_index.parse_entries(files.read(txn_path), base, txn_path.name)
+            if entries and entries[-1].last_offset >= next_offset:
+                yield BadIndex(txn_path, f"its last entry is for {entries[-1].last_offset}, past the segment's end")
+        except CorruptIndex as error:
+            yield BadIndex(txn_path, str(error))

@@ -33,7 +33,7 @@ from headrace.log.names import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
 from headrace.log.producer_snapshot import write_snapshot
 from headrace.log.recent import RecentBatches
-from headrace.log.recovery import OpenedLog, open_log
+from headrace.log.recovery import FoundLog, OnRead, OpenedLog, find_log, ignore, open_log
 from headrace.log.segment import Segment
 from headrace.log.time_lookup import TimeOffset, largest_timestamp, offset_for_time
 from headrace.log.txn_index import AbortedTransaction
@@ -105,8 +105,12 @@ class PartitionLog:
         log_start_offset: int = 0,
         was_clean: bool = False,
         topic_id: bytes | None = None,
+        found: FoundLog | None = None,
+        on_read: OnRead = ignore,
     ) -> "PartitionLog":
         """Open the log in `directory`, or make one there. Repairs what a crash left, unless `was_clean`.
+
+        `found` when the directory has been listed already, with these settings. `on_read` as `recovery.open_log`.
 
         A new one costs no sync: the first flush brings its directory to the disk. What was recovered is flushed where
         the settings have that done before anybody sees it. Raises OSError, StorageError, and what `set_topic_id` and
@@ -115,19 +119,17 @@ class PartitionLog:
         is_new = not files.exists(directory)
         if is_new:
             files.make_directory(directory)
+        if found is None:
+            found = find_log(
+                files, directory, config, recovery_point=recovery_point, was_clean=was_clean, now_ms=now_ms
+            )
         opened = open_log(
-            files,
-            directory,
-            config,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            was_clean=was_clean,
-            now_ms=now_ms,
+            files, directory, config, found, log_start_offset=log_start_offset, now_ms=now_ms, on_read=on_read
         )
         log = cls(files, directory, partition, config, opened)
         log.last_flush_ms = now_ms
         log.topic_id = read_topic_id(files, directory)
-        if not was_clean:  # what is there was perhaps made just before a crash, and its names are not on the disk
+        if not found.was_clean:  # what is there was perhaps made just before a crash, and its names are not on the disk
             log.note_unsynced(directory.parent)
             log.note_unsynced(directory)
             if log.unflushed_records >= config.flush_count:

@@ -10,9 +10,10 @@ What is below the recovery point was on the disk before the crash and is not rea
 """
 
 import logging
-from collections.abc import Sequence
-from itertools import pairwise
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
@@ -24,11 +25,28 @@ from headrace.log.leftovers import clear_leftovers
 from headrace.log.names import LOG, SNAPSHOT, is_segment_file, offset_file, offset_of
 from headrace.log.producer_snapshot import load_newest, offsets_among
 from headrace.log.producer_state import Producers
-from headrace.log.scan import read_checked
+from headrace.log.recovery_scan import CheckedScan, producer_batches
 from headrace.log.segment import Segment
-from headrace.records.header import BatchHeader
+from headrace.log.time_index import TimestampOffset
+from headrace.records.header import HEADER_BYTES, BatchHeader, read_header
 
 logger = logging.getLogger(__name__)
+
+
+OnRead = Callable[[int], None]
+
+
+def ignore(_: int) -> None:
+    """The `OnRead` of whoever does not want to know."""
+
+
+class Recovered(NamedTuple):
+    """What became of one segment."""
+
+    cut_bytes: int
+    """How much of its end was no whole batches."""
+    producer_positions: "array[int]"
+    """Where in it batches are that the producers depend on."""
 
 
 class OpenedLog(NamedTuple):
@@ -44,28 +62,57 @@ class OpenedLog(NamedTuple):
     epochs: LeaderEpochs
 
 
+class FoundLog(NamedTuple):
+    """What a partition's directory holds, before anything of it is read."""
+
+    was_clean: bool
+    recovery_point: int
+    flushed: list[Segment]
+    """The segments that need no check; ascending."""
+    unflushed: list[Segment]
+    """Those that follow."""
+    snapshots: list[int]
+
+    @property
+    def bytes_to_check(self) -> int:
+        """How much of the log has to be read, batch by batch."""
+        return sum(segment.size for segment in self.unflushed)
+
+
+def find_log(
+    files: Files, directory: Path, config: TopicConfig, *, recovery_point: int, was_clean: bool, now_ms: int
+) -> FoundLog:
+    """List a partition's directory, clearing away what was left behind in it. After a crash what is below the recovery
+    point was on the disk: whole segments, never the last one. Raises OSError."""
+    names = clear_leftovers(files, directory)
+    segments = _list_segments(files, directory, names, config, now_ms)
+    flushed = len(segments)
+    if not was_clean:
+        flushed = sum(next_one.base_offset <= recovery_point for next_one in segments[1:])
+    return FoundLog(was_clean, recovery_point, segments[:flushed], segments[flushed:], offsets_among(names))
+
+
 def open_log(
     files: Files,
     directory: Path,
     config: TopicConfig,
+    found: FoundLog,
     *,
-    recovery_point: int,
     log_start_offset: int,
-    was_clean: bool,
     now_ms: int,
+    on_read: OnRead = ignore,
 ) -> OpenedLog:
-    """Read a partition's directory, repairing what a crash did to it.
+    """Open what `find_log` found in a partition's directory, repairing what a crash did to it.
 
-    Raises OSError; CorruptMessage for damage below the recovery point that is in the way.
+    `on_read` is told how many more bytes were checked, and may raise whatever ends this. Raises OSError; CorruptMessage
+    for damage below the recovery point that is in the way.
     """
-    names = clear_leftovers(files, directory)
-    segments = _list_segments(files, directory, names, config, now_ms)
-    snapshots = offsets_among(names)
+    was_clean, recovery_point, flushed, unflushed, snapshots = found
+    segments = flushed + unflushed
     epochs = LeaderEpochs(files, directory)
     if not epochs.entries:
-        _epochs_from_batches(segments if was_clean else _flushed(segments, recovery_point), epochs)
-    if not was_clean:
-        segments = _recover(segments, recovery_point, epochs)
+        _epochs_from_batches(flushed, epochs)
+    positions = _recover(segments, unflushed, epochs, on_read)
     log_end_offset = log_start_offset
     if segments:
         log_end_offset = _end_of(segments[-1], epochs)
@@ -86,7 +133,9 @@ def open_log(
     if was_clean and not snapshots:  # after a clean stop a log without any has no producers, and need not be read
         producers = Producers(log_end_offset)
     else:
-        producers = load_producers(files, directory, segments, snapshots, log_end_offset, now_ms=now_ms)
+        producers = load_producers(
+            files, directory, segments, snapshots, log_end_offset, now_ms=now_ms, positions=positions
+        )
     recovery_point = log_end_offset if was_clean else min(recovery_point, log_end_offset)
     return OpenedLog(was_clean, segments, log_start_offset, log_end_offset, recovery_point, producers, epochs)
 
@@ -99,8 +148,12 @@ def load_producers(
     end_offset: int,
     *,
     now_ms: int,
+    positions: Mapping[int, Iterable[int]] = MappingProxyType({}),
 ) -> Producers:
-    """The producers at `end_offset`: the newest snapshot up to it, and the batches that follow."""
+    """The producers at `end_offset`: the newest snapshot up to it, and the batches that follow.
+
+    `positions` of those that count, by the base offset of their segment, where they have been found already.
+    """
     producers = load_newest(files, directory, snapshots, to_offset=end_offset)
     from_offset = max(producers.end_offset, segments[0].base_offset)
     for number, segment in enumerate(segments):
@@ -108,13 +161,24 @@ def load_producers(
             continue
         if segment.base_offset >= end_offset:
             break
-        for position, header in segment.headers_from(from_offset):
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id >= 0 and header.base_offset >= from_offset:
+        known = positions.get(segment.base_offset)
+        found = _batches_of_producers(segment, from_offset, end_offset) if known is None else _read_at(segment, known)
+        for position, header in found:
+            if from_offset <= header.base_offset < end_offset:
                 note_batch(producers, segment, position, header, now_ms)
     producers.end_offset = end_offset
     return producers
+
+
+def _batches_of_producers(segment: Segment, from_offset: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    first = next(segment.headers_from(from_offset), None)
+    if first is not None:
+        yield from producer_batches(segment.file, first[0], segment.size, from_offset, end_offset)
+
+
+def _read_at(segment: Segment, positions: Iterable[int]) -> Iterator[tuple[int, BatchHeader]]:
+    for position in positions:
+        yield position, read_header(segment.file.read(HEADER_BYTES, position))
 
 
 def note_batch(producers: Producers, segment: Segment, position: int, header: BatchHeader, now_ms: int) -> None:
@@ -132,46 +196,55 @@ def _list_segments(files: Files, directory: Path, names: list[str], config: Topi
     ]
 
 
-def _flushed(segments: list[Segment], recovery_point: int) -> list[Segment]:
-    """The segments that were on the disk as a whole before the crash: never the last one."""
-    return [segment for segment, next_one in pairwise(segments) if next_one.base_offset <= recovery_point]
+def _recover(
+    segments: list[Segment], unflushed: list[Segment], epochs: LeaderEpochs, on_read: OnRead
+) -> dict[int, "array[int]"]:
+    """Check the last segments of a log, which were not flushed; nothing is kept behind the first bad byte. Returns
+    where in each, by its base offset, batches are that the producers depend on."""
+    found = {}
+    for number, segment in enumerate(unflushed):
+        later = unflushed[number + 1 :]
+        recovered = recover_segment(segment, epochs, later, on_read)
+        found[segment.base_offset] = recovered.producer_positions
+        if recovered.cut_bytes:
+            logger.warning("%s: cut %d bytes that were not whole batches", segment.path(LOG), recovered.cut_bytes)
+            del segments[len(segments) - len(later) :]
+            break
+    return found
 
 
-def _recover(segments: list[Segment], recovery_point: int, epochs: LeaderEpochs) -> list[Segment]:
-    """Check every segment that reaches past the recovery point; nothing is kept behind the first bad byte."""
-    for number in range(len(_flushed(segments, recovery_point)), len(segments)):
-        segment = segments[number]
-        cut_bytes = recover_segment(segment, epochs, segments[number + 1 :])
-        if cut_bytes:
-            logger.warning("%s: cut %d bytes that were not whole batches", segment.path(LOG), cut_bytes)
-            return segments[: number + 1]
-    return segments
+def recover_segment(
+    segment: Segment, epochs: LeaderEpochs, later: Sequence[Segment] = (), on_read: OnRead = ignore
+) -> Recovered:
+    """Make a segment end at its first bad byte, with fresh indexes.
 
-
-def recover_segment(segment: Segment, epochs: LeaderEpochs, later: Sequence[Segment] = ()) -> int:
-    """Make a segment end at its first bad byte, with fresh indexes; returns the bytes that were cut off.
-
-    If there are any, the segments that come `later` are removed, the last one first, before this one is cut: a crash
-    in between must not leave some of them behind a segment that looks whole.
+    If bytes are cut off, the segments that come `later` are removed, the last one first, before this one is cut: a
+    crash in between must not leave some of them behind a segment that looks whole.
     """
     segment.reset_indexes()
     size = segment.file.size()
-    good_bytes = 0
-    end_offset = segment.base_offset
-    for position, header in read_checked(segment.file, size, segment.base_offset):
-        segment.note_scanned(position, header)
-        if header.leader_epoch > epochs.latest:
-            epochs.assign(header.leader_epoch, header.base_offset)
-        good_bytes = position + header.size_bytes
-        end_offset = header.next_offset
-    if later and good_bytes < size:
+    scan = CheckedScan(
+        segment.file,
+        size,
+        segment.base_offset,
+        interval_bytes=segment.config.index_interval_bytes,
+        leader_epoch=epochs.latest,
+    )
+    for stretch in scan.run():
+        segment.note_stretch(stretch.places, stretch.times)
+        for epoch, start_offset in zip(stretch.epochs[0::2], stretch.epochs[1::2], strict=True):
+            epochs.assign(epoch, start_offset)
+        on_read(stretch.size_bytes)
+    if later and scan.position < size:
         for each in reversed(later):
             logger.warning("%s: removed, it follows a damaged segment", each.path(LOG))
             _remove(each.files, each)
         segment.files.sync_directory(segment.directory)
-    segment.finish_recovery(good_bytes)
-    segment.txn_index.truncate_to(segment.files, end_offset)
-    return size - good_bytes
+    segment.finish_recovery(
+        scan.position, TimestampOffset(scan.largest_timestamp_ms, scan.offset_of_largest), scan.unindexed_bytes
+    )
+    segment.txn_index.truncate_to(segment.files, scan.next_offset)
+    return Recovered(size - scan.position, scan.producer_positions)
 
 
 def _epochs_from_batches(segments: list[Segment], epochs: LeaderEpochs) -> None:

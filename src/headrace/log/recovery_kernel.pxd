@@ -8,6 +8,7 @@ cdef bint _BY_INSTRUCTION
 cdef int _BASE_OFFSET, _NEXT_OFFSET, _OFFSET_MAX, _UNINDEXED_BYTES, _INTERVAL_BYTES, _LARGEST_MS, _OFFSET_OF_LARGEST
 cdef int _INDEXED_MS, _LEADER_EPOCH
 
+@cython.locals(crc=uint32_t)
 cdef inline uint32_t _crc(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, bint by_instruction) noexcept nogil
 
 cpdef uint32_t crc32c_of(const uint8_t[::1] buf, bint by_instruction) noexcept

@@ -85,7 +85,8 @@ _BY_INSTRUCTION = _has_instruction()
 def _crc(buf: Buffer, start: int, end: int, by_instruction: bool) -> int:
     """CRC-32C of `buf[start:end]`. The caller compared both."""
     if cython.compiled:
-        return crc32c_words(cython.address(buf[start]), end - start, by_instruction)
+        crc: int = crc32c_words(cython.address(buf[start]), end - start, by_instruction)
+        return crc
     return crc32c(buf[start:end])
 
 

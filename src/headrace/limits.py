@@ -30,6 +30,9 @@ REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 1024
 REQUESTS_PER_TURN_MAX = 64
 """Requests of one connection taken up in one turn of the event loop, before other connections get theirs."""
 
+PEER_ANSWER_BYTES_MAX = 256 << 20
+"""The largest answer taken from another broker: a follower's fetch may hold one batch of any size."""
+
 RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX = 64 << 20
 """Answers waiting for a slow reader; above it the connection's requests are not taken up."""
 

@@ -24,6 +24,7 @@ from headrace.broker.handlers import MODULES, advertised
 from headrace.broker.listeners import Listener, endpoints, parse_protocols
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.offsets_topic import OffsetsTopic
+from headrace.broker.partition import end_key
 from headrace.broker.parts import Broker
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
@@ -169,6 +170,7 @@ async def _make_parts(
 
     def touch(key: TopicPartition) -> None:
         purgatory.touch(key)
+        purgatory.touch(end_key(key))
         offsets_topic.leadership_changed(key)
 
     now_ms, lag_max_ms = world.now_ms, config.replica_lag_time_max_ms

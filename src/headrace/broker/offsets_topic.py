@@ -44,7 +44,7 @@ class OffsetsTopic:
         except KafkaError as error:
             written.set_exception(error)
             return written
-        broker.purgatory.touch(leader.key)
+        leader.touch_appended(broker.purgatory.touch)
         if leader.high_watermark > appended.last_offset:
             written.set_result(appended.base_offset)
         else:

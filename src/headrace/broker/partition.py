@@ -1,5 +1,7 @@
 """One partition on this broker: its log, and what is known of its replicas, moved together."""
 
+from collections.abc import Callable, Hashable
+
 from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.produce_formats import CheckedMessages
 from headrace.config import TopicConfig
@@ -14,15 +16,21 @@ HIGH_WATERMARK = -1
 """In place of an offset up to which records are to be deleted."""
 
 
-class Partition:
-    """A live partition; `key` is what requests that wait for it wait on."""
+def end_key(key: TopicPartition) -> Hashable:
+    """What those wait on who wait for a partition's log to grow, committed or not: its followers."""
+    return key, "end"
 
-    __slots__ = ("key", "log", "state", "traffic")
+
+class Partition:
+    """A live partition. Requests wait on `key` for its high watermark, and on `end_key` for its log's end."""
+
+    __slots__ = ("end_key", "key", "log", "state", "traffic")
 
     def __init__(
         self, key: TopicPartition, log: PartitionLog, state: PartitionState, traffic: Traffic | None = None
     ) -> None:
         self.key = key
+        self.end_key = end_key(key)
         self.log = log
         self.state = state
         self.traffic = traffic or Traffic()  # its topic's
@@ -31,6 +39,11 @@ class Partition:
     def is_leader(self) -> bool:
         """Whether this broker leads it."""
         return self.state.is_leader
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether this broker's replica is in the ISR, as far as it was told."""
+        return self.state.local_id in self.state.isr
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -156,9 +169,33 @@ class Partition:
             raise OffsetOutOfRange(f"the offset {offset} for partition {self.key} is not valid")
         return self.log.delete_records_before(wanted, now_ms)
 
-    def follower_fetched(self, follower: BrokerId, offset: int, now_ms: int) -> FollowerFetched | None:
-        """A follower asked for `offset`; None when it is no replica of this partition."""
-        fetched = self.state.follower_fetched(follower, offset, now_ms)
+    def touch_appended(self, touch: Callable[[Hashable], None]) -> None:
+        """Wakes those who wait for what has been appended: followers, and readers as far as it is committed."""
+        if self.state.followers:
+            touch(self.end_key)
+            if self.state.high_watermark < self.log.log_end_offset:
+                return  # the followers' fetches will move it, and wake the readers
+        touch(self.key)
+
+    def follower_fetched(
+        self,
+        follower: BrokerId,
+        offset: int,
+        now_ms: int,
+        *,
+        log_start_offset: int = -1,
+        broker_epoch: int = -1,
+        may_join: bool = True,
+    ) -> FollowerFetched | None:
+        """As `PartitionState.follower_fetched`."""
+        fetched = self.state.follower_fetched(
+            follower,
+            offset,
+            now_ms,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            may_join=may_join,
+        )
         if fetched is not None and fetched.high_watermark_moved:
             self.log.update_high_watermark(self.state.high_watermark)
         return fetched

@@ -53,7 +53,7 @@ def append_plainly(broker: Broker, request: PlainProduce) -> bytes | None:
             refused[len(placed)] = error
             placed.append(_NOWHERE)
         else:
-            broker.purgatory.touch(partition.key)
+            partition.touch_appended(broker.purgatory.touch)
             placed.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
     return _with_refusals(request, placed, refused) if refused else write_plain_answer(request, placed)
 

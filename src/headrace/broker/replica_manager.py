@@ -5,14 +5,14 @@
 
 A partition's high watermark begins where the log manager's checkpoint says; a leader without followers moves it to
 the log's end at once.
-A partition in a data directory that failed is offline: whoever asks for it gets KAFKA_STORAGE_ERROR, the controller too,
-until this broker has started with that directory.
-Source: Kafka's `ReplicaManager`. Left out so far: replica fetchers.
+A partition in a data directory that failed is offline: whoever asks for it gets KAFKA_STORAGE_ERROR, the controller
+too, until this broker has started with that directory. Source: Kafka's `ReplicaManager`.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.traffic import ConversionTimes, TrafficByTopic
@@ -27,15 +27,31 @@ from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import messages as m
 from headrace.replication.partition_state import LeaderAndIsr, PartitionState, Transition
-from headrace.types import BrokerId, LeaderEpoch, TopicPartition
+from headrace.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["Partition", "ReplicaManager"]
 
 log = logging.getLogger(__name__)
 
 
+class Following(Protocol):
+    """Who keeps the partitions up that other brokers lead (`broker.replica_fetchers`)."""
+
+    def follow(self, partition: Partition) -> None:
+        """It has another leader, or its leader another epoch."""
+
+    def leave(self, key: TopicPartition) -> None:
+        """It is led here, or by nobody, or is not here any more."""
+
+    def wake(self, key: TopicPartition) -> None:
+        """Its log was flushed."""
+
+
 class ReplicaManager:
     """Every partition of this broker."""
+
+    following: Following | None = None
+    """None for a broker that has no other beside it."""
 
     def __init__(
         self,
@@ -102,8 +118,8 @@ class ReplicaManager:
         """These are in a data directory that has failed: whoever waits for one is answered."""
         for key in partitions:
             self.offline.add(key)
-            if self._partitions.pop(key, None) is not None:
-                self._touch(key)
+            if (partition := self._partitions.pop(key, None)) is not None:
+                self._let_go(partition)
 
     # What the controller says
 
@@ -183,8 +199,23 @@ class ReplicaManager:
         if transition is Transition.STALE:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if transition is not Transition.UNCHANGED:
-            self._touch(key)
+            self._changed(partition, transition)
         return ErrorCode.NONE
+
+    def _changed(self, partition: Partition, transition: Transition) -> None:
+        """Follows its leader, if it has one that is not this broker; wakes those who wait for it."""
+        if self.following is not None and transition is not Transition.ISR_CHANGED:
+            if partition.is_leader or partition.state.leader == NO_LEADER:
+                self.following.leave(partition.key)
+            else:
+                self.following.follow(partition)
+        self._touch(partition.key)
+
+    def _let_go(self, partition: Partition) -> None:
+        """This broker has it no more."""
+        if self.following is not None:
+            self.following.leave(partition.key)
+        self._touch(partition.key)
 
     def _open(self, key: TopicPartition, topic_id: bytes, now_ms: int, *, is_new: bool) -> Partition:
         config = self.configs.get(key.topic)
@@ -204,6 +235,8 @@ class ReplicaManager:
 
     def _flushed(self, partition: Partition) -> None:
         partition.flushed(self._now_ms())
+        if self.following is not None:
+            self.following.wake(partition.key)
         self._touch(partition.key)
 
     def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
@@ -238,7 +271,7 @@ class ReplicaManager:
         if partition is not None:
             partition.state.is_leader = False
             del self._partitions[key]
-            self._touch(key)
+            self._let_go(partition)
         return ErrorCode.NONE
 
     # Settings

@@ -29,6 +29,10 @@ class PeerUnreachable(KafkaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class PeerRefused(PeerUnreachable):
+    """Its machine answered that nobody listens there: the process is gone, where silence would say nothing."""
+
+
 class Peers(Protocol):
     """Connections to the other brokers of a cluster, made when first used, made anew after they broke."""
 

@@ -71,10 +71,15 @@ class FollowerFetched(NamedTuple):
 class Follower:
     """How far another replica is, as its fetches tell the leader."""
 
-    __slots__ = ("last_caught_up_ms", "last_fetch_leader_end", "last_fetch_ms", "log_end_offset")
+    __slots__ = (
+        "broker_epoch", "last_caught_up_ms", "last_fetch_leader_end", "last_fetch_ms", "log_end_offset",
+        "log_start_offset",
+    )  # fmt: skip
 
     def __init__(self, last_caught_up_ms: int) -> None:
-        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_end_offset = self.log_start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = UNKNOWN_OFFSET
+        """Of its registration; a restart makes it another one. -1 from a follower that does not say."""
         self.last_caught_up_ms = last_caught_up_ms
         self.last_fetch_ms = 0
         self.last_fetch_leader_end = 0
@@ -205,14 +210,37 @@ class PartitionState:
         self._alone = self.is_leader and not self.followers and flush_count == INT64_MAX
         return self.is_leader and self.advance_high_watermark(now_ms)
 
-    def follower_fetched(self, follower: BrokerId, offset: int, now_ms: int) -> FollowerFetched | None:
-        """A follower asked for `offset`; None when it is no replica of this partition."""
+    def follower_fetched(
+        self,
+        follower: BrokerId,
+        offset: int,
+        now_ms: int,
+        *,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        broker_epoch: int = UNKNOWN_OFFSET,
+        may_join: bool = True,
+    ) -> FollowerFetched | None:
+        """A follower asked for `offset`; None when it is no replica of this partition, or one of before its restart."""
         progress = self.followers.get(follower)
-        if progress is None:
+        if progress is None or UNKNOWN_OFFSET != broker_epoch < progress.broker_epoch:
             return None
+        progress.broker_epoch, progress.log_start_offset = broker_epoch, log_start_offset
         progress.fetched(offset, self.log_end_offset, now_ms)
-        alter = self._propose_expand(follower, progress)
+        alter = self._propose_expand(follower, progress) if may_join else None
         return FollowerFetched(self.advance_high_watermark(now_ms), alter)
+
+    # The follower's log
+
+    def on_replicated(self, log_end_offset: int, leader_high_watermark: int) -> None:
+        """The log reaches so far, and what the leader has committed of it is committed. What a leader once said is
+        committed stays so: a new leader's high watermark may be behind for a moment."""
+        self.log_end_offset = log_end_offset
+        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))
+
+    def on_truncated(self, log_start_offset: int, log_end_offset: int) -> None:
+        """The log was cut off, or begun anew."""
+        self.log_end_offset = log_end_offset
+        self.high_watermark = max(log_start_offset, min(self.high_watermark, log_end_offset))
 
     def advance_high_watermark(self, now_ms: int) -> bool:
         """Moves it to the least log end offset that it waits for; whether it moved."""

@@ -200,7 +200,7 @@ def _append(
         if converted is None:
             return m.ProduceResponse.PartitionProduceResponse(index=each.index, base_offset=-1), None
         appended = converted
-    broker.purgatory.touch(partition.key)
+    partition.touch_appended(broker.purgatory.touch)
     answer = m.ProduceResponse.PartitionProduceResponse(
         index=each.index,
         base_offset=appended.base_offset,

@@ -1,9 +1,20 @@
 """Opening every partition of a data directory, at a start.
 
-Source: Kafka's LogManager.
+    Opening(…)     lists the partitions, and their segments: how much there is to be read is known then
+    .begin()       has threads open those of which much has to be read
+    .logs()        opens the others, and hands over all of them
+    .close()       waits for the threads, also after a failure; .take_back() when the start was given up
+
+After a crash, what was not flushed of a log is read, by threads of which the interpreter's lock does not make one: what
+takes long is done without it. A log belongs to the thread that opens it until it is handed over. Small logs are opened
+by the caller: that is all interpreter. Source: Kafka's LogManager.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError
@@ -13,41 +24,108 @@ from headrace.log.files import Files
 from headrace.log.names import DELETE_DIRECTORY, parse_partition
 from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import CorruptPartitionMetadata
+from headrace.log.progress import Progress
+from headrace.log.recovery import FoundLog, find_log
+from headrace.types import TopicPartition
+
+PARALLEL_BYTES_MIN = 1 << 20
+"""Less than this to read, and a log is not worth a thread."""
 
 
-def open_partitions(
-    files: Files, directory: DataDirectory, topic_config: Callable[[str], TopicConfig], now_ms: int
-) -> Iterator[PartitionLog]:
-    """Every log of a data directory, recovered unless the last stop was clean. Raises DataDirectoryFailed for a
-    partition that cannot be opened, and OSError."""
-    recovery_points = directory.read_checkpoint(RECOVERY_POINT)
-    log_starts = directory.read_checkpoint(LOG_START_OFFSET)
-    high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
-    cleaned = directory.read_checkpoint(CLEANER_OFFSET)
-    names = files.names(directory.path)
-    partitions = {name: parse_partition(name) for name in names}
-    was_clean = directory.take_clean_mark()
-    for name in names:
-        path = directory.path / name
-        if name.endswith(DELETE_DIRECTORY):
-            files.remove_tree(path)
-            continue
-        partition = partitions[name]
-        if partition is None or not files.is_directory(path):
-            continue
+class _Partition(NamedTuple):
+    path: Path
+    partition: TopicPartition
+    config: TopicConfig
+    found: FoundLog
+
+
+class Opening:
+    """The partitions of one data directory on their way to being open."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: DataDirectory,
+        topic_config: Callable[[str], TopicConfig],
+        now_ms: int,
+        *,
+        threads: int,
+        progress: Progress,
+    ) -> None:
+        """Raises OSError."""
+        self._files = files
+        self._directory = directory
+        self._now_ms = now_ms
+        self._threads = threads
+        self._progress = progress
+        self._log_starts = directory.read_checkpoint(LOG_START_OFFSET)
+        self._high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
+        self._cleaned = directory.read_checkpoint(CLEANER_OFFSET)
+        recovery_points = directory.read_checkpoint(RECOVERY_POINT)
+        names = files.names(directory.path)
+        self._was_clean = directory.take_clean_mark()
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: list[Future[PartitionLog]] = []
+        self._waiting: list[_Partition] = []
+        for name in names:
+            path = directory.path / name
+            if name.endswith(DELETE_DIRECTORY):
+                files.remove_tree(path)
+                continue
+            partition = parse_partition(name)
+            if partition is None or not files.is_directory(path):
+                continue
+            config = topic_config(partition.topic)
+            point = recovery_points.get(partition, 0)
+            found = find_log(files, path, config, recovery_point=point, was_clean=self._was_clean, now_ms=now_ms)
+            progress.expect(1, found.bytes_to_check)
+            self._waiting.append(_Partition(path, partition, config, found))
+
+    def begin(self) -> None:
+        """Have threads begin with what takes long, the longest first."""
+        large = [each for each in self._waiting if each.found.bytes_to_check >= PARALLEL_BYTES_MIN]
+        if self._threads > 1 and large:
+            self._waiting = [each for each in self._waiting if each.found.bytes_to_check < PARALLEL_BYTES_MIN]
+            large.sort(key=lambda each: each.found.bytes_to_check, reverse=True)
+            self._pool = ThreadPoolExecutor(self._threads, "recovery")
+            self._running = [self._pool.submit(self._open, each) for each in large]
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """Every log of the directory, once it is open. Raises DataDirectoryFailed for one that cannot be opened, and
+        LoadingStopped."""
+        for each in self._waiting:
+            yield self._open(each)
+        for running in self._running:
+            yield running.result()
+
+    def close(self) -> None:
+        """Return once no thread is at it any more. What has not begun then does not."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def take_back(self) -> None:
+        """Leave the directory as it was, unused: after a clean stop the next start may skip recovery too."""
+        self.close()
+        if self._was_clean:
+            with suppress(OSError):
+                self._directory.leave_clean_mark()
+
+    def _open(self, which: _Partition) -> PartitionLog:
+        path, partition, config, found = which
         try:
             log = PartitionLog.open(
                 path,
                 partition,
-                topic_config(partition.topic),
-                files=files,
-                now_ms=now_ms,
-                recovery_point=recovery_points.get(partition, 0),
-                log_start_offset=log_starts.get(partition, 0),
-                was_clean=was_clean,
+                config,
+                files=self._files,
+                now_ms=self._now_ms,
+                log_start_offset=self._log_starts.get(partition, 0),
+                found=found,
+                on_read=self._progress.read,
             )
         except (CorruptPartitionMetadata, KafkaError, OSError) as error:
             raise DataDirectoryFailed(f"{path} cannot be opened: {error}") from error
-        log.update_high_watermark(high_watermarks.get(partition, 0))
-        log.cleaned_to = cleaned.get(partition, 0)
-        yield log
+        log.update_high_watermark(self._high_watermarks.get(partition, 0))
+        log.cleaned_to = self._cleaned.get(partition, 0)
+        self._progress.opened()
+        return log

@@ -19,7 +19,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +32,9 @@ from headrace.log.compaction import CleaningWorker
 from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
-from headrace.log.loading import open_partitions
+from headrace.log.loading import Opening
 from headrace.log.partition_log import PartitionLog
+from headrace.log.progress import LoadingStopped, Progress
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from headrace.types import TopicPartition
 
@@ -76,8 +77,10 @@ class LogManager:
         cleaning: Background | None = None,
         make_worker: Callable[[], CleaningWorker] = ProcessWorker,
         essential: Path | None = None,
+        recovery_threads: int = 1,
     ) -> None:
-        """Lock the data directories. Raises DataDirectoryRefused, and then holds none."""
+        """Lock the data directories. `recovery_threads` for each at a start. Raises DataDirectoryRefused, and then
+        holds none."""
         disk = files or LocalFiles()
         self.watch = DirectoryWatch(disk, directories)
         self.files: Files = WatchedFiles(disk, self.watch)
@@ -94,6 +97,7 @@ class LogManager:
         """Where a partition that is not here yet is to be made."""
         self._count = len(directories)
         self._periods = periods
+        self._recovery_threads = recovery_threads
         self._doomed: list[tuple[int, Path]] = []
         self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
@@ -172,16 +176,33 @@ class LogManager:
 
     # Partitions
 
-    def load(self, now_ms: int) -> None:
-        """Open every partition there is, recovering those of a directory that was not closed. Raises
-        DataDirectoryRefused for one that cannot be opened, when there is no other directory."""
-        for directory in list(self.directories):
-            with self._leaving_out(directory.path):
-                self._load_directory(directory, now_ms)
-                if directory.path in self.watch.failed:
-                    raise DataDirectoryFailed(
-                        f"data directory {directory.path} failed: {self.watch.failed[directory.path]}"
-                    )
+    def load(self, now_ms: int, progress: Progress | None = None) -> None:
+        """Open every partition there is, recovering those of a directory that was not closed; `progress` is told, and
+        may stop it. Any thread, while nobody else uses this. Raises DataDirectoryRefused for one that cannot be opened,
+        when there is no other directory; LoadingStopped."""
+        progress = progress or Progress()
+        with ExitStack() as stack:
+            openings: list[tuple[DataDirectory, Opening]] = []
+            for directory in list(self.directories):
+                with self._leaving_out(directory.path):
+                    opening = Opening(
+                        self.files, directory, self.topic_config, now_ms,
+                        threads=self._recovery_threads, progress=progress,
+                    )  # fmt: skip
+                    stack.callback(opening.close)
+                    openings.append((directory, opening))
+            progress.begin()
+            try:
+                for _, opening in openings:
+                    opening.begin()
+                for directory, opening in openings:
+                    with self._leaving_out(directory.path):
+                        self._load_directory(directory, opening)
+            except LoadingStopped:
+                for _, opening in openings:
+                    opening.take_back()
+                raise
+            progress.end()
         for task, period_ms in (
             (self.delete_old_segments, self._periods.retention_check_ms),
             (self.checkpoint, self._periods.checkpoint_ms),
@@ -191,10 +212,15 @@ class LogManager:
         ):
             self._due[task] = (now_ms + period_ms, period_ms)
 
-    def _load_directory(self, directory: DataDirectory, now_ms: int) -> None:
-        for log in open_partitions(self.files, directory, self.topic_config, now_ms):
-            log.background = self.background
-            self.logs[log.partition] = log
+    def _load_directory(self, directory: DataDirectory, opening: Opening) -> None:
+        try:
+            for log in opening.logs():
+                log.background = self.background
+                self.logs[log.partition] = log
+        finally:
+            opening.close()
+        if directory.path in self.watch.failed:
+            raise DataDirectoryFailed(f"data directory {directory.path} failed: {self.watch.failed[directory.path]}")
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         """A partition's log, if this broker has it."""

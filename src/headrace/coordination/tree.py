@@ -55,6 +55,18 @@ class BadPath(TreeError):
     """Not a path: it must start with `/`, not end with it, and have no empty, `.` or `..` part nor a NUL."""
 
 
+class TooLarge(TreeError):
+    """More in one write than the tree takes; ZooKeeper takes 1 MiB."""
+
+
+class NotAllowed(TreeError):
+    """The node's access control list does not let this process do it."""
+
+
+class TreeRefused(TreeError):
+    """An error that has no name here; its text has ZooKeeper's."""
+
+
 class SessionLost(TreeError):
     """The session is over, and with it this process's ephemeral nodes; whether the write was done is not known."""
 

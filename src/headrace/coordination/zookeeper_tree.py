@@ -1,0 +1,273 @@
+"""The tree on a ZooKeeper ensemble, seen from the event loop: order, reconnection, and writes whose answer was lost.
+
+What speaks to the servers is a `Link` (`coordination.zookeeper`); its answers, watch events and session states come
+to the loop in the order in which the servers sent them, and everything here runs on the loop.
+
+    ready        requests leave in the order they were asked for, many at once
+    suspended    the connection broke: nothing leaves, what was asked waits
+    recovering   connected again: lost writes are looked up, watches set anew; answers that come meanwhile wait
+    lost         the session is over: writes under way fail with `SessionLost`; reads and watches go on in the next
+
+A write whose answer was lost is found out about: `zookeeper_requests`.
+
+**Watches** live on a connection. After another one was made each is set anew by a read, and what changed since the
+read that set it first (czxid, mzxid, pzxid) fires it. They outlive sessions: whoever watches is told of changes
+between one session and the next.
+
+Source: ZooKeeper's programmer's guide and `DataTree`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from headrace.coordination.tree import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    EventKind,
+    Node,
+    NoNode,
+    Op,
+    OpResult,
+    SessionLost,
+    SessionState,
+    Set,
+    TreeError,
+    Watch,
+    WatchEvent,
+    check_path,
+)
+from headrace.coordination.zookeeper_link import Answer, ConnectionBroken, Link, Stat, Watching
+from headrace.coordination.zookeeper_recovery import ensure_path, set_watches
+from headrace.coordination.zookeeper_requests import Requests, check_write
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS_MAX = 5.0
+"""How long `close` waits for a server to hear that the session ends; without one, it ends by its time-out."""
+
+MARKERS = "/headrace/sessions"
+"""Parent of the nodes by which a session knows which of its writes were done."""
+
+T = TypeVar("T")
+
+
+class ZooKeeperTree:
+    """`headrace.coordination.tree.Tree` over a `Link`. Made by `coordination.zookeeper.open_tree`."""
+
+    def __init__(self, link: Link, root: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._link = link
+        self._root = root  # '' without a chroot
+        self._loop = loop
+        self._requests = Requests(link, root + MARKERS, self._watch)
+        self._watches: set[Watching] = set()
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._recovery: asyncio.Task[None] | None = None
+        self._deferred: list[Callable[[], None]] = []
+        self._closed = False
+        self._opened: asyncio.Future[None] = loop.create_future()
+
+    # What the tree offers
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """See `Tree.create`."""
+        (made,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(made, str)
+        return made
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        """See `Tree.get`."""
+        (result,) = await self._ask_data(path, Watching(path, watch) if watch else None)
+        return _node(*_good(result, path))
+
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        """See `Tree.get_many`: asked all at once."""
+        watchings = [Watching(path, watch) if watch else None for path in paths]
+        answers = await asyncio.gather(*map(self._ask_data, paths, watchings))
+        found: list[Node | None] = []
+        for path, (result,) in zip(paths, answers, strict=True):
+            if isinstance(result, NoNode):
+                found.append(None)
+            else:
+                found.append(_node(*_good(result, path)))
+        return found
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
+        """See `Tree.exists`."""
+        check_path(path)
+        if watch is None:
+            (found,) = await self.get_many([path])
+            return found
+        full, watching = self._full(path), Watching(path, watch, of_absence=True)
+        stat, result = await self._requests.ask(
+            lambda: [self._link.stat(full, watching), self._link.data(full, None)], watching
+        )
+        _good(stat, path)
+        return None if isinstance(result, NoNode) else _node(*_good(result, path))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """See `Tree.children`."""
+        check_path(path)
+        full, watching = self._full(path), Watching(path, watch, of_children=True) if watch else None
+        (result,) = await self._requests.ask(lambda: [self._link.children(full, watching)], watching)
+        names, _ = _good(result, path)
+        return sorted(names)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        """See `Tree.set`."""
+        (new_version,) = await self.multi([Set(path, data, version)])
+        assert isinstance(new_version, int)
+        return new_version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See `Tree.delete`."""
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """See `Tree.multi`. Raises `TooLarge` beyond what ZooKeeper takes in one request."""
+        check_write(ops)
+        if not ops:
+            return []
+        full = [op._replace(path=self._full(op.path)) for op in ops]
+        (result,) = await self._requests.write(full)
+        if isinstance(result, TreeError):
+            if result.index == len(ops):  # its marker went with its session
+                raise SessionLost(ops[0].path)
+            raise _named(result, ops[result.index].path)
+        return [self._bare(each) if isinstance(each, str) else each for each in result[: len(ops)]]
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
+        """See `Tree.on_session`."""
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        """See `Tree.close`; waits for an answer at most `CLOSE_SECONDS_MAX`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_recovery()
+        self._requests.close()
+        self._watches.clear()
+        ended = self._loop.create_future()
+        self._link.end(lambda: None if ended.done() else ended.set_result(None))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended, CLOSE_SECONDS_MAX)
+
+    async def opened(self) -> None:
+        """Returns when the first session is there. Raises `TreeError` when the ensemble refuses what it needs."""
+        await asyncio.shield(self._opened)
+
+    # What the link tells
+
+    def session_changed(self, state: SessionState, session: int) -> None:
+        """The link's session, `session` when connected, is in this state now."""
+        if self._closed:
+            return
+        if state is SessionState.CONNECTED:
+            self._requests.connected(session)
+            self._stop_recovery()
+            self._recovery = self._loop.create_task(self._recover(), name="zookeeper recovery")
+            return
+        self._requests.hold()
+        self._stop_recovery()
+        self._tell(state)
+        if state is SessionState.LOST:
+            self._requests.session_lost()
+
+    def answered(self, answer: Answer, result: Any, error: Exception | None) -> None:
+        """An answer came. What a new connection shows waits until everything that was missed is told."""
+        if isinstance(error, ConnectionBroken | SessionLost) and not answer.is_recovery:
+            self._requests.hold()
+        elif not (self._requests.are_flowing or answer.is_recovery):
+            self._deferred.append(lambda: answer.then(result, error))
+            return
+        answer.then(result, error)
+
+    def happened(self, watching: Watching, kind: EventKind) -> None:
+        """A watch event came."""
+        if self._requests.are_flowing:
+            self._fire(watching, kind)
+        elif not self._closed:
+            self._deferred.append(lambda: self._fire(watching, kind))
+
+    def _fire(self, watching: Watching, kind: EventKind) -> None:
+        if not watching.fired and not self._closed:
+            watching.fired = True
+            self._watches.discard(watching)
+            self._loop.call_soon(watching.callback, WatchEvent(kind, watching.path))
+
+    def _watch(self, watching: Watching) -> None:
+        """From now on a watch that a read set is set anew on each connection."""
+        if not watching.fired:
+            self._watches.add(watching)
+
+    # Paths
+
+    def _ask_data(self, path: str, watching: Watching | None) -> "asyncio.Future[list[Any]]":
+        check_path(path)
+        full = self._full(path)
+        return self._requests.ask(lambda: [self._link.data(full, watching)], watching)
+
+    # Recovery
+
+    def _stop_recovery(self) -> None:
+        if self._recovery is not None:
+            self._recovery.cancel()
+            self._recovery = None
+
+    async def _recover(self) -> None:
+        """From a new connection to a tree that is ready."""
+        try:
+            await ensure_path(self._link, self._root + MARKERS)
+            await self._requests.settle_lost(self._root or "/")
+            watches = sorted(self._watches, key=lambda each: each.path)
+            missed = await set_watches(self._link, self._root, watches)
+        except (ConnectionBroken, SessionLost):
+            return  # the link says more, and there will be another connection
+        except TreeError as error:
+            log.error("ZooKeeper refuses what this broker needs: %s (%s)", type(error).__name__, error)
+            if not self._opened.done():
+                self._opened.set_exception(error)
+            return
+        self._recovery = None
+        self._tell(SessionState.CONNECTED)
+        for watching, kind in missed:
+            self._fire(watching, kind)
+        deferred, self._deferred = self._deferred, []
+        for what in deferred:
+            what()
+        if not self._opened.done():
+            self._opened.set_result(None)
+        self._requests.flow()
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            self._loop.call_soon(listener, state)
+
+    def _full(self, path: str) -> str:
+        return self._root + path if path != "/" else self._root or "/"
+
+    def _bare(self, path: str) -> str:
+        return path[len(self._root) :] or "/"
+
+
+def _good(result: T | Exception, path: str) -> T:
+    """The result, unless it is an error."""
+    if isinstance(result, TreeError):
+        raise _named(result, path)
+    assert not isinstance(result, Exception)
+    return result
+
+
+def _named(error: TreeError, path: str) -> TreeError:
+    """An error of the link, which knows full paths only, as the asker's."""
+    error.path = path
+    error.args = (path, *error.args[1:])
+    return error
+
+
+def _node(data: bytes | None, stat: Stat) -> Node:
+    return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)

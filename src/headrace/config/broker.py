@@ -98,6 +98,9 @@ class BrokerConfig:
         2000, "max.request.partition.size.limit", "int",
         "The most partitions that one DescribeTopicPartitions is answered with.", low=1)
     num_partitions: int = declare(1, "num.partitions", "int", "Partitions of a topic that does not say.", low=1)
+    num_recovery_threads_per_data_dir: int = declare(
+        2, "num.recovery.threads.per.data.dir", "int", "Threads for each data directory that read what a crash may have "
+        "damaged, at a start.", low=1)
     offset_metadata_max_bytes: int = declare(
         4096, "offset.metadata.max.bytes", "int", "The longest note that a commit may carry.", unit="bytes", low=0)
     offsets_commit_timeout_ms: int = declare(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -27,15 +28,27 @@ from headrace.coordination.tree import (
 )
 from tests.simulation.tree import open_alone
 
-IMPLEMENTATIONS: dict[str, Callable[[Path], Awaitable[Tree]]] = {
-    "embedded": EmbeddedTree.open,
-    "simulated": open_alone,
+Open = Callable[[pytest.FixtureRequest, Path], Awaitable[Tree]]
+
+
+async def open_on_zookeeper(request: pytest.FixtureRequest, directory: Path) -> Tree:
+    from headrace.coordination.zookeeper import Ensemble, open_tree
+
+    server = request.getfixturevalue("zookeeper_server")
+    return await open_tree(Ensemble(server.address, f"/test/{uuid4()}"))
+
+
+IMPLEMENTATIONS: dict[str, Open] = {
+    "embedded": lambda _, directory: EmbeddedTree.open(directory),
+    "simulated": lambda _, directory: open_alone(directory),
+    "zookeeper": open_on_zookeeper,
 }
+SLOW = {"zookeeper": [pytest.mark.slow]}
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
+@pytest.fixture(params=[pytest.param(name, marks=SLOW.get(name, ())) for name in IMPLEMENTATIONS])
 async def tree(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tree]:
-    opened = await IMPLEMENTATIONS[request.param](tmp_path)
+    opened = await IMPLEMENTATIONS[request.param](request, tmp_path)
     yield opened
     await opened.close()
 

@@ -39,8 +39,9 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watched: dict[Hashable, set[Entry]] = {}
-        self._touched: set[Hashable] = set()
+        # Both are in the order of coming, which a set's would not be: who waited longer is looked at first, every time.
+        self._watched: dict[Hashable, dict[Entry, None]] = {}
+        self._touched: dict[Hashable, None] = {}
         self._deadlines: list[tuple[float, int, Entry]] = []
         self._order = count()
         self._timer: asyncio.Handle | None = None
@@ -58,7 +59,7 @@ class Purgatory:
         """Keeps `operation` until one of `keys` is touched and it can complete, or for `timeout_ms`."""
         entry = Entry(operation, tuple(keys))
         for key in entry.keys:
-            self._watched.setdefault(key, set()).add(entry)
+            self._watched.setdefault(key, {})[entry] = None
         self._waiting += 1
         deadline = self._loop.time() + timeout_ms / 1000
         heapq.heappush(self._deadlines, (deadline, next(self._order), entry))
@@ -76,11 +77,11 @@ class Purgatory:
         if key in self._watched:
             if not self._touched:
                 self._loop.call_soon(self._look)
-            self._touched.add(key)
+            self._touched[key] = None
 
     def _look(self) -> None:
-        touched, self._touched = self._touched, set()
-        for entry in {entry for key in touched for entry in self._watched.get(key, ())}:
+        touched, self._touched = self._touched, {}
+        for entry in {entry: None for key in touched for entry in self._watched.get(key, ())}:
             if not entry.is_done and entry.operation.try_complete():
                 self._end(entry)
 
@@ -90,7 +91,7 @@ class Purgatory:
         for key in entry.keys:
             watchers = self._watched.get(key)
             if watchers is not None:
-                watchers.discard(entry)
+                watchers.pop(entry, None)
                 if not watchers:
                     del self._watched[key]
         if len(self._deadlines) > 64 + _STALE_SHARE_MAX * self._waiting:

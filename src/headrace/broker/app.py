@@ -71,13 +71,26 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(config: BrokerConfig) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stop, ready = asyncio.Event(), asyncio.Event()
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    assert serving is not None
+
+    def on_signal() -> None:
+        if not stop.is_set() and not ready.is_set():
+            serving.cancel()  # recovery can take long
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with running(config) as (_, listeners):
-        print(f"ready {listeners[0].host}:{listeners[0].port}", flush=True)
-        await stop.wait()
+        loop.add_signal_handler(number, on_signal)
+    try:
+        async with running(config) as (_, listeners):
+            ready.set()
+            print(f"ready {listeners[0].host}:{listeners[0].port}", flush=True)
+            await stop.wait()
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        log.info("stopped before it was ready")
 
 
 @asynccontextmanager

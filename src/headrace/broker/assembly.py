@@ -11,7 +11,7 @@ start fails half-way. What comes from outside the broker is in `world`: a simula
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ from headrace.errors import InvalidConfig
 from headrace.log.cleaner import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
 from headrace.log.manager import TICK_MS, LogManager, Periods
+from headrace.log.progress import LoadingStopped, Progress
 from headrace.types import BrokerId, TopicPartition
 
 _IDLE_CHECK_S = 10.0
@@ -93,7 +94,7 @@ async def assemble(
     config: BrokerConfig, storage: Storage, told: tuple[Endpoint, ...], stack: AsyncExitStack, world: World = REAL
 ) -> Broker:
     """A broker that is registered as reached at `told`, and does what the controller says. Raises as `start`."""
-    storage.logs.load(world.now_ms())
+    await _load(storage.logs, world)
     stack.callback(lambda: storage.logs.close(world.now_ms()))
     registration = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
     registered = await register_broker(storage.tree, registration, world.now_ms())
@@ -102,6 +103,21 @@ async def assemble(
     stack.push_async_callback(broker.controller.close)
     stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
     return broker
+
+
+async def _load(logs: LogManager, world: World) -> None:
+    """Open the logs on a thread, since it can take long: signals are heard meanwhile. Ends promptly when cancelled."""
+    loop = asyncio.get_running_loop()
+    progress = Progress(loop.time)
+    loading = loop.run_in_executor(None, logs.load, world.now_ms(), progress)
+    try:
+        await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        progress.stop()
+        with suppress(LoadingStopped):
+            await loading
+            logs.close(world.now_ms())  # it was done already
+        raise
 
 
 async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL) -> Storage:
@@ -138,6 +154,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
             read_bytes=config.log_cleaner_io_buffer_size,
             io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         ),
+        recovery_threads=config.num_recovery_threads_per_data_dir,
     )
     stack.callback(logs.release)
     tree = await _open_tree(config, logs, world)

@@ -18,6 +18,8 @@ from errno import EIO
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headrace.log.shared_syncs import SharedSyncs
+
 Bytes = bytes | bytearray | memoryview
 
 
@@ -123,6 +125,13 @@ _without_holes: set[int] = set()
 
 def _allocated(status: os.stat_result) -> int:
     return status.st_blocks * 512  # whatever the file system's own blocks are
+
+
+def _sync_directory(path: Path) -> None:
+    DiskFile(path, os.O_RDONLY | os.O_DIRECTORY).sync()
+
+
+_shared_syncs = SharedSyncs(_sync_directory)
 
 
 class DiskFile:
@@ -277,7 +286,7 @@ class LocalFiles:
         shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
-        DiskFile(path, os.O_RDONLY | os.O_DIRECTORY).sync()
+        _shared_syncs.sync(path)
 
     def lock(self, path: Path) -> DirectoryLock:
         return DiskLock(path)

@@ -1,0 +1,97 @@
+"""Threads that sync one directory share what they can, and fail together."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.log.files import LocalFiles
+from headrace.log.shared_syncs import SharedSyncs
+
+SECONDS = 60
+HERE = Path("/data")
+
+
+class SlowDirectory:
+    """Each sync says that it has begun, and ends when the test lets it."""
+
+    def __init__(self) -> None:
+        self.syncs = SharedSyncs(self.sync)
+        self.begun = 0
+        self.has_begun = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+        self.error: OSError | None = None
+
+    def sync(self, path: Path) -> None:
+        self.begun += 1
+        self.has_begun.release()
+        assert self.may_end.acquire(timeout=SECONDS)
+        if self.error is not None:
+            raise self.error
+
+    def waiting(self) -> int:
+        """How many threads are inside `SharedSyncs.sync`."""
+        found = self.syncs._directories.get(HERE)
+        return found.asking if found else 0
+
+
+def ask(pool: ThreadPoolExecutor, directory: SlowDirectory, count: int) -> list[Future[None]]:
+    """That many threads want a sync, and all have said so."""
+    before = directory.waiting()
+    asked = [pool.submit(directory.syncs.sync, HERE) for _ in range(count)]
+    while directory.waiting() < before + count:
+        threading.Event().wait(0.001)
+    return asked
+
+
+def test_whoever_asks_during_a_sync_shares_the_next() -> None:
+    directory = SlowDirectory()
+    with ThreadPoolExecutor(8) as pool:
+        first = ask(pool, directory, 1)
+        assert directory.has_begun.acquire(timeout=SECONDS)
+        others = ask(pool, directory, 5)
+        assert not any(each.done() for each in others), "the sync that was under way is not good for them"
+        directory.may_end.release()
+        first[0].result(SECONDS)
+        assert directory.has_begun.acquire(timeout=SECONDS)
+        directory.may_end.release()
+        for each in others:
+            each.result(SECONDS)
+    assert directory.begun == 2
+    assert not directory.syncs._directories, "nothing is kept of a directory that nobody syncs"
+
+
+def test_a_failed_sync_fails_for_all_whom_it_was_to_be_good_for() -> None:
+    directory = SlowDirectory()
+    with ThreadPoolExecutor(8) as pool:
+        first = ask(pool, directory, 1)
+        assert directory.has_begun.acquire(timeout=SECONDS)
+        others = ask(pool, directory, 4)
+        directory.may_end.release()
+        first[0].result(SECONDS)
+        assert directory.has_begun.acquire(timeout=SECONDS)
+        directory.error = OSError(5, "Input/output error")
+        directory.may_end.release()
+        for each in others:
+            with pytest.raises(OSError, match="Input/output error"):
+                each.result(SECONDS)
+    assert directory.begun == 2, "nobody tried again and hoped"
+
+
+def test_different_directories_do_not_wait_for_each_other() -> None:
+    directory = SlowDirectory()
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(directory.syncs.sync, Path(name)) for name in ("/a", "/b")]
+        for _ in both:
+            assert directory.has_begun.acquire(timeout=SECONDS)
+        for _ in both:
+            directory.may_end.release()
+        for each in both:
+            each.result(SECONDS)
+
+
+def test_the_real_disk_syncs_directories_and_says_which_is_not_there(tmp_path: Path) -> None:
+    LocalFiles().sync_directory(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        LocalFiles().sync_directory(tmp_path / "gone")

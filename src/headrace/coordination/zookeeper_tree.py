@@ -63,7 +63,7 @@ class ZooKeeperTree:
         self._root = root  # '' without a chroot
         self._loop = loop
         self._requests = Requests(link, root + MARKERS, self._watch)
-        self._watches: set[Watching] = set()
+        self._watches: dict[Watching, None] = {}  # in the order they were set, so that two at a path fire in it
         self._listeners: list[Callable[[SessionState], None]] = []
         self._recovery: asyncio.Task[None] | None = None
         self._deferred: list[Callable[[], None]] = []
@@ -196,13 +196,13 @@ class ZooKeeperTree:
     def _fire(self, watching: Watching, kind: EventKind) -> None:
         if not watching.fired and not self._closed:
             watching.fired = True
-            self._watches.discard(watching)
+            self._watches.pop(watching, None)
             self._loop.call_soon(watching.callback, WatchEvent(kind, watching.path))
 
     def _watch(self, watching: Watching) -> None:
         """From now on a watch that a read set is set anew on each connection."""
         if not watching.fired:
-            self._watches.add(watching)
+            self._watches[watching] = None
 
     # Paths
 

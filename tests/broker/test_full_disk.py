@@ -4,6 +4,7 @@ Full: a small tmpfs of the test's own, which needs the right to mount one. Half 
 size, lowered while the broker runs; the write that crosses it is short, and the next one fails. A failing sync: strace.
 """
 
+import os
 import resource
 import signal
 import struct
@@ -261,7 +262,7 @@ def test_half_a_write_that_stays_is_cut_off_at_the_next_start(brokers: ForkedBro
         assert broker.end(signal.SIGTERM) == 0
 
 
-def test_a_failed_sync_takes_one_partition_offline_and_is_not_tried_again(
+def test_a_failed_sync_of_the_only_disk_ends_the_broker_and_is_not_tried_again(
     brokers: ForkedBrokers, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -278,16 +279,16 @@ def test_a_failed_sync_takes_one_partition_offline_and_is_not_tried_again(
     broker = brokers.start(data, OFTEN, ["fdatasync:error=EIO:when=1"], only=[broken])
     assert broker.wait_until_ready()
     with Wire(broker.bootstrap) as wire:
-        producer = producer_id(wire)
-        for _ in range(3):
-            assert wire.produce("bad", batch([b"doubtful"], producer=(producer, 0, 0))).error_code == REFUSED
-        assert wire.produce("bad", batch([b"more"])).error_code == REFUSED
-        for number in range(1, 20):
-            assert wire.produce("good", batch([b"%d" % number])) == (0, number)
-            time.sleep(0.02)  # flush.ms passes again and again
-        assert wire.fetch("bad", 0).error_code == 0
-        assert wire.produce("bad", batch([b"more"])).error_code == REFUSED
-    broker.end(signal.SIGTERM)
+        producer, good = producer_id(wire), 1
+        assert wire.produce("bad", batch([b"doubtful"], producer=(producer, 0, 0))).error_code == REFUSED
+        with suppress(ConnectionError):
+            for number in range(1, 10_000):
+                code, _ = wire.produce("good", batch([b"%d" % number]))
+                if code == 0:
+                    good += 1
+                else:
+                    assert code == REFUSED
+    assert os.waitstatus_to_exitcode(broker.end(signal.SIGCONT)) == 1
     assert broker.strace_file.read_text().count("fdatasync") == broker.faults_seen() == 1
     broker = brokers.start(data, {})
     assert broker.wait_until_ready()
@@ -296,5 +297,5 @@ def test_a_failed_sync_takes_one_partition_offline_and_is_not_tried_again(
     with Wire(broker.bootstrap) as wire:
         assert wire.produce("bad", batch([b"doubtful"], producer=(producer, 0, 0))) == (0, 1)
         assert wire.produce("bad", batch([b"after"])) == (0, 2)
-    assert len(read_values(broker.bootstrap, "good")) == 20
+    assert len(read_values(broker.bootstrap, "good")) >= good
     assert broker.end(signal.SIGTERM) == 0

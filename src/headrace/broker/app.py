@@ -2,6 +2,7 @@
 
     start   settings -> data directories (locked) -> tree -> cluster id -> recover logs -> bind -> register
             -> controller, whose LeaderAndIsr opens the partitions -> load groups -> listen -> 'ready HOST:PORT'
+    lost    (a data directory failed that it cannot do without) one line, exit code 1
     stop    (SIGTERM, SIGINT) no more connections; flush and checkpoint every log; leave the tree
 
 Start-up is a promise (half a second), so nothing here imports what the first request does not need; message classes
@@ -17,17 +18,20 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from headrace.broker.assembly import Running, start
+from headrace.broker.log_dir_failures import DirectoryLost
 from headrace.broker.log_lines import log_to_stderr
 from headrace.broker.options import Refused, parse_options
 from headrace.config import BrokerConfig
 from headrace.coordination.embedded import TreeInUse
-from headrace.errors import InvalidConfig
+from headrace.coordination.paths import CorruptNode
+from headrace.errors import InvalidConfig, StorageError
 from headrace.log.data_directory import DataDirectoryRefused
 from headrace.records import kernel
 
 log = logging.getLogger(__name__)
 
 _REFUSED = 2
+_LOST = 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +49,9 @@ def main(argv: Sequence[str]) -> int:
             runner.run(_serve(config))
     except Refused as refused:
         return _say(refused)
+    except DirectoryLost as lost:
+        print(f"headrace serve: {lost}", file=sys.stderr)
+        return _LOST
     return 0
 
 
@@ -110,8 +117,10 @@ async def running(config: BrokerConfig) -> AsyncIterator[Running]:
 async def _started(config: BrokerConfig, stack: AsyncExitStack) -> Running:
     try:
         return await start(config, stack)
-    except (InvalidConfig, DataDirectoryRefused) as error:
+    except (InvalidConfig, DataDirectoryRefused, StorageError) as error:  # the last one is the tree's
         raise Refused(error.message) from error
+    except CorruptNode as error:
+        raise Refused(f"the cluster's metadata: {error}") from error
     except TreeInUse as error:
         raise Refused(str(error)) from error
     except OSError as error:

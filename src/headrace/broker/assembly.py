@@ -22,6 +22,7 @@ from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.group_shell import GroupShell
 from headrace.broker.handlers import MODULES, advertised
 from headrace.broker.listeners import Listener, endpoints, parse_protocols
+from headrace.broker.log_dir_failures import LogDirFailures
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.offsets_topic import OffsetsTopic
 from headrace.broker.partition import end_key
@@ -135,6 +136,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
         broker_id=BrokerId(config.broker_id),
         topic_config=lambda topic: configs.get(topic),
         files=world.files,
+        essential=directories[0],  # the embedded tree is in it
         background=background_on(loop, flushing),
         cleaning=background_on(loop, cleaning),
         periods=Periods(
@@ -214,6 +216,8 @@ async def _make_parts(
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
     stack.callback(groups.close)
+    failures = LogDirFailures(replicas, tree, registered.id, tasks)
+    stack.callback(failures.close)
     broker = Broker(
         config=config,
         cluster_id=cluster_id,

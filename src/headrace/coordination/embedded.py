@@ -18,6 +18,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 from typing import TypeVar
@@ -210,9 +211,11 @@ class _Store:
             self._db.execute("BEGIN IMMEDIATE")
             self._delete_ephemerals()
             self._db.execute("COMMIT")
+            self._db.close()
         except sqlite3.Error as error:
             logger.warning("the tree was not closed cleanly: %s", error)
-        self._db.close()
+            with suppress(sqlite3.Error):
+                self._db.close()
 
     def _delete_ephemerals(self) -> None:
         self._db.execute("DELETE FROM node WHERE ephemeral_owner != 0")

@@ -4,6 +4,7 @@
 3     an error of the request as a whole
 4     the size of the disk, and what is left of it
 5     whether a directory takes no new partitions (KIP-1066; ours always do)
+A directory that failed is there with KAFKA_STORAGE_ERROR and nothing in it.
 For each data directory, the partitions asked for that are in it, with the bytes of their segments; null asks for all.
 A partition that is in none is left out. Left out: future replicas (a directory's partitions are not moved).
 """
@@ -29,8 +30,18 @@ def handle(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> m.Describe
     for partition in _asked_for(ctx, request):
         topics = held.setdefault(partition.log.directory.parent, {})
         topics.setdefault(partition.key.topic, []).append(partition)
+    logs = ctx.broker.replicas.logs
     return m.DescribeLogDirsResponse(
-        results=[_describe(each, held.get(each.path, {})) for each in ctx.broker.replicas.logs.directories]
+        results=[
+            *(_describe(each, held.get(each.path, {})) for each in logs.directories),
+            *(_failed(path) for path in logs.offline),
+        ]
+    )
+
+
+def _failed(path: Path) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
+    return m.DescribeLogDirsResponse.DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path.absolute())
     )
 
 

@@ -86,8 +86,8 @@ class Caller:
 class SimPeers:
     """A broker's way to the others."""
 
-    def __init__(self, network: Network, process: Process, host: str) -> None:
-        self._network, self._process, self._host = network, process, host
+    def __init__(self, network: Network, process: Process, host: str, client_id: str) -> None:
+        self._network, self._process, self._host, self._client_id = network, process, host, client_id
         self._callers: dict[tuple[str, str], Caller] = {}
 
     async def ask(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
@@ -95,7 +95,7 @@ class SimPeers:
         key = (to.host, lane)
         caller = self._callers.get(key)
         if caller is None or not caller.is_open:
-            caller = self._callers[key] = Caller(self._network, self._process, self._host, to.host, f"broker-{lane}")
+            caller = self._callers[key] = Caller(self._network, self._process, self._host, to.host, self._client_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await caller.ask(request, answer)

@@ -15,7 +15,7 @@ for each callback, so that no two are quite at one moment.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from itertools import count
 from random import Random
@@ -28,6 +28,7 @@ EPOCH_MS = 1_700_000_000_000
 """The time of day at which every simulation begins."""
 
 _TURN_MAX = 6
+_AWAITS_ON_THE_WAY_OUT_MAX = 100
 
 
 class Handle:
@@ -120,6 +121,15 @@ class Process:
         return self.scheduler.add_timer(Handle(self, callback, args, None, self.scheduler.now_us + max(0, delay_us)))
 
 
+def _close(work: Coroutine[object, object, object]) -> None:
+    """Ends a coroutine, also one that awaits something on the way out."""
+    for _ in range(_AWAITS_ON_THE_WAY_OUT_MAX):
+        try:
+            work.throw(asyncio.CancelledError())
+        except BaseException:  # of no interest any more
+            return
+
+
 class Exhausted(AssertionError):
     """The simulation did more than it is allowed to: somebody is busy without end."""
 
@@ -199,6 +209,10 @@ class Scheduler:
         if self.steps > self.steps_max:
             raise Exhausted(f"seed {self.seed}: {self.steps} callbacks by {self.now_us / 1e6:.3f} s")
 
+    def urandom(self, size: int) -> bytes:
+        """Chance for code that asks the operating system for it."""
+        return (self.random if self.running is None else self.running.random).randbytes(size)
+
     def fail(self, process: Process, text: str) -> None:
         """Notes what must not happen in a process that lives."""
         if process.life is not Life.DEAD and not self.is_over:
@@ -224,10 +238,7 @@ class Scheduler:
             for task in process.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 if not task.done():
-                    try:
-                        task.get_coro().close()  # type: ignore[union-attr]
-                    except BaseException:  # what it does on the way out is of no interest any more
-                        pass
+                    _close(task.get_coro())  # type: ignore[arg-type]
                 elif not task.cancelled():
                     task.exception()
             process.tasks.clear()

@@ -1,42 +1,31 @@
-"""The tree for many simulated brokers: one ensemble, and for each broker a client whose session can be lost.
+"""The ensemble that simulated brokers coordinate through, and each broker's connection to it, which can be lost.
+
+The tree itself is the broker's own `ZooKeeperTree`: reconnection, watches, writes whose answer was lost. What is
+simulated is below it, the `Link` and the servers:
 
     CONNECTED ──silence for 2/3 of the time-out──▶ SUSPENDED ──reached again, in time──▶ CONNECTED
                                                        └──reached again, too late──▶ LOST ──▶ CONNECTED, a new session
 
 The ensemble forgets a session that it has not heard of for its time-out: the process is dead, stopped, or cut off. The
-client learns of that only when it reaches the ensemble again, as with ZooKeeper: until then it is a zombie.
-
-What a connection that broke leaves open: reads are asked again; of a write that was sent nobody knows whether it was
-done, and who asked for it gets `SessionLost`.
+client learns of that only when it reaches the ensemble again, as with ZooKeeper: until then it is a zombie. What a
+client sent over a connection that broke may be done, or not; once it has come over another, never.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from headrace.coordination.tree import (
-    ANY_VERSION,
-    Create,
-    Delete,
-    Node,
-    Op,
-    OpResult,
-    SessionLost,
-    SessionState,
-    Set,
-    TreeError,
-    Watch,
-    WatchEvent,
-)
+from headrace.coordination.tree import EventKind, Op, SessionLost, SessionState, TreeError
+from headrace.coordination.zookeeper_link import Answer, ConnectionBroken, Watching
+from headrace.coordination.zookeeper_tree import ZooKeeperTree
 from tests.simulation.network import ENSEMBLE, Lane, Network
 from tests.simulation.scheduler import Life, Process
-from tests.simulation.tree_store import Session, TreeStore
+from tests.simulation.tree_store import Connection, Session, TreeStore
 
-T = TypeVar("T")
-Work = Callable[[TreeStore, Session], Any]
+RECONNECT_US = 400_000
+"""How long an attempt to reach the ensemble may take."""
 
 
 class Line(Protocol):
@@ -76,184 +65,132 @@ class Wire:
         self._down.put(call)
 
 
-@dataclass(eq=False)
-class _Operation:
-    """Something asked of the tree, until it is answered."""
-
-    work: Work
-    path: str
-    is_write: bool
-    answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    sent_on: Line | None = None
-
-
-class SimTree:
-    """`headrace.coordination.tree.Tree` for one process."""
+class SimLink:
+    """`headrace.coordination.zookeeper_link.Link`: a client's connection to the ensemble."""
 
     def __init__(self, store: TreeStore, line: Line) -> None:
         self._store, self._line = store, line
-        self._session: Session = store.open_session(self._notify)
-        self._open: deque[_Operation] = deque()
-        self._listeners: list[Callable[[SessionState], None]] = []
-        self._missed: list[tuple[Session, Watch, WatchEvent]] = []
-        self._closed = False
+        self.session: Session = store.open_session()
+        self._connection = self._connect(line)
+        self._open: dict[Answer, Line] = {}
+        self.is_ended = False
         self.state = SessionState.CONNECTED
+        self.tree = ZooKeeperTree(self, "", asyncio.get_running_loop())
+        line.down(lambda: self.tree.session_changed(SessionState.CONNECTED, self.session.id))
 
-    @property
-    def session(self) -> Session:
-        """The session of now."""
-        return self._session
+    def _connect(self, line: Line) -> Connection:
+        """At the ensemble: the session is this connection's from now on."""
 
-    # What the tree's users see
+        def notify(watch: Watching, kind: EventKind) -> None:
+            line.down(lambda: self.tree.happened(watch, kind) if line is self._line else None)
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        (made,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(made, str)
-        return made
+        return Connection(self.session, notify)
 
-    async def get(self, path: str, watch: Watch | None = None) -> Node:
-        return await self._ask(path, lambda store, session: store.get(path, session, watch))
+    # What the tree asks
 
-    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        return await self._ask("", lambda store, session: [store.find(path, session, watch) for path in paths])
+    def data(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.data`."""
+        return self._ask(lambda store, connection: store.data(path, connection, watch))
 
-    async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
-        return await self._ask(path, lambda store, session: store.exists(path, session, watch))
+    def stat(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.stat`."""
+        return self._ask(lambda store, connection: store.stat(path, connection, watch))
 
-    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return await self._ask(path, lambda store, session: store.children(path, session, watch))
+    def children(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.children`."""
+        return self._ask(lambda store, connection: store.children(path, connection, watch))
 
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        (new_version,) = await self.multi([Set(path, data, version)])
-        assert isinstance(new_version, int)
-        return new_version
+    def write(self, ops: Sequence[Op]) -> Answer:
+        """See `Link.write`."""
+        return self._ask(lambda store, connection: store.multi(connection.session, ops))
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
+    def end(self, done: Callable[[], None]) -> None:
+        """See `Link.end`."""
+        self.is_ended = True
+        session, line, store = self.session, self._line, self._store
 
-    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        path = ops[0].path if ops else ""
-        return await self._ask(path, lambda store, session: store.multi(session, ops), is_write=True)
+        def at_ensemble() -> None:
+            store.end_session(session)
+            line.down(done)
 
-    def on_session(self, listener: Callable[[SessionState], None]) -> None:
-        self._listeners.append(listener)
+        line.up(at_ensemble)
 
-    async def close(self) -> None:
-        if self._closed:
-            return
+    def _ask(self, work: Callable[[TreeStore, Connection], Any]) -> Answer:
+        answer, line, connection = Answer(), self._line, self._connection
+        self._open[answer] = line
         if self.state is SessionState.CONNECTED:
-            try:
-                await self._ask("", TreeStore.end_session, is_write=True)
-            except SessionLost:
-                pass  # it ends by itself
-        self._closed = True
-        self._fail_all()
-
-    # Questions and answers
-
-    async def _ask(self, path: str, work: Callable[[TreeStore, Session], T], *, is_write: bool = False) -> T:
-        if self._closed:
-            raise SessionLost(path)
-        operation = _Operation(work, path, is_write)
-        self._open.append(operation)
-        if self.state is SessionState.CONNECTED:
-            self._send(operation)
-        return await operation.answer  # type: ignore[no-any-return]
-
-    def _send(self, operation: _Operation) -> None:
-        line, session = self._line, self._session
-        operation.sent_on = line
-        line.up(lambda: self._at_ensemble(operation, line, session))
-
-    def _at_ensemble(self, operation: _Operation, line: Line, session: Session) -> None:
-        """Done there, also for a client that does not listen any more, unless it has come over another line since."""
-        if session.is_expired or session.line not in (None, line):
-            return
-        try:
-            result, error = operation.work(self._store, session), None
-        except TreeError as refused:
-            result, error = None, refused
-        line.down(lambda: self._answered(operation, line, result, error))
-
-    def _answered(self, operation: _Operation, line: Line, result: object, error: TreeError | None) -> None:
-        if operation.sent_on is not line or line is not self._line:
-            return
-        self._open.remove(operation)
-        if operation.answer.done():
-            return
-        if error is None:
-            operation.answer.set_result(result)
+            line.up(lambda: self._at_ensemble(answer, line, connection, work))
         else:
-            operation.answer.set_exception(error)
+            asyncio.get_running_loop().call_soon(self._fail, answer, ConnectionBroken())
+        return answer
 
-    def _notify(self, watch: Watch, event: WatchEvent) -> None:
-        """Called at the ensemble. What is sent over a broken line is sent again when there is another."""
-        line, session = self._line, self._session
-        note = (session, watch, event)
-        self._missed.append(note)
-        line.down(lambda: self._noted(line, note))
+    def _at_ensemble(
+        self, answer: Answer, line: Line, connection: Connection, work: Callable[[TreeStore, Connection], Any]
+    ) -> None:
+        """Done there, also for a client that does not listen any more, unless it has come over another line since."""
+        session = connection.session
+        if session.connection is not connection:
+            return
+        result: Any = None
+        error: Exception | None = None
+        try:
+            result = SessionLost("") if session.is_expired else work(self._store, connection)
+        except TreeError as refused:
+            error = refused
+        if isinstance(result, SessionLost):
+            result, error = None, result
+        line.down(lambda: self._answered(answer, line, result, error))
 
-    def _noted(self, line: Line, note: tuple[Session, Watch, WatchEvent]) -> None:
-        if line is self._line and note in self._missed and not self._closed:
-            self._missed.remove(note)
-            note[1](note[2])
+    def _answered(self, answer: Answer, line: Line, result: object, error: Exception | None) -> None:
+        if line is self._line and self._open.pop(answer, None) is not None:
+            self.tree.answered(answer, result, error)
+
+    def _fail(self, answer: Answer, error: Exception) -> None:
+        if self._open.pop(answer, None) is not None:
+            self.tree.answered(answer, None, error)
 
     # The session
 
     def suspend(self) -> None:
         """The connection is broken."""
-        self._become(SessionState.SUSPENDED)
-        for operation in list(self._open):
-            if operation.is_write and operation.sent_on is not None:
-                self._fail(operation)
-            operation.sent_on = None
+        self.state = SessionState.SUSPENDED
+        for answer in list(self._open):
+            self._fail(answer, ConnectionBroken())
+        self.tree.session_changed(SessionState.SUSPENDED, self.session.id)
 
     def reconnect(self, line: Line) -> None:
         """Asks the ensemble, over a new line, for the session."""
         self._line = line
-        session = self._session
+        self._connection = connection = self._connect(line)
+        session = self.session
 
         def at_ensemble() -> None:
-            is_expired, session.line = session.is_expired, line
+            if not session.is_expired:
+                session.connection = connection
+            is_expired = session.is_expired
             line.down(lambda: self._reconnected(line, is_expired))
 
         line.up(at_ensemble)
 
     def _reconnected(self, line: Line, is_expired: bool) -> None:
-        if line is not self._line or self._closed:
+        if line is not self._line or self.is_ended:
             return
         if is_expired:
-            self._missed.clear()
-            self._fail_all()
-            self._session = self._store.open_session(self._notify)
-            self._become(SessionState.LOST)
-        for _, watch, event in [note for note in self._missed if note[0] is self._session]:
-            watch(event)
-        self._missed.clear()
-        self._become(SessionState.CONNECTED)
-        for operation in list(self._open):
-            if operation.sent_on is None:
-                self._send(operation)
-
-    def _become(self, state: SessionState) -> None:
-        self.state = state
-        for listener in self._listeners:
-            listener(state)
-
-    def _fail(self, operation: _Operation) -> None:
-        if operation in self._open:
-            self._open.remove(operation)
-        if not operation.answer.done():
-            operation.answer.set_exception(SessionLost(operation.path))
-
-    def _fail_all(self) -> None:
-        for operation in list(self._open):
-            self._fail(operation)
+            self.state = SessionState.LOST
+            self.tree.session_changed(SessionState.LOST, self.session.id)
+            for answer in list(self._open):
+                self._fail(answer, SessionLost(""))
+            self.session = self._store.open_session()
+            self._connection = self.session.connection = self._connect(line)
+        self.state = SessionState.CONNECTED
+        self.tree.session_changed(SessionState.CONNECTED, self.session.id)
 
 
-async def open_alone(directory: Path) -> SimTree:
+async def open_alone(directory: Path) -> ZooKeeperTree:
     """A tree of its own for a test that has an event loop and no network."""
-    return SimTree(TreeStore(), Direct(asyncio.get_running_loop()))
+    link = SimLink(TreeStore(), Direct(asyncio.get_running_loop()))
+    await link.tree.opened()
+    return link.tree
 
 
 class Ensemble:
@@ -266,16 +203,18 @@ class Ensemble:
         self.on_expired: Callable[[str, Session], None] = lambda host, session: None
         self._tick()
 
-    async def open(self, process: Process, host: str) -> SimTree:
+    async def open(self, process: Process, host: str) -> ZooKeeperTree:
         """A tree for a process, when the ensemble can be reached."""
         while not self.network.is_whole(host, ENSEMBLE):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await asyncio.sleep(self.network.delay_us() / 1e6)
-        tree = SimTree(self.store, Wire(self.network, process, host))
-        client = _Client(tree, process, host, self.network.scheduler.now_us)
+        link = SimLink(self.store, Wire(self.network, process, host))
+        now_us = self.network.scheduler.now_us
+        client = _Client(link, process, host, now_us, now_us)
         self._clients.append(client)
         self._look(client)
-        return tree
+        await link.tree.opened()
+        return link.tree
 
     def expire(self, host: str) -> None:
         """Ends the session of a host now, whatever it does."""
@@ -285,9 +224,9 @@ class Ensemble:
                 client.was_dropped = True
 
     def _expire(self, client: "_Client") -> None:
-        if not client.tree.session.is_expired:
-            self.on_expired(client.host, client.tree.session)
-            self.store.end_session(client.tree.session)
+        if not client.link.session.is_expired:
+            self.on_expired(client.host, client.link.session)
+            self.store.end_session(client.link.session)
 
     def _tick(self) -> None:
         """Of the ensemble: who has been silent for too long."""
@@ -303,21 +242,21 @@ class Ensemble:
 
     def _look(self, client: "_Client") -> None:
         """Of a client: whether the ensemble still answers. It does not run while the client's process stands still."""
-        tree, now_us = client.tree, self.network.scheduler.now_us
-        if tree._closed:
+        link, now_us = client.link, self.network.scheduler.now_us
+        if link.is_ended:
             self._clients.remove(client)
             return
         is_whole = self.network.is_whole(client.host, ENSEMBLE)
-        if is_whole and not client.was_dropped and not (tree.session.is_expired and tree.state is _CONNECTED):
+        if is_whole and not client.was_dropped and not (link.session.is_expired and link.state is _CONNECTED):
             client.answered_us = now_us
-        if tree.state is _CONNECTED and (
+        if link.state is _CONNECTED and (
             now_us - client.answered_us > self._timeout_us * 2 // 3 or (client.was_dropped and is_whole)
         ):
-            tree.suspend()
-        if tree.state is SessionState.SUSPENDED and is_whole:
+            link.suspend()
+        if link.state is SessionState.SUSPENDED and is_whole and not client.is_reconnecting(now_us):
             client.was_dropped = False
-            client.answered_us = now_us
-            tree.reconnect(Wire(self.network, client.process, client.host))
+            client.answered_us = client.reconnecting_us = now_us
+            link.reconnect(Wire(self.network, client.process, client.host))
         client.process.call_in(self._timeout_us // 15, self._look, client)
 
 
@@ -328,9 +267,14 @@ _CONNECTED = SessionState.CONNECTED
 class _Client:
     """A client of the ensemble, from both sides."""
 
-    tree: SimTree
+    link: SimLink
     process: Process
     host: str
     heard_us: int
-    answered_us: int = 0
+    answered_us: int
     was_dropped: bool = False
+    reconnecting_us: int = -RECONNECT_US
+
+    def is_reconnecting(self, now_us: int) -> bool:
+        """Whether it waits for an answer to an attempt."""
+        return now_us - self.reconnecting_us < RECONNECT_US

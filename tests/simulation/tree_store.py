@@ -1,7 +1,8 @@
 """What a ZooKeeper ensemble holds, as one state that changes one operation at a time: nodes, sessions, watches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace.coordination.tree import (
     ANY_VERSION,
@@ -11,7 +12,6 @@ from headrace.coordination.tree import (
     Delete,
     EventKind,
     NoChildrenForEphemerals,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -19,13 +19,12 @@ from headrace.coordination.tree import (
     OpResult,
     Set,
     TreeError,
-    Watch,
     WatchEvent,
     check_path,
     parent_of,
 )
 
-Notify = Callable[[Watch, WatchEvent], None]
+Notify = Callable[[Any, EventKind], None]
 
 
 @dataclass(frozen=True)
@@ -36,22 +35,33 @@ class Entry:
     version: int = 0
     czxid: int = 0
     mzxid: int = 0
-    owner: int = 0
+    pzxid: int = 0
+    ephemeralOwner: int = 0  # ZooKeeper's name for it, by which the tree asks
     children_made: int = 0
-
-    def seen(self) -> Node:
-        return Node(self.data, self.version, self.czxid, self.mzxid, self.owner)
 
 
 @dataclass(eq=False)
 class Session:
-    """A client's session; `notify` takes a watch's event to the client."""
+    """A client's session, and the connection that it came over last."""
 
     id: int
-    notify: Notify
     is_expired: bool = False
-    line: object = None
-    """The connection that it came over last, after the first."""
+    connection: "Connection | None" = None
+
+
+@dataclass(eq=False)
+class Connection:
+    """One connection of a session; `notify` takes a watch's event to the client. Watches live as long as it does."""
+
+    session: Session
+    notify: Notify
+
+    def __post_init__(self) -> None:
+        if self.session.connection is None:
+            self.session.connection = self
+
+
+Watches = dict[str, list[tuple[Connection, Any]]]
 
 
 @dataclass
@@ -61,16 +71,16 @@ class TreeStore:
     nodes: dict[str, Entry] = field(default_factory=lambda: {"/": Entry()})
     zxid: int = 0
     sessions_made: int = 0
-    data_watches: dict[str, list[tuple[Session, Watch]]] = field(default_factory=dict)
-    child_watches: dict[str, list[tuple[Session, Watch]]] = field(default_factory=dict)
+    data_watches: Watches = field(default_factory=dict)
+    child_watches: Watches = field(default_factory=dict)
     on_write: Callable[[int, Sequence[Op]], None] = lambda zxid, ops: None
     """Told of each write that was done: its zxid and what it was."""
 
-    def open_session(self, notify: Notify) -> Session:
+    def open_session(self) -> Session:
         """A new session."""
         self.zxid += 1
         self.sessions_made += 1
-        return Session(self.sessions_made, notify)
+        return Session(self.sessions_made)
 
     def end_session(self, session: Session) -> None:
         """Takes a session's ephemeral nodes and watches away."""
@@ -79,43 +89,42 @@ class TreeStore:
         session.is_expired = True
         for watches in (self.data_watches, self.child_watches):
             for path in list(watches):
-                watches[path] = [each for each in watches[path] if each[0] is not session]
-        owned = [path for path, entry in self.nodes.items() if entry.owner == session.id]
+                watches[path] = [each for each in watches[path] if each[0].session is not session]
+        owned = [path for path, entry in self.nodes.items() if entry.ephemeralOwner == session.id]
         self.multi(session, [Delete(path) for path in owned])
 
-    # Reads
+    # Reads; `watch` is whatever the client wants to hear of again
 
-    def find(self, path: str, session: Session | None = None, watch: Watch | None = None) -> Node | None:
-        """The node or None; the watch is set only where there is one."""
+    def find(self, path: str) -> Entry | None:
+        """The node, or None."""
+        return self.nodes.get(path)
+
+    def data(self, path: str, connection: Connection, watch: object) -> tuple[bytes, Entry]:
+        """What a node holds; the watch is set only where there is one."""
         entry = self.nodes.get(path)
         if entry is None:
-            return None
-        self._watch(self.data_watches, path, session, watch)
-        return entry.seen()
-
-    def get(self, path: str, session: Session, watch: Watch | None) -> Node:
-        found = self.find(path, session, watch)
-        if found is None:
             raise NoNode(path)
-        return found
+        self._watch(self.data_watches, path, connection, watch)
+        return entry.data, entry
 
-    def exists(self, path: str, session: Session, watch: Watch | None) -> Node | None:
-        check_path(path)
-        self._watch(self.data_watches, path, session, watch)
-        return self.find(path)
+    def stat(self, path: str, connection: Connection, watch: object) -> Entry | None:
+        """The node or None; the watch is set also where there is none."""
+        self._watch(self.data_watches, path, connection, watch)
+        return self.nodes.get(path)
 
-    def children(self, path: str, session: Session, watch: Watch | None) -> list[str]:
-        if path not in self.nodes:
+    def children(self, path: str, connection: Connection, watch: object) -> tuple[list[str], Entry]:
+        """The names of a node's children."""
+        entry = self.nodes.get(path)
+        if entry is None:
             raise NoNode(path)
-        self._watch(self.child_watches, path, session, watch)
-        return sorted(each.rpartition("/")[2] for each in self.nodes if each != "/" and parent_of(each) == path)
+        self._watch(self.child_watches, path, connection, watch)
+        names = [each.rpartition("/")[2] for each in self.nodes if each != "/" and parent_of(each) == path]
+        return names, entry
 
     @staticmethod
-    def _watch(
-        watches: dict[str, list[tuple[Session, Watch]]], path: str, session: Session | None, watch: Watch | None
-    ) -> None:
-        if session is not None and watch is not None:
-            watches.setdefault(path, []).append((session, watch))
+    def _watch(watches: Watches, path: str, connection: Connection, watch: object) -> None:
+        if watch is not None:
+            watches.setdefault(path, []).append((connection, watch))
 
     # Writes
 
@@ -143,7 +152,7 @@ class TreeStore:
                 return self._create(session, op, events)
             case Set(path, data, version):
                 old = self._at_version(path, version)
-                self.nodes[path] = Entry(data, old.version + 1, old.czxid, self.zxid, old.owner, old.children_made)
+                self.nodes[path] = replace(old, data=data, version=old.version + 1, mzxid=self.zxid)
                 events.append(WatchEvent(EventKind.CHANGED, path))
                 return old.version + 1
             case Delete(path, version):
@@ -151,6 +160,8 @@ class TreeStore:
                 if path == "/" or any(each != "/" and parent_of(each) == path for each in self.nodes):
                     raise NotEmpty(path)
                 del self.nodes[path]
+                above = self.nodes[parent_of(path)]
+                self.nodes[parent_of(path)] = replace(above, pzxid=self.zxid)
                 events.append(WatchEvent(EventKind.DELETED, path))
                 events.append(WatchEvent(EventKind.CHILDREN, parent_of(path)))
             case Check(path, version):
@@ -166,16 +177,15 @@ class TreeStore:
         above = self.nodes.get(parent)
         if above is None:
             raise NoNode(path)
-        if above.owner:
+        if above.ephemeralOwner:
             raise NoChildrenForEphemerals(path)
         if op.sequential:
             path = f"{path}{above.children_made:010d}"
         if path in self.nodes:
             raise NodeExists(path)
-        self.nodes[path] = Entry(op.data, 0, self.zxid, self.zxid, session.id if op.ephemeral else 0)
-        self.nodes[parent] = Entry(
-            above.data, above.version, above.czxid, above.mzxid, above.owner, above.children_made + 1
-        )
+        owner = session.id if op.ephemeral else 0
+        self.nodes[path] = Entry(op.data, 0, self.zxid, self.zxid, self.zxid, owner)
+        self.nodes[parent] = replace(above, children_made=above.children_made + 1, pzxid=self.zxid)
         events.append(WatchEvent(EventKind.CREATED, path))
         events.append(WatchEvent(EventKind.CHILDREN, parent))
         return path
@@ -195,5 +205,6 @@ class TreeStore:
             watches = self.data_watches.pop(event.path, [])
             if event.kind is EventKind.DELETED:
                 watches = watches + self.child_watches.pop(event.path, [])
-        for session, watch in watches:
-            session.notify(watch, event)
+        for connection, watch in watches:
+            if connection.session.connection is connection:
+                connection.notify(watch, event.kind)

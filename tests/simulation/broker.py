@@ -1,0 +1,201 @@
+"""A broker in the simulation: the real parts, assembled by the broker's own assembly, in a simulated world.
+
+What is simulated is the machine around it (`World`: clock, disk, tree, the way to other brokers, chance) and the
+sockets: frames come from a simulated connection to the real dispatcher.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker import assembly
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.handlers import MODULES
+from headrace.broker.parts import Broker
+from headrace.broker.world import World
+from headrace.config import BROKER_SETTINGS, BrokerConfig, parse_broker
+from headrace.coordination.model import Endpoint
+from tests.simulation.disk import HostDisk, SimFiles
+from tests.simulation.frames import Served, SimPeers
+from tests.simulation.network import End
+from tests.simulation.scheduler import Life, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+PORT = 9092
+
+
+class SimBroker:
+    """One broker's host over all lives of its process."""
+
+    def __init__(self, cluster: "Cluster", number: int) -> None:
+        self.cluster, self.number, self.host = cluster, number, f"broker-{number}"
+        self.disk = HostDisk()
+        self.chance = Random(f"{cluster.seed}/{self.host}/power")
+        self.process: Process | None = None
+        self.parts: Broker | None = None
+        self._stop: asyncio.Event | None = None
+        self._waiting: list[End] = []
+        self._dispatcher: Dispatcher | None = None
+        self.clock_skew_ms = 0
+
+    # Life and death
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, paused or not."""
+        return self.process is not None and self.process.is_alive
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers requests."""
+        return self.parts is not None and self.process is not None and self.process.life is Life.RUNNING
+
+    def start(self) -> None:
+        """Starts a process on this host."""
+        self.cluster.network.host(self.host).is_on = True
+        self.process = self.cluster.scheduler.process(self.host)
+        self.process.clock_skew_ms = self.clock_skew_ms
+        self._waiting = []
+        self.cluster.network.listen(self.host, self.process, self._accept)
+        self.process.call(self._begin, self.process)
+        self.note("starts")
+
+    def kill(self) -> None:
+        """SIGKILL: the page cache survives, the host answers for it."""
+        self.note("is killed")
+        self._end(is_host_off=False)
+
+    def lose_power(self) -> None:
+        """The host is off, and what was not synced is gone."""
+        self.note("loses its power")
+        self._end(is_host_off=True)
+        self.disk.lose_power(self.chance)
+
+    def stop(self) -> None:
+        """SIGTERM: a clean stop."""
+        assert self.process is not None
+        if self._stop is None:  # it is still starting
+            self.kill()
+            return
+        self.note("is asked to stop")
+        self.process.call(self._stop.set)
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.note("is paused")
+        self.process.pause()
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.note("goes on")
+        self.process.resume()
+
+    def note(self, what: str) -> None:
+        self.cluster.timeline.note(f"broker {self.number}", what)
+
+    def _end(self, *, is_host_off: bool) -> None:
+        process = self.process
+        assert process is not None
+        process.kill()
+        self.cluster.network.process_died(process, self.host, is_host_off=is_host_off)
+        self.parts = self._stop = None
+
+    # The process
+
+    def _begin(self, process: Process) -> None:
+        process.loop.create_task(self._main(process)).add_done_callback(lambda task: self._ended(process, task))
+
+    async def _main(self, process: Process) -> None:
+        cluster = self.cluster
+        config = self.config()
+        stop = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            world = World(**self._world(process))
+            storage = await assembly.open_storage(config, stack, world)
+            self._dispatcher = dispatcher = Dispatcher(MODULES)
+            endpoint = Endpoint("PLAINTEXT", self.host, PORT)
+            parts = await assembly.assemble(config, storage, (endpoint,), stack, world)
+            dispatcher.broker = parts
+            cluster.network.listen(self.host, process, self._serve)
+            self.parts, self._stop = parts, stop
+            for end in self._waiting:
+                self._serve(end)
+            self.note("is ready")
+            await stop.wait()
+            self.parts = None
+            cluster.network.host(self.host).accept = None
+
+    def _world(self, process: Process) -> dict[str, Any]:
+        network = self.cluster.network
+        values = {
+            "now_ms": process.now_ms,
+            "files": SimFiles(self.disk, process),
+            "open_tree": lambda config: self.cluster.ensemble.open(process, self.host),
+            "random_bytes": process.random_bytes,
+            "make_peers": lambda client_id: SimPeers(network, process, self.host, client_id),
+        }
+        return {name: value for name, value in values.items() if name in World._fields}
+
+    def config(self) -> BrokerConfig:
+        """The settings of this broker."""
+        wanted = {
+            "broker.id": str(self.number),
+            "broker.rack": f"rack-{self.number}",
+            "log.dirs": f"/{self.host}",
+            "zookeeper.connect": "simulated:2181",
+            "auto.create.topics.enable": "false",
+            "log.cleaner.enable": "false",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": str(self.cluster.plan.replicas),
+            "group.initial.rebalance.delay.ms": "0",
+            "replica.lag.time.max.ms": "1500",
+            "replica.fetch.wait.max.ms": "300",
+            "replica.fetch.backoff.ms": "200",
+            "replica.socket.timeout.ms": "2000",
+            "controller.socket.timeout.ms": "3000",
+            "request.timeout.ms": "2000",
+            "replica.high.watermark.checkpoint.interval.ms": "1000",
+            "log.flush.offset.checkpoint.interval.ms": "2000",
+            "zookeeper.session.timeout.ms": str(self.cluster.plan.session_timeout_ms),
+            **self.cluster.plan.settings,
+        }
+        return parse_broker({name: text for name, text in wanted.items() if name in BROKER_SETTINGS})
+
+    def _accept(self, end: End) -> None:
+        """Connections wait until the broker is ready, as in the backlog of a socket that is bound."""
+        if self.parts is not None:
+            self._serve(end)
+        else:
+            self._waiting.append(end)
+            end.on_bytes = _Early()
+
+    def _serve(self, end: End) -> None:
+        assert self._dispatcher is not None
+        early = end.on_bytes
+        Served(end, self._dispatcher)  # the end keeps it
+        for frame in early.early if isinstance(early, _Early) else ():
+            end.received(frame)
+
+    def _ended(self, process: Process, task: "asyncio.Task[None]") -> None:
+        if not process.is_alive:
+            return
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Exception):
+            error = None
+        self.note(f"ends: {error!r}" if error else "has stopped")
+        if error is not None:
+            self.cluster.broker_failed(self, error)
+        self._end(is_host_off=False)
+
+
+class _Early:
+    """Keeps what arrives on a connection that is not taken up yet."""
+
+    def __init__(self) -> None:
+        self.early: list[bytes] = []
+
+    def __call__(self, frame: bytes) -> None:
+        self.early.append(frame)

@@ -1,0 +1,364 @@
+"""Clients in the simulation: they speak the protocol as real ones do, remember what they did and saw, and never crash.
+
+    Producer   one batch in flight; metadata again and a retry after each error, until its delivery time-out
+    Reader     follows every partition from the current leader, and asks now and then where they end
+    Committer  commits a group's offset, ever higher, and reads it back
+
+What a producer may say afterwards of a batch:
+
+    acknowledged   an attempt was answered without an error, or as a duplicate of one that was appended
+    refused        every attempt was answered with an error that says that nothing was appended
+    unknown        anything else
+"""
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.coordination.peers import PeerUnreachable
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.protocol.message import Message
+from headrace.records.batch import Record, decode_records, encode_batch, iter_headers
+from tests.simulation.frames import Caller
+from tests.simulation.history import Committed, EndSeen, Outcome, Reading, Seen, Sent
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+R = TypeVar("R", bound=Message)
+
+REQUEST_TIMEOUT_MS = 1500
+_NOT_APPENDED = {
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+_NEEDS_NEW_ID = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+_LEADER_ERRORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+
+class Client:
+    """A client's host: connections to brokers, and what it was told of the cluster."""
+
+    def __init__(self, cluster: "Cluster", name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.process = cluster.scheduler.process(name)
+        self.chance = Random(f"{cluster.seed}/{name}")
+        self._callers: dict[int, Caller] = {}
+        self.leaders: dict[int, tuple[int, int]] = {}
+        """Per partition: the leader's number and its epoch."""
+        cluster.network.host(name)
+
+    @property
+    def now_us(self) -> int:
+        return self.cluster.scheduler.now_us
+
+    def note(self, what: str) -> None:
+        self.cluster.timeline.note(self.name, what)
+
+    async def ask(
+        self, broker: int, request: Message, answer: type[R], version: int, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> R:
+        """An answer of one broker; raises `PeerUnreachable`."""
+        caller = self._callers.get(broker)
+        if caller is None or not caller.is_open:
+            host = self.cluster.brokers[broker].host
+            caller = self._callers[broker] = Caller(self.cluster.network, self.process, self.name, host, self.name)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await caller.ask(request, answer, version)
+        except TimeoutError:
+            caller.close("the time was up")
+            raise PeerUnreachable("the time was up") from None
+
+    async def refresh(self) -> None:
+        """Asks any broker for metadata, until one answers."""
+        numbers = sorted(self.cluster.brokers)
+        topic = m.MetadataRequest.MetadataRequestTopic(name=self.cluster.topic)
+        request = m.MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+        for _ in range(len(numbers)):
+            number = self.chance.choice(numbers)
+            try:
+                found = await self.ask(number, request, m.MetadataResponse, 8, 800)
+            except PeerUnreachable:
+                continue
+            for told in found.topics:
+                for each in told.partitions:
+                    epoch = self.leaders.get(each.partition_index, (-1, -1))[1]
+                    if each.leader_epoch >= epoch:  # as clients do since KIP-320: an older one is not believed
+                        self.leaders[each.partition_index] = (each.leader_id, each.leader_epoch)
+            return
+
+    async def pause(self, low_ms: int, high_ms: int) -> None:
+        await asyncio.sleep(self.chance.uniform(low_ms, high_ms) / 1000)
+
+
+class Producer:
+    """Sends unique values, one batch after the other."""
+
+    def __init__(self, client: Client, name: str, *, acks: int, is_idempotent: bool, pace_ms: int) -> None:
+        self._client, self.name = client, name
+        self._acks, self._is_idempotent, self._pace_ms = acks, is_idempotent, pace_ms
+        self._count = 0
+        self._id: tuple[int, int] | None = None
+        self._sequences: dict[int, int] = {}
+        self.is_stopping = False
+        self.delivery_timeout_us = 6_000_000
+
+    async def run(self) -> None:
+        """Until it is told to stop."""
+        chance = self._client.chance
+        while not self.is_stopping:
+            await self.send(chance.randrange(self._client.cluster.plan.partitions), chance.choice((1, 1, 2, 3)))
+            await self._client.pause(0, 2 * self._pace_ms)
+
+    async def send(self, partition: int, count: int) -> bool:
+        """Sends a batch of new values; whether it was acknowledged."""
+        history, acks = self._client.cluster.history, self._acks
+        batch = []
+        for _ in range(count):
+            self._count += 1
+            value = f"{self.name}.{self._count}"
+            batch.append(Sent(self.name, partition, value, acks, self._is_idempotent, self._client.now_us))
+        history.sent += batch
+        outcome, offset = await self._deliver(partition, [each.value for each in batch])
+        for number, each in enumerate(batch):
+            each.outcome, each.ended_us = outcome, self._client.now_us
+            each.offset = offset + number if offset >= 0 else -1
+        names = ", ".join(each.value for each in batch)
+        where = f" at {offset}" if offset >= 0 else ""
+        text = "all" if acks == -1 else acks
+        self._client.note(f"partition {partition}: {names} (acks={text}): {outcome.value}{where}")
+        return outcome is Outcome.ACKNOWLEDGED
+
+    async def _deliver(self, partition: int, values: list[str]) -> tuple[Outcome, int]:
+        """Until it is acknowledged or the delivery time-out is over."""
+        client, deadline = self._client, self._client.now_us + self.delivery_timeout_us
+        may_be_there = False
+        while client.now_us < deadline:
+            if self._is_idempotent and self._id is None and not await self._take_id():
+                await client.pause(50, 150)
+                continue
+            leader = client.leaders.get(partition, (-1, -1))[0]
+            if leader < 0:
+                await client.refresh()
+                await client.pause(20, 200)
+                continue
+            try:
+                code, offset = await self._attempt(leader, partition, values)
+            except PeerUnreachable:
+                may_be_there = True
+                await client.refresh()
+                await client.pause(20, 150)
+                continue
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._sequences[partition] = self._sequences.get(partition, 0) + len(values)
+                return Outcome.ACKNOWLEDGED, offset if code is ErrorCode.NONE else -1
+            may_be_there = may_be_there or code not in _NOT_APPENDED
+            if code in _NEEDS_NEW_ID:
+                self._id = None
+                if may_be_there:
+                    return Outcome.UNKNOWN, -1
+            if code in _LEADER_ERRORS:
+                await client.refresh()
+            await client.pause(20, 150)
+        if may_be_there:
+            self._id = None  # its sequence may be used, or not: go on under another id
+            return Outcome.UNKNOWN, -1
+        return Outcome.REFUSED, -1
+
+    async def _attempt(self, leader: int, partition: int, values: list[str]) -> tuple[ErrorCode, int]:
+        now_ms = self._client.process.now_ms()
+        producer_id, epoch = self._id or (-1, -1)
+        records = encode_batch(
+            [Record(0, now_ms, None, value.encode()) for value in values],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequences.get(partition, 0) if self._id else -1,
+        )
+        data = m.ProduceRequest.PartitionProduceData(index=partition, records=memoryview(records))
+        topic = m.ProduceRequest.TopicProduceData(name=self._client.cluster.topic, partition_data=[data])
+        request = m.ProduceRequest(acks=self._acks, timeout_ms=1000, topic_data=[topic])
+        answer = await self._client.ask(leader, request, m.ProduceResponse, 9)
+        told = answer.responses[0].partition_responses[0]
+        return ErrorCode(told.error_code), told.base_offset
+
+    async def _take_id(self) -> bool:
+        client = self._client
+        request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        try:
+            answer = await client.ask(
+                client.chance.choice(sorted(client.cluster.brokers)), request, m.InitProducerIdResponse, 4
+            )
+        except PeerUnreachable:
+            return False
+        if answer.error_code:
+            return False
+        self._id, self._sequences = (answer.producer_id, answer.producer_epoch), {}
+        return True
+
+
+class Reader:
+    """Reads every partition from its start, for ever."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._positions = dict.fromkeys(range(client.cluster.plan.partitions), 0)
+        self.is_stopping = False
+
+    async def run(self) -> None:
+        """Until it is told to stop."""
+        client = self._client
+        while not self.is_stopping:
+            if client.chance.random() < 0.2:
+                await client.refresh()
+            by_leader: dict[int, list[int]] = {}
+            for partition in self._positions:
+                by_leader.setdefault(client.leaders.get(partition, (-1, -1))[0], []).append(partition)
+            for leader in by_leader:
+                if leader >= 0:
+                    await self._read(leader, by_leader[leader])
+            if -1 in by_leader or not by_leader:
+                await client.refresh()
+            await client.pause(20, 120)
+
+    async def _read(self, leader: int, partitions: list[int]) -> None:
+        client = self._client
+        try:
+            await self._fetch(leader, partitions)
+            if client.chance.random() < 0.3:
+                await self._ask_for_ends(leader, partitions)
+        except PeerUnreachable:
+            await client.refresh()
+
+    async def _fetch(self, leader: int, partitions: list[int]) -> None:
+        client, cluster = self._client, self._client.cluster
+        wanted = [
+            m.FetchRequest.FetchPartition(
+                partition=number,
+                current_leader_epoch=client.leaders[number][1],
+                fetch_offset=self._positions[number],
+                log_start_offset=-1,
+                partition_max_bytes=client.chance.choice((100, 400, 1 << 20)),
+            )
+            for number in partitions
+        ]
+        topic = m.FetchRequest.FetchTopic(topic=cluster.topic, partitions=wanted)
+        request = m.FetchRequest(replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+        answer = await client.ask(leader, request, m.FetchResponse, 11)
+        for each in (part for told in answer.responses for part in told.partitions):
+            number, code = each.partition_index, ErrorCode(each.error_code)
+            position = self._positions[number]
+            seen = [] if code else _records(bytes(each.records or b""), position)
+            cluster.history.readings.append(
+                Reading(
+                    client.name, number, leader, client.now_us, position, tuple(seen), each.high_watermark,
+                    code.name if code else "",
+                )
+            )  # fmt: skip
+            if seen:
+                self._positions[number] = seen[-1].offset + 1
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                client.note(f"partition {number}: position {position} is out of range at broker {leader}")
+                self._positions[number] = 0
+            elif code in _LEADER_ERRORS:
+                await client.refresh()
+
+    async def _ask_for_ends(self, leader: int, partitions: list[int]) -> None:
+        client, cluster = self._client, self._client.cluster
+        wanted = [
+            m.ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=number, current_leader_epoch=client.leaders[number][1], timestamp=-1
+            )
+            for number in partitions
+        ]
+        topic = m.ListOffsetsRequest.ListOffsetsTopic(name=cluster.topic, partitions=wanted)
+        answer = await client.ask(leader, m.ListOffsetsRequest(replica_id=-1, topics=[topic]), m.ListOffsetsResponse, 7)
+        for each in (part for told in answer.topics for part in told.partitions):
+            if not each.error_code:
+                cluster.history.ends.append(
+                    EndSeen(client.name, each.partition_index, leader, client.now_us, each.offset)
+                )
+
+
+def _records(data: bytes, position: int) -> list[Seen]:
+    """The records of a fetch from `position` on; a batch that is cut off is left for the next."""
+    return [
+        Seen(record.offset, (record.value or b"").decode())
+        for at, header in iter_headers(data)
+        for record in decode_records(data[at : at + header.size_bytes], header)
+        if record.offset >= position
+    ]
+
+
+class Committer:
+    """A group without members, whose offset only ever grows."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client, self._group = client, group
+        self._offset = 0
+        self.is_stopping = False
+
+    async def run(self) -> None:
+        """Until it is told to stop."""
+        client = self._client
+        while not self.is_stopping:
+            try:
+                coordinator = await self._find()
+                if coordinator >= 0:
+                    await (self._commit(coordinator) if client.chance.random() < 0.6 else self._read_back(coordinator))
+            except PeerUnreachable:
+                pass
+            await client.pause(50, 400)
+
+    async def _find(self) -> int:
+        client = self._client
+        number = client.chance.choice(sorted(client.cluster.brokers))
+        request = m.FindCoordinatorRequest(key=self._group, key_type=0)
+        found = await client.ask(number, request, m.FindCoordinatorResponse, 3)
+        return -1 if found.error_code else found.node_id
+
+    async def _commit(self, coordinator: int) -> None:
+        client, cluster = self._client, self._client.cluster
+        self._offset += 1
+        offset = self._offset
+        partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=cluster.topic, partitions=[partition])
+        request = m.OffsetCommitRequest(
+            group_id=self._group, generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+        )
+        answer = await client.ask(coordinator, request, m.OffsetCommitResponse, 8)
+        code = answer.topics[0].partitions[0].error_code
+        client.note(f"commits {offset}: {ErrorCode(code).name}")
+        if not code:
+            cluster.history.commits.append(Committed(self._group, 0, client.now_us, offset, False))
+
+    async def _read_back(self, coordinator: int) -> None:
+        client, cluster = self._client, self._client.cluster
+        topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=cluster.topic, partition_indexes=[0])
+        request = m.OffsetFetchRequest(group_id=self._group, topics=[topic])
+        answer = await client.ask(coordinator, request, m.OffsetFetchResponse, 7)
+        if answer.error_code or answer.topics[0].partitions[0].error_code:
+            return
+        offset = answer.topics[0].partitions[0].committed_offset
+        client.note(f"reads back {offset}")
+        cluster.history.commits.append(Committed(self._group, 0, client.now_us, offset, True))

@@ -1,0 +1,351 @@
+"""One run: brokers, ensemble, clients and faults in virtual time, then healing, then a look at everything.
+
+    run(seed) -> Result       the same seed gives the same run, to the last message and the last line
+
+Phases: the brokers start and the topic is made; clients work while the nemesis does its work; everything is healed and
+whoever is dead started again; the cluster must become whole within a bounded time; each partition must take a write;
+the replicas' logs are read from their start; the checker looks at the history.
+"""
+
+import json
+import logging
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headrace.broker.parts import Broker
+from headrace.coordination import paths
+from headrace.coordination.model import PartitionLeadership
+from headrace.coordination.tree import Create, Delete, Op, Set
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.records.batch import decode_records, iter_headers
+from tests.simulation.broker import SimBroker
+from tests.simulation.checker import Finding, check, report
+from tests.simulation.clients import Client, Committer, Producer, Reader
+from tests.simulation.history import Availability, History, Led, Replica, Stored
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.network import Network
+from tests.simulation.plan import Plan, draw
+from tests.simulation.scheduler import Exhausted, Scheduler
+from tests.simulation.timeline import Timeline
+from tests.simulation.tree import Ensemble
+
+SECOND_US = 1_000_000
+START_US = 20 * SECOND_US
+HEALING_US = 30 * SECOND_US
+"""Within this much virtual time after the last fault the cluster must be whole."""
+
+_SAMPLE_US = 40_000
+
+
+class Result(NamedTuple):
+    """What came of a run."""
+
+    seed: int | str
+    plan: Plan
+    findings: list[Finding]
+    failures: list[str]
+    timeline: Timeline
+    steps: int
+    messages: int
+
+    @property
+    def is_good(self) -> bool:
+        return not self.findings and not self.failures
+
+    def story(self) -> str:
+        """For people: what was planned, what happened, what is wrong, how to see it again."""
+        wrong = [*report(self.findings), *self.failures]
+        head = [f"seed {self.seed}: {self.plan}", *(f"  {line}" for line in wrong)]
+        replay = f"HEADRACE_SIMULATION_SEED={self.seed} .venv/bin/python -m pytest tests/simulation -k replay -s"
+        return "\n".join([*head, f"replay: {replay}", "", str(self.timeline), "", *head])
+
+
+class Cluster:
+    """Everything of one run."""
+
+    topic = "events"
+
+    def __init__(self, seed: int | str, plan: Plan) -> None:
+        self.seed, self.plan = seed, plan
+        self.scheduler = Scheduler(seed)
+        self.timeline = Timeline(self.scheduler)
+        self.history = History()
+        self.network = Network(self.scheduler)
+        self.ensemble = Ensemble(self.network, session_timeout_us=plan.session_timeout_ms * 1000)
+        self.ensemble.store.on_write = self._on_tree_write
+        self.ensemble.on_expired = lambda host, session: self.timeline.note("zookeeper", f"forgets {host}")
+        self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + 1)}
+        self.failures: list[str] = []
+        self._last_led: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.nemesis = Nemesis(self)
+
+    # The phases
+
+    def run(self) -> None:
+        """All of it."""
+        if not self._start():
+            self.failures.append("the cluster did not start, or its topic was not made")
+            return
+        self.network.weather = self.plan.weather
+        workers = self._work()
+        self.nemesis.begin()
+        self.scheduler.run_for(self.plan.duration_ms * 1000)
+        self.nemesis.end()
+        self.timeline.note("nemesis", "everything is healed")
+        for worker in workers:
+            worker.is_stopping = True
+        whole = self.scheduler.run(self._is_whole, HEALING_US)
+        self.timeline.note("cluster", "is whole again" if whole else "is not whole")
+        self._look(whole)
+
+    def _start(self) -> bool:
+        for broker in self.brokers.values():
+            broker.start()
+        self._sample()
+        if not self.scheduler.run(lambda: all(broker.is_ready for broker in self.brokers.values()), START_US):
+            return False
+        self.admin = Client(self, "admin")
+        done = self._do(self._make_topic())
+        return self.scheduler.run(lambda: bool(done), START_US) and done[0] is True
+
+    async def _make_topic(self) -> bool:
+        plan = self.plan
+        settings = {"min.insync.replicas": str(plan.min_insync_replicas), **plan.topic_settings}
+        topic = m.CreateTopicsRequest.CreatableTopic(
+            name=self.topic,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replicas,
+            configs=[
+                m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()
+            ],
+        )
+        request = m.CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+        for _ in range(20):
+            for number in self.brokers:
+                answer = await self.admin.ask(number, request, m.CreateTopicsResponse, 5, 6000)
+                code = ErrorCode(answer.topics[0].error_code)
+                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return True
+            await self.admin.pause(100, 200)
+        return False
+
+    def _work(self) -> Sequence[Producer | Reader | Committer]:
+        workers: list[Producer | Reader | Committer] = []
+        for number, (acks, is_idempotent) in enumerate(self.plan.producers, 1):
+            client = Client(self, f"producer-{number}")
+            workers.append(Producer(client, f"p{number}", acks=acks, is_idempotent=is_idempotent, pace_ms=60))
+            client.process.call(client.process.loop.create_task, workers[-1].run())
+        for number in range(1, self.plan.readers + 1):
+            client = Client(self, f"reader-{number}")
+            workers.append(Reader(client))
+            client.process.call(client.process.loop.create_task, workers[-1].run())
+        if self.plan.has_group:
+            client = Client(self, "group")
+            workers.append(Committer(client, "g"))
+            client.process.call(client.process.loop.create_task, workers[-1].run())
+        return workers
+
+    def _do(self, work: object) -> list[object]:
+        """Runs a coroutine as the administrator; its result appears in the list."""
+        done: list[object] = []
+
+        async def run() -> None:
+            try:
+                done.append(await work)  # type: ignore[misc]
+            except Exception as error:
+                done.append(error)
+
+        self.admin.process.call(lambda: self.admin.process.loop.create_task(run()))
+        return done
+
+    # Looking on
+
+    def leaderships(self) -> dict[int, PartitionLeadership]:
+        """What the tree says of each partition."""
+        found = {}
+        for number in range(self.plan.partitions):
+            node = self.ensemble.store.find(paths.partition_state(self.topic, number))
+            if node is not None:
+                found[number] = paths.decode_leadership(node.data, node.version, node.mzxid)
+        return found
+
+    def led_and_in_sync(self) -> bool:
+        """Whether every partition has a leader and every replica is in its ISR, as the tree has it."""
+        states = self.leaderships()
+        return len(states) == self.plan.partitions and all(
+            state.has_leader and len(state.isr) == self.plan.replicas for state in states.values()
+        )
+
+    def _is_whole(self) -> bool:
+        return (
+            all(broker.is_ready for broker in self.brokers.values())
+            and self.led_and_in_sync()
+            and all(self._knows(broker, number) for broker in self.brokers.values() for number in self.leaderships())
+        )
+
+    def _knows(self, broker: SimBroker, number: int) -> bool:
+        """Whether a replica is in the epoch that the tree has."""
+        partition = broker.parts.replicas.find((self.topic, number)) if broker.parts is not None else None
+        return partition is not None and partition.leader_epoch == self.leaderships()[number].leader_epoch
+
+    def _sample(self) -> None:
+        """Who believes to lead what."""
+        for broker in self.brokers.values():
+            if broker.parts is None or not broker.is_running:
+                continue
+            for partition in broker.parts.replicas:
+                state = partition.state
+                if partition.key.topic != self.topic or not state.is_leader:
+                    continue
+                number = partition.key.partition
+                seen = (state.leader_epoch, state.high_watermark, partition.log.log_end_offset)
+                if self._last_led.get((broker.number, number)) != seen:
+                    self._last_led[broker.number, number] = seen
+                    self.history.led.append(
+                        Led(number, seen[0], broker.number, self.scheduler.now_us, seen[1], seen[2])
+                    )
+        self.network.process.call_in(_SAMPLE_US, self._sample)
+
+    def _on_tree_write(self, zxid: int, ops: Sequence[Op]) -> None:
+        for op in ops:
+            match op:
+                case Create(path, data) | Set(path, data) if path.endswith("/state"):
+                    told = json.loads(data)
+                    name = path.removeprefix(paths.TOPICS + "/").removesuffix("/state").replace("/partitions/", "-")
+                    self.timeline.note(
+                        "tree",
+                        f"{name}: leader {told['leader']} in epoch {told['leader_epoch']}, ISR {told['isr']} "
+                        f"(controller epoch {told['controller_epoch']})",
+                    )
+                case Create(path, data) if path == paths.CONTROLLER:
+                    self.timeline.note("tree", f"broker {json.loads(data)['brokerid']} becomes controller")
+                case Create(path) if path.startswith(paths.BROKER_IDS + "/"):
+                    self.timeline.note("tree", f"broker {path.rpartition('/')[2]} is registered, epoch {zxid}")
+                case Delete(path) if path.startswith(paths.BROKER_IDS + "/"):
+                    self.timeline.note("tree", f"broker {path.rpartition('/')[2]} is gone")
+
+    def broker_failed(self, broker: SimBroker, error: BaseException) -> None:
+        """A broker ended by itself, with an error."""
+        trace = "".join(traceback.format_exception(error))
+        self.failures.append(f"broker {broker.number} ended by itself:\n{trace}")
+
+    # The end
+
+    def _look(self, whole: bool) -> None:
+        """Writes to every partition, lets the replicas take that over, and reads all of them."""
+        took: dict[int, list[object]] = {}
+        producer = Producer(self.admin, "last", acks=-1, is_idempotent=True, pace_ms=0)
+        for number in range(self.plan.partitions):
+            took[number] = self._do(producer.send(number, 1))
+            self.scheduler.run(lambda number=number: bool(took[number]), 10 * SECOND_US)
+        self.scheduler.run(self._is_level, 5 * SECOND_US)
+        states = self.leaderships()
+        for number in range(self.plan.partitions):
+            state = states.get(number)
+            live = tuple(each.number for each in self.brokers.values() if each.is_running)
+            isr = tuple(state.isr) if state is not None else ()
+            self.history.availability.append(
+                Availability(
+                    number,
+                    state.leader if state is not None else -1,
+                    tuple(each for each in isr if each in live),
+                    live,
+                    isr,
+                    took[number] == [True],
+                )
+            )
+            for broker in self.brokers.values():
+                if broker.parts is not None:
+                    self._read_replica(broker, broker.parts, number, isr)
+
+    def _is_level(self) -> bool:
+        """Whether every replica has everything, and knows that it is committed."""
+        for number in range(self.plan.partitions):
+            ends = set()
+            for broker in self.brokers.values():
+                found = broker.parts.replicas.find((self.topic, number)) if broker.parts is not None else None
+                ends.add(None if found is None else found.log.log_end_offset)
+                ends.add(None if found is None else found.high_watermark)
+            if len(ends) > 1:
+                return False
+        return True
+
+    def _read_replica(self, broker: SimBroker, parts: Broker, number: int, isr: tuple[int, ...]) -> None:
+        partition = parts.replicas.find((self.topic, number))
+        if partition is None:
+            return
+        log, records = partition.log, []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            found = log.read(offset, 1 << 20, end_offset=log.log_end_offset, at_least_one=True)
+            data = log.read_bytes(found)
+            before = offset
+            for at, header in iter_headers(data):
+                for record in decode_records(data[at : at + header.size_bytes], header):
+                    if record.offset >= offset:
+                        value = (record.value or b"").decode()
+                        records.append(Stored(record.offset, header.leader_epoch, value))
+                offset = header.next_offset
+            if offset == before:
+                break
+        self.history.replicas.append(
+            Replica(
+                broker.number, number, partition.is_leader, partition.leader_epoch, broker.number in isr,
+                partition.high_watermark, records,
+            )
+        )  # fmt: skip
+        self.timeline.note(
+            f"broker {broker.number}",
+            f"partition {number}: {len(records)} records to {log.log_end_offset}, committed to "
+            f"{partition.high_watermark}, epoch {partition.leader_epoch}{', leads' if partition.is_leader else ''}",
+        )
+
+
+class _LogLines(logging.Handler):
+    """What brokers log: warnings are lines of the timeline, an exception that was only logged is a failure."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(logging.INFO)
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        scheduler = self._cluster.scheduler
+        process = scheduler.running
+        if process is None or scheduler.is_over:
+            return
+        self._cluster.timeline.note(process.name.replace("-", " "), f"log: {record.getMessage()}")
+        if record.exc_info and record.exc_info[1] is not None:
+            trace = "".join(traceback.format_exception(record.exc_info[1]))
+            scheduler.fail(process, f"{record.getMessage()}\n{trace}".rstrip())
+
+
+def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], None] | None = None) -> Result:
+    """One run. `prepare` may change the cluster before it starts."""
+    plan = plan or draw(seed)
+    cluster = Cluster(seed, plan)
+    if prepare is not None:
+        prepare(cluster)
+    logger = logging.getLogger("headrace")
+    handler, level, propagates = _LogLines(cluster), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    network, scheduler = cluster.network, cluster.scheduler
+    urandom, os.urandom = os.urandom, scheduler.urandom  # topic ids, names of deleted directories
+    try:
+        cluster.run()
+    except Exhausted as error:
+        cluster.failures.append(str(error))
+    finally:
+        failures = [*cluster.failures, *scheduler.failures, *scheduler.unretrieved()]
+        cluster.timeline.note("network", f"{network.messages} messages, digest {network.digest:08x}")
+        scheduler.dispose()
+        os.urandom = urandom
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+    findings = check(cluster.history, plan.promises)
+    return Result(seed, plan, findings, failures, cluster.timeline, scheduler.steps, network.messages)

@@ -1,0 +1,135 @@
+"""What goes wrong in a run, and when: faults at seeded moments, of the kinds that the plan names."""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation import plan as kinds
+from tests.simulation.broker import SimBroker
+from tests.simulation.network import ENSEMBLE
+from tests.simulation.scheduler import Life
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+MS = 1000
+_RETRY_MS = 500
+
+
+class Nemesis:
+    """Hurts a cluster until it is told to end; then everything heals."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self._chance = Random(f"{cluster.seed}/nemesis")
+        self._is_over = False
+
+    def begin(self) -> None:
+        """The first fault comes soon."""
+        if self._cluster.plan.faults:
+            self._later(self._chance.randrange(200, 200 + self._cluster.plan.gap_ms), self._strike)
+
+    def end(self) -> None:
+        """Heals everything, and starts whoever is dead."""
+        self._is_over = True
+        self._heal_network()
+        for broker in self._cluster.brokers.values():
+            if broker.process is not None and broker.process.life is Life.PAUSED:
+                broker.resume()
+            if broker.process is not None:
+                broker.process.loop.slow_disk_us = 0
+            self._revive(broker)
+
+    def _later(self, delay_ms: int, call, *args) -> None:  # type: ignore[no-untyped-def]
+        self._cluster.network.process.call_in(delay_ms * MS, call, *args)
+
+    def _note(self, what: str) -> None:
+        self._cluster.timeline.note("nemesis", what)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        plan, chance = self._cluster.plan, self._chance
+        self._do(chance.choice(plan.faults))
+        self._later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
+
+    def _down(self) -> list[SimBroker]:
+        """Brokers that do not take part."""
+        cuts = self._cluster.network.cuts
+        return [
+            broker
+            for broker in self._cluster.brokers.values()
+            if not broker.is_ready or any(broker.host in pair for pair in cuts)
+        ]
+
+    def _victim(self) -> SimBroker | None:
+        """A broker that may fail now."""
+        ready = [broker for broker in self._cluster.brokers.values() if broker.is_ready]
+        if not ready or len(self._down()) >= self._cluster.plan.failures_max:
+            return None
+        return self._chance.choice(ready)
+
+    def _do(self, kind: str) -> None:
+        victim = self._victim()
+        if victim is None:
+            return
+        chance, network = self._chance, self._cluster.network
+        if kind == kinds.CRASH:
+            victim.kill()
+            self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
+        elif kind == kinds.POWER and self._others_have_all(victim):
+            victim.lose_power()
+            self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
+        elif kind == kinds.PAUSE:
+            victim.pause()
+            self._later(chance.choice((100, 1000, 2500, 5000)) + chance.randrange(500), self._resume, victim)
+        elif kind == kinds.STOP:
+            victim.stop()
+            self._later(chance.choice((200, 2000)) + chance.randrange(2000), self._revive, victim)
+        elif kind == kinds.SESSION:
+            self._cluster.ensemble.expire(victim.host)
+        elif kind == kinds.SKEW:
+            victim.clock_skew_ms = chance.randrange(-30_000, 30_000)
+            assert victim.process is not None
+            victim.process.clock_skew_ms = victim.clock_skew_ms
+            victim.note(f"its clock is off by {victim.clock_skew_ms} ms")
+        elif kind == kinds.SLOW_DISK:
+            assert victim.process is not None
+            victim.process.loop.slow_disk_us = chance.choice((5_000, 50_000, 300_000))
+            victim.note(f"its disk takes {victim.process.loop.slow_disk_us / 1000:g} ms longer")
+        elif kind in (kinds.CUT, kinds.CUT_ONE_WAY, kinds.ISOLATE):
+            self._cut(kind, victim)
+            if network.cuts:
+                self._later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self._heal_network)
+
+    def _cut(self, kind: str, victim: SimBroker) -> None:
+        chance, network = self._chance, self._cluster.network
+        others = [broker.host for broker in self._cluster.brokers.values() if broker is not victim] + [ENSEMBLE]
+        if kind != kinds.ISOLATE:
+            others = [chance.choice(others)]
+        for other in others:
+            network.cut(victim.host, other)
+            if kind != kinds.CUT_ONE_WAY:
+                network.cut(other, victim.host)
+        arrow = "to" if kind == kinds.CUT_ONE_WAY else "from"
+        self._note(f"cuts {victim.host} {'off ' if arrow == 'from' else ''}{arrow} {', '.join(others)}")
+
+    def _heal_network(self) -> None:
+        if self._cluster.network.cuts:
+            self._note("heals the network")
+            self._cluster.network.heal()
+
+    def _revive(self, broker: SimBroker) -> None:
+        if not broker.is_running:
+            broker.start()
+
+    def _resume(self, broker: SimBroker) -> None:
+        if broker.process is not None and broker.process.life is Life.PAUSED:
+            broker.resume()
+
+    def _others_have_all(self, victim: SimBroker) -> bool:
+        """Whether each partition that the victim is in sync for has another live broker in its ISR."""
+        live = {broker.number for broker in self._cluster.brokers.values() if broker.is_running}
+        return all(
+            victim.number not in state.isr or any(each in live and each != victim.number for each in state.isr)
+            for state in self._cluster.leaderships().values()
+        )

@@ -23,6 +23,8 @@ from headrace.broker.log_lines import log_to_stderr
 from headrace.broker.options import Refused, parse_options
 from headrace.config import BrokerConfig
 from headrace.coordination.embedded import TreeInUse
+from headrace.coordination.registry import BrokerIdInUse
+from headrace.coordination.tree import TreeError
 from headrace.coordination.paths import CorruptNode
 from headrace.errors import InvalidConfig, StorageError
 from headrace.log.data_directory import DataDirectoryRefused
@@ -103,8 +105,6 @@ async def _serve(config: BrokerConfig) -> None:
 @asynccontextmanager
 async def running(config: BrokerConfig) -> AsyncIterator[Running]:
     """A broker, from locked directories to open sockets, and back at the end. Raises `Refused`: why it cannot start."""
-    if config.zookeeper_connect:
-        raise Refused("zookeeper.connect is set, but joining an ensemble is not supported: leave it empty")
     try:
         async with AsyncExitStack() as stack:
             yield await _started(config, stack)
@@ -121,7 +121,9 @@ async def _started(config: BrokerConfig, stack: AsyncExitStack) -> Running:
         raise Refused(error.message) from error
     except CorruptNode as error:
         raise Refused(f"the cluster's metadata: {error}") from error
-    except TreeInUse as error:
+    except (TreeInUse, BrokerIdInUse) as error:
         raise Refused(str(error)) from error
+    except TreeError as error:
+        raise Refused(f"the cluster's tree: {type(error).__name__}: {error}") from error
     except OSError as error:
         raise Refused(f"{error.filename or 'start'}: {error.strerror or error}") from error

@@ -170,9 +170,11 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
 
 
 async def _open_tree(config: BrokerConfig, logs: LogManager, world: World) -> Tree:
-    """The tree. Refuses a directory with logs and no embedded tree: nobody would know its topics."""
+    """The tree. Refuses a directory with logs and no embedded tree, where it should have that: nobody would know its
+    topics."""
     directory = Path(config.log_dirs[0])
-    if logs.cluster_id is not None and not world.files.exists(directory / FILE_NAME):
+    is_alone = not config.zookeeper_connect
+    if is_alone and logs.cluster_id is not None and not world.files.exists(directory / FILE_NAME):
         raise DataDirectoryRefused(
             f"data directory {directory} belongs to cluster {logs.cluster_id}, but the cluster's metadata "
             f"({FILE_NAME}) is not in it: name the directory that has it first in log.dirs, or use an empty one"

@@ -28,8 +28,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="headrace serve", description="Run a broker until it is told to stop.")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:9092; port 0: any)")
     parser.add_argument("--data", metavar="DIR", help="where the log is (default headrace-data)")
-    parser.add_argument("--broker-id", metavar="N", help="this broker's number (default 0)")
-    parser.add_argument("--zookeeper", metavar="HOSTS", help="the ensemble to join; not supported yet")
+    parser.add_argument("--broker-id", metavar="N", help="this broker's number (default 0; -1: any)")
+    parser.add_argument("--zookeeper", metavar="HOSTS", help="HOST:PORT,...[/PATH]: the ensemble of the cluster")
     parser.add_argument("--config", metavar="FILE", help="a properties file with Kafka's setting names")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be given many times"

@@ -22,8 +22,13 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def open_embedded_tree(config: BrokerConfig) -> Tree:
-    """The tree inside the first data directory. Raises `TreeInUse`, `TreeUnreadable`."""
+async def open_tree(config: BrokerConfig) -> Tree:
+    """The tree on the ensemble that is named, or inside the first data directory. Raises `TreeInUse`,
+    `TreeUnreadable`, `InvalidConfig`, `Refused`."""
+    if config.zookeeper_connect:
+        from headrace.broker.ensemble import open_ensemble  # with kazoo, which a broker alone does not load
+
+        return await open_ensemble(config)
     return await EmbeddedTree.open(Path(config.log_dirs[0]))
 
 
@@ -32,7 +37,7 @@ class World(NamedTuple):
 
     now_ms: Callable[[], int] = wall_clock_ms
     files: Files = LocalFiles()
-    open_tree: Callable[[BrokerConfig], Awaitable[Tree]] = open_embedded_tree
+    open_tree: Callable[[BrokerConfig], Awaitable[Tree]] = open_tree
     random_bytes: Callable[[int], bytes] = os.urandom
 
 

@@ -22,8 +22,10 @@ class BrokerConfig:
     auto_create_topics_enable: bool = declare(
         True, "auto.create.topics.enable", "boolean", "Whether asking for a topic that does not exist makes it.")
     broker_id: int = declare(
-        0, "broker.id", "int", "This broker's number. Apache Kafka hands one out where none is given; here it is 0.",
-        low=0, high=INT32_MAX)
+        0, "broker.id", "int", "This broker's number. -1: the data directory's, or else one that the cluster hands "
+        "out, which is Apache Kafka's default.", low=-1, high=INT32_MAX)
+    broker_id_generation_enable: bool = declare(
+        True, "broker.id.generation.enable", "boolean", "Whether broker.id may be -1.")
     broker_rack: str = declare("", "broker.rack", "string", "The rack that replicas are spread over.")
     connections_max_idle_ms: int = declare(
         600_000, "connections.max.idle.ms", "long", "An idle connection is closed after this; -1 never.", unit="ms",
@@ -141,6 +143,9 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = declare(
         30_000, "replica.lag.time.max.ms", "long", "A follower that is behind for longer leaves the ISR.", unit="ms",
         low=1)
+    reserved_broker_max_id: int = declare(
+        1000, "reserved.broker.max.id", "int", "The highest broker.id that people give; those that the cluster hands "
+        "out are above it.", low=0)
     socket_listen_backlog_size: int = declare(
         1024, "socket.listen.backlog.size", "int",
         "Connections that the kernel may hold before they are accepted. With Apache Kafka's default of 50 a crowd "
@@ -155,6 +160,38 @@ class BrokerConfig:
         -1, "socket.send.buffer.bytes", "int",
         "SO_SNDBUF of a connection; -1 leaves it to the kernel, which grows it as needed (Apache Kafka fixes 100 KiB).",
         unit="bytes", low=-1)
+    zookeeper_client_cnxn_socket: str = declare(
+        "", "zookeeper.clientCnxnSocket", "string", "Apache Kafka needs it for TLS; it changes nothing here.",
+        choices=("", "org.apache.zookeeper.ClientCnxnSocketNetty", "org.apache.zookeeper.ClientCnxnSocketNIO"))
     zookeeper_connect: str = declare(
-        "", "zookeeper.connect", "string", "The ensemble that coordinates the cluster; not supported yet. Empty: the "
-        "tree inside this process, a cluster of one.")
+        "", "zookeeper.connect", "string", "The ZooKeeper ensemble that coordinates the cluster, as "
+        "HOST:PORT,HOST:PORT,...; a path at the end (a chroot, made when missing) keeps several clusters apart. Empty: "
+        "the tree inside this process, a cluster of one.")
+    zookeeper_connection_timeout_ms: int = declare(
+        0, "zookeeper.connection.timeout.ms", "int", "How long a start waits for the ensemble; 0: as long as "
+        "zookeeper.session.timeout.ms.", unit="ms", low=0)
+    zookeeper_digest: str = declare(
+        "", "headrace.zookeeper.digest", "password", "USER:PASSWORD that the ensemble knows this broker by (its scheme "
+        "'digest'), for access control lists.")
+    zookeeper_session_timeout_ms: int = declare(
+        6000, "zookeeper.session.timeout.ms", "int", "A broker that the ensemble does not hear of for this long is "
+        "dead to the cluster. Apache Kafka waits 18 seconds.", unit="ms", low=1)
+    zookeeper_set_acl: bool = declare(
+        False, "zookeeper.set.acl", "boolean", "Whether only this broker's user may change the nodes that it makes.")
+    zookeeper_ssl_client_enable: bool = declare(
+        False, "zookeeper.ssl.client.enable", "boolean", "Whether the ensemble is spoken to over TLS.")
+    zookeeper_ssl_endpoint_identification_algorithm: str = declare(
+        "HTTPS", "zookeeper.ssl.endpoint.identification.algorithm", "string",
+        "HTTPS: a server's certificate must name its host; empty: any host.", choices=("HTTPS", "https", ""))
+    zookeeper_ssl_keystore_location: str = declare(
+        "", "zookeeper.ssl.keystore.location", "string", "A PEM file of this broker's private key and certificate, for "
+        "ensembles that ask for one.")
+    zookeeper_ssl_keystore_password: str = declare(
+        "", "zookeeper.ssl.keystore.password", "password", "The password of the private key.")
+    zookeeper_ssl_keystore_type: str = declare(
+        "", "zookeeper.ssl.keystore.type", "string", "PEM; Java's own formats are not read.", choices=("", "PEM"))
+    zookeeper_ssl_truststore_location: str = declare(
+        "", "zookeeper.ssl.truststore.location", "string", "A PEM file of the certificates that servers are known by; "
+        "the system's when empty.")
+    zookeeper_ssl_truststore_type: str = declare(
+        "", "zookeeper.ssl.truststore.type", "string", "PEM; Java's own formats are not read.", choices=("", "PEM"))

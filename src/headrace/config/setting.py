@@ -22,7 +22,7 @@ class Setting(NamedTuple):
     """One setting as documents, DescribeConfigs and the parser see it."""
 
     name: str
-    kind: str  # Kafka's type names: boolean, int, long, double, string, list
+    kind: str  # Kafka's type names: boolean, int, long, double, string, password, list
     default: Value
     doc: str
     unit: str = ""
@@ -48,7 +48,7 @@ def declare(
 ) -> T:
     """A dataclass field that carries its `Setting`; typed as its value for the reader and mypy."""
     setting = Setting(name, kind, default, doc, unit, low, high, choices, broker, check)
-    return field(default=default, metadata={"setting": setting})
+    return field(default=default, metadata={"setting": setting}, repr=kind != "password")
 
 
 def settings_of(kind: type) -> dict[str, tuple[str, Setting]]:
@@ -106,6 +106,7 @@ _PARSERS: dict[str, Callable[[str], Value]] = {
     "long": int,
     "double": float,
     "string": str,
+    "password": str,
     "list": _parse_list,
 }
 _WIDEST = {"short": (1 << 15) - 1, "int": INT32_MAX, "long": INT64_MAX}

@@ -3,7 +3,7 @@
 1     where a value comes from, and its synonyms
 3     type and documentation
 4     flexible
-Topics and brokers. A secret's value is never told (there is none among the settings yet). What Apache Kafka 4.3 says of
+Topics and brokers. A secret's value is never told. What Apache Kafka 4.3 says of
 the same settings is the same, but for this:
 
     of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles,
@@ -32,7 +32,7 @@ VERSIONS = range(5)
 
 TOPIC, BROKER = 2, 4  # resource types
 _SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
-_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "password": 9}
 
 if TYPE_CHECKING:
     Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -124,6 +124,10 @@ def _broker_entries(config: BrokerConfig) -> Iterator[Entry]:
         synonyms.append(_synonym(name=name, value=format_value(setting.default), source=_SOURCE_DEFAULT))
         entry = _entry(setting, format_value(value), synonyms)
         entry.name, entry.read_only = name, True
+        if setting.kind == "password":
+            entry.is_sensitive, entry.value = True, None
+            for synonym in entry.synonyms:
+                synonym.value = None
         yield entry
 
 

@@ -73,7 +73,7 @@ def test_time_outs_queues_locks_and_task_groups_work() -> None:
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(produce())
-            seen += [await queue.get() for _ in range(3)]
+            seen.extend([await queue.get() for _ in range(3)])
         try:
             async with asyncio.timeout(0.5):
                 await queue.get()

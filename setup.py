@@ -13,6 +13,7 @@ COMPILED = (
     "headrace.broker.outbound",
     "headrace.broker.connection",
     "headrace.log.compaction_kernel",
+    "headrace.log.compaction_runs",
     "headrace.log.recovery_kernel",
 )
 """Each says in its docstring why it is compiled, and has its C types in a .pxd of its name."""

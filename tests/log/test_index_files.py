@@ -121,10 +121,10 @@ def test_a_file_system_without_holes_is_spared_them(
         os.truncate(fd, size)
 
     monkeypatch.setattr(files_module, "_without_holes", set())
-    monkeypatch.setattr(files_module.os, "ftruncate", ftruncate)
+    monkeypatch.setattr(os, "ftruncate", ftruncate)
     if trouble == "writes the zeros":
         fstat = os.fstat
-        monkeypatch.setattr(files_module.os, "fstat", lambda fd: Status(fstat(fd)))
+        monkeypatch.setattr(os, "fstat", lambda fd: Status(fstat(fd)))
     log = open_log(tmp_path, full_size(preallocate=True, segment_bytes=1500))
     write(log, 20)
     if trouble == "writes the zeros":
@@ -203,7 +203,7 @@ def seen(directory: Path, *, was_clean: bool = True) -> Seen:
     """Everything that a reader may ask of a log."""
     log = open_log(directory, config(segment_bytes=3000), was_clean=was_clean)
     end = log.log_end_offset
-    times = [log.offset_for_time(NOW_MS + 7 * at, end) for at in range(0, 135, 3)]
+    times: list[object] = [log.offset_for_time(NOW_MS + 7 * at, end) for at in range(0, 135, 3)]
     times += [log.max_timestamp_offset(), *[segment.largest for segment in log.segments]]
     aborted = log.aborted_transactions(0, end)
     return read_all(log), times, aborted, [fetch(log, offset, 200) for offset in range(0, end, 5)]

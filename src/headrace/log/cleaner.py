@@ -314,6 +314,11 @@ class Cleaner:
         except OSError as error:
             self._failed(lane, run, error)
             return
+        if made.largest_read > run.job.read_bytes:
+            logger.info(
+                "%s: the read buffer had to grow to %d bytes for its largest batch; max.message.bytes is %d",
+                run.log.partition, made.largest_read, run.log.config.max_message_bytes,
+            )  # fmt: skip
         run.bytes_read += made.bytes_read
         run.bytes_kept += made.size_bytes
         if made.records_without_key:

@@ -24,6 +24,7 @@ from headrace.errors import CorruptMessage
 from headrace.limits import INT32_MAX, INT64_MAX
 from headrace.log.compaction_filter import BatchFilter, LastRecord
 from headrace.log.compaction_transactions import PassedTransactions
+from headrace.log.compaction_writer import CleanedWriter
 from headrace.log.files import Files, LogFile
 from headrace.log.index_file import CorruptIndex
 from headrace.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_file
@@ -60,6 +61,11 @@ class CleaningJob(NamedTuple):
     io_bytes_per_second: float
 
 
+TakeRun = Callable[[memoryview, int, int, int], tuple[int, int]]
+"""Deals with a run of plain batches: (window, where it begins, least offset, where the segment's offsets end) -> (where
+the run ends, the least offset that may follow)."""
+
+
 class CleaningPlan(NamedTuple):
     """What will be cleaned: the log up to `end_offset` (exclusive), group by group of base offsets."""
 
@@ -79,6 +85,8 @@ class CleanedGroup(NamedTuple):
     records_read: int
     records_kept: int
     records_without_key: int
+    largest_read: int
+    """Bytes that had to be read at once, for the largest batch; `log.cleaner.io.buffer.size` or less where all fit."""
 
 
 class CleaningWorker(Protocol):
@@ -146,6 +154,7 @@ class Compaction:
     def plan(self, job: CleaningJob) -> CleaningPlan:
         """Read the dirty part of the log, as far as the memory for its keys reaches."""
         self._job = job
+        self._largest_read = 0
         self._directory = Path(job.directory)
         self._throttle = self._make_throttle(job.io_bytes_per_second)
         bases = sorted(job.sizes)
@@ -175,8 +184,13 @@ class Compaction:
 
     def _learn(self, base: int, known: OffsetMap, passed: PassedTransactions) -> bool:
         """Take up a segment's keys; True when there is no room for all of them."""
-        for batch, header in self._batches(base):
-            if header.last_offset < self._job.first_dirty:
+        first_dirty = self._job.first_dirty
+
+        def learn(window: memoryview, at: int, expected: int, next_base: int) -> tuple[int, int]:
+            return known.learn(window, at, expected, next_base, first_dirty)
+
+        for batch, header in self._batches(base, learn):
+            if header.last_offset < first_dirty:
                 continue
             if header.magic < MAGIC:
                 if self._learn_messages(batch, known):
@@ -200,14 +214,16 @@ class Compaction:
         job, counts = self._job, self._filter
         before = counts.records_read, counts.records_kept, counts.records_without_key
         base_offset = group[0]
+        self._largest_read = 0
         remove_cleaned(self._files, self._directory, base_offset)
         settings = TopicConfig(
             segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes
         )
         cleaned = CleanedSegment.create(self._files, self._directory, base_offset, settings, now_ms=job.now_ms)
+        writer = CleanedWriter(cleaned, job.index_interval_bytes, self._throttle.spend)
         for base in group:
-            self._clean_into(cleaned, base)
-        cleaned.close_for_appends()
+            self._clean_into(writer, base)
+        writer.finish()
         for transaction in self._ended:
             cleaned.txn_index.append(self._files, transaction)
         self._ended.clear()
@@ -226,27 +242,34 @@ class Compaction:
             counts.records_read - before[0],
             counts.records_kept - before[1],
             counts.records_without_key - before[2],
+            self._largest_read,
         )
 
-    def _clean_into(self, cleaned: Segment, base: int) -> None:
+    def _clean_into(self, writer: CleanedWriter, base: int) -> None:
         is_old = self._files.modified_ms(self._directory / offset_file(base, LOG)) <= self._drop_old_tombstones_until_ms
-        for batch, header in self._batches(base):
+
+        def sift(window: memoryview, at: int, expected: int, next_base: int) -> tuple[int, int]:
+            writer.make_room()
+            return self._filter.sift(window, at, expected, next_base, writer)
+
+        for batch, header in self._batches(base, sift):
             kept = self._filter.kept(batch, header, drop_old_tombstones=is_old)
             if kept is not None:
-                latest_ms = kept.max_timestamp_ms if kept.record_count else NO_TIMESTAMP
-                cleaned.append(kept.batch, kept.last_offset, latest_ms)
-                self._throttle.spend(len(kept.batch))
+                writer.add(kept.batch, kept.last_offset, kept.max_timestamp_ms if kept.record_count else NO_TIMESTAMP)
 
-    def _batches(self, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch of a segment, checked. Raises CorruptMessage, which names the place."""
+    def _batches(self, base: int, take: TakeRun) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """The batches of a segment, checked, without those that `take` takes. Raises CorruptMessage, which names the
+        place."""
         path = self._directory / offset_file(base, LOG)
         file, size = self._files.open_readonly(path), self._job.sizes[base]
         try:
-            yield from self._checked_batches(file, size, base)
+            yield from self._checked_batches(file, size, base, take)
         except CorruptMessage as error:
             raise CorruptMessage(f"{path}: {error.message}") from error
 
-    def _checked_batches(self, file: LogFile, size: int, base: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    def _checked_batches(
+        self, file: LogFile, size: int, base: int, take: TakeRun
+    ) -> Iterator[tuple[memoryview, BatchHeader]]:
         read_bytes, next_base = max(READ_BYTES_MIN, self._job.read_bytes), self._next_base[base]
         window, window_start, position, expected = memoryview(b""), 0, 0, base
         while position < size:
@@ -255,6 +278,10 @@ class Compaction:
             at = position - window_start
             if at + HEADER_BYTES > len(window):
                 window, window_start, at = self._read(file, position, min(read_bytes, size - position)), position, 0
+            behind, expected = take(window, at, expected, next_base)
+            if behind > at:
+                position += behind - at
+                continue
             header = read_any_header(window, at)
             length = header.batch_length + LOG_OVERHEAD_BYTES
             last_offset = header.base_offset + header.last_offset_delta
@@ -262,6 +289,7 @@ class Compaction:
                 raise CorruptMessage(f"the batch at position {position}, offset {header.base_offset}, is cut off")
             if at + length > len(window):
                 wanted = max(min(read_bytes, size - position), length)
+                self._largest_read = max(self._largest_read, wanted)
                 window, window_start, at = self._read(file, position, wanted), position, 0
             batch = window[at : at + length]
             if not any_crc_is_valid(batch, 0, header):

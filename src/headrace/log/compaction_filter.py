@@ -20,6 +20,7 @@ of formats 0 and 1 have no such place; their tombstones go by the age of the seg
 MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader.
 """
 
+from array import array
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from headrace.errors import CorruptMessage
 from headrace.limits import INT64_MAX
 from headrace.log import compaction_kernel as kernel
 from headrace.log.compaction_transactions import PassedTransactions
+from headrace.log.compaction_writer import CleanedWriter
 from headrace.log.offset_map import Marked, OffsetMap
 from headrace.records.batch import Record
 from headrace.records.compression import Bytes, compress
@@ -78,12 +80,24 @@ class BatchFilter:
         self._known = known
         self._transactions = transactions
         self._producers = producers
+        self._lasts = array("q", sorted(last.last_offset for last in producers.values()))
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
         self._keep = bytearray(1024)
         self.records_read = 0
         self.records_kept = 0
         self.records_without_key = 0
+
+    def sift(self, window: Bytes, at: int, expected: int, next_base: int, writer: CleanedWriter) -> tuple[int, int]:
+        """Write what stays of the plain batches that come next in a window, up to the first that `kept` has to look at
+        by itself. Where that is, and the least offset it may have."""
+        at, expected, read, kept, keyless = self._known.sift(
+            window, at, expected, next_base, writer, self._keep, self._lasts
+        )
+        self.records_read += read
+        self.records_kept += kept
+        self.records_without_key += keyless
+        return at, expected
 
     def kept(self, batch: Bytes, header: BatchHeader, *, drop_old_tombstones: bool) -> KeptBatch | None:
         """What stays of the next batch of the log, None for nothing; its CRC was checked by the caller.

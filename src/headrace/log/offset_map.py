@@ -9,10 +9,13 @@ under a random key of its own; see `compaction_kernel`. Source: Kafka's SkimpyOf
 """
 
 import os
+from array import array
 from typing import NamedTuple
 
 from headrace.errors import CorruptMessage
 from headrace.log import compaction_kernel as kernel
+from headrace.log import compaction_runs as runs
+from headrace.log.compaction_writer import CleanedWriter
 from headrace.records.compression import Bytes
 from headrace.records.header import BatchHeader, records_of
 
@@ -65,6 +68,28 @@ class OffsetMap:
             raise CorruptMessage(f"the batch at offset {header.base_offset} does not hold the records that it counts")
         self.latest_offset = max(self.latest_offset, header.last_offset if reached < 0 else reached - 1)
         return reached >= 0
+
+    def learn(self, window: Bytes, at: int, expected: int, next_base: int, from_offset: int) -> tuple[int, int]:
+        """Take up a run of plain batches, as `compaction_runs` does; where it ends, and what may follow."""
+        at, expected, self.entries, latest = runs.learn(
+            window, at, expected, next_base, from_offset, self._table, self.slots, self.entries, self.entries_max,
+            self._key0, self._key1,
+        )  # fmt: skip
+        self.latest_offset = max(self.latest_offset, latest)
+        return at, expected
+
+    def sift(
+        self, window: Bytes, at: int, expected: int, next_base: int, writer: CleanedWriter, keep: bytearray,
+        lasts: "array[int]",
+    ) -> tuple[int, int, int, int, int]:  # fmt: skip
+        """Have a run of plain batches written, as far as they stay, as `compaction_runs` does; where it ends, what may
+        follow, and of its records how many there were, stayed, and had no key."""
+        at, expected, writer.at, writer.placed, writer.timed, read, kept, keyless = runs.sift(
+            window, at, expected, next_base, self.latest_offset, self._table, self.slots, self._key0, self._key1, keep,
+            lasts, writer.state, writer.places, writer.placed, writer.times, writer.timed, writer.written, writer.out,
+            writer.at,
+        )  # fmt: skip
+        return at, expected, read, kept, keyless
 
     def put(self, key: bytes, offset: int) -> bool:
         """Note one key; True, and nothing done, when there was no room."""

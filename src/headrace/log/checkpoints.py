@@ -10,7 +10,8 @@ Always replaced as a whole: written beside, synced, renamed. An empty file is wh
 write; it holds nothing. Source: Kafka's CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile.
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headrace.log.files import Files
@@ -83,3 +84,25 @@ def read_epochs(files: Files, path: Path) -> list[tuple[int, int]]:
 def write_epochs(files: Files, path: Path, epochs: Iterable[tuple[int, int]], *, sync: bool) -> None:
     """Replace a partition's leader epochs."""
     files.replace(path, format_lines(f"{epoch} {start}" for epoch, start in epochs), sync=sync)
+
+
+class NewestFirst:
+    """Writers of one file for each directory, run by several threads in any order: an older one writes nothing once a
+    newer one has."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[Path, int] = {}
+        self._written: dict[Path, int] = {}
+
+    def writer(self, directory: Path, write: Callable[[], None]) -> Callable[[], None]:
+        """`write`, to be run by any thread."""
+        number = self._made[directory] = self._made.get(directory, 0) + 1
+
+        def run() -> None:
+            with self._lock:
+                if number > self._written.get(directory, 0):
+                    write()
+                    self._written[directory] = number
+
+        return run

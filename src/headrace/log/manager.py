@@ -16,7 +16,6 @@ the beginning of cleanings. The clock is the caller's; so are the thread pools, 
 """
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,7 +24,14 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
-from headrace.log.checkpoints import CLEANER_OFFSET, HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, write_offsets
+from headrace.log.checkpoints import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    NewestFirst,
+    write_offsets,
+)
 from headrace.log.cleaner import Cleaner, CleanerSettings
 from headrace.log.cleaner_process import ProcessWorker
 from headrace.log.compaction import CleaningWorker
@@ -101,7 +107,9 @@ class LogManager:
         self._doomed: list[tuple[int, Path]] = []
         self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
-        self._cleaner_offsets = _NewestFirst()
+        self._cleaner_offsets = NewestFirst()
+        self._recovery_points = NewestFirst()
+        self._checkpointing: set[Path] = set()
         self.cleaner = Cleaner(
             self.files,
             self.logs,
@@ -303,6 +311,7 @@ class LogManager:
         """Do what is due. What one log's disk refuses is logged, and does not keep the others from theirs."""
         if now_ms >= self._flush_check_due_ms:
             self._flush_what_is_due(now_ms)
+        self._secure_closed_segments(now_ms)
         for log in self.logs.values():
             if log.removals:
                 self._try(log.purge, now_ms)
@@ -316,6 +325,21 @@ class LogManager:
         while self._doomed and self._doomed[0][0] <= now_ms:
             self._try(self._remove_doomed, now_ms)
         self.cleaner.tick(now_ms)
+
+    def _secure_closed_segments(self, now_ms: int) -> None:
+        """Have what lies before a log's active segment be on the disk, and be known to be: a start after a crash then
+        reads the active segments alone. A roll flushes; what a crash left behind rolls is flushed here. A recovery
+        point that a truncation has lowered is written down too."""
+        rolled = set()
+        for log in self.logs.values():
+            base_offset = log.active.base_offset
+            if base_offset > log.checkpointed_to or log.recovery_point < log.checkpointed_to:
+                if log.recovery_point >= base_offset or log.recovery_point < log.checkpointed_to:
+                    rolled.add(log.directory.parent)
+                elif not log.is_flushing and log.failure is None:
+                    log.flush_in_background(now_ms, base_offset)
+        for directory in rolled - self._checkpointing:
+            self._save_recovery_points(directory)
 
     def _flush_what_is_due(self, now_ms: int) -> None:
         period_ms = self._periods.flush_check_ms
@@ -345,7 +369,17 @@ class LogManager:
 
     def checkpoint(self, now_ms: int) -> None:
         """Write down every log's recovery point. Raises OSError."""
-        self._write(RECOVERY_POINT, lambda log: log.recovery_point)
+        refusal = None
+        for directory in self.directories:
+            write, done = self._recovery_point_writer(directory.path)
+            try:
+                write()
+            except OSError as error:
+                refusal = error
+            else:
+                done()
+        if refusal is not None:
+            raise refusal
 
     def checkpoint_log_starts(self, now_ms: int) -> None:
         """Write down every log's start. Raises OSError."""
@@ -375,6 +409,32 @@ class LogManager:
                 refusal = error
         if refusal is not None:
             raise refusal
+
+    def _save_recovery_points(self, directory: Path) -> None:
+        write, keep_in_mind = self._recovery_point_writer(directory)
+
+        def done(error: Exception | None) -> None:
+            self._checkpointing.discard(directory)
+            if error is None:
+                keep_in_mind()
+            else:
+                logger.error("%s in %s could not be written: %s", RECOVERY_POINT, directory, error)
+
+        self._checkpointing.add(directory)
+        self.background(write, done)
+
+    def _recovery_point_writer(self, directory: Path) -> tuple[Callable[[], None], Callable[[], None]]:
+        """What writes down the recovery points of a data directory, as they are now, on any thread; what follows."""
+        logs = [log for log in self.logs.values() if log.directory.parent == directory]
+        offsets = {log.partition: log.recovery_point for log in logs}
+
+        def done() -> None:
+            for log in logs:
+                log.checkpointed_to = offsets[log.partition]
+
+        return self._recovery_points.writer(
+            directory, lambda: write_offsets(self.files, directory / RECOVERY_POINT, offsets)
+        ), done
 
     def _save_cleaner_offsets(self, directory: Path) -> None:
         def done(error: Exception | None) -> None:
@@ -433,28 +493,6 @@ def _run_together(works: list[FlushWork]) -> Iterator[Exception | None]:
 
     with ThreadPoolExecutor(CLOSING_THREADS) as pool:
         return iter(list(pool.map(FlushWork.try_run, works)))
-
-
-class _NewestFirst:
-    """Writers of one file for each directory, run by several threads in any order: an older one writes nothing once a
-    newer one has."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made: dict[Path, int] = {}
-        self._written: dict[Path, int] = {}
-
-    def writer(self, directory: Path, write: Callable[[], None]) -> Callable[[], None]:
-        """`write`, to be run by any thread."""
-        number = self._made[directory] = self._made.get(directory, 0) + 1
-
-        def run() -> None:
-            with self._lock:
-                if number > self._written.get(directory, 0):
-                    write()
-                    self._written[directory] = number
-
-        return run
 
 
 def _start_inside_segment(log: PartitionLog) -> int | None:

@@ -73,6 +73,8 @@ class PartitionLog:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
         self.recovery_point = opened.recovery_point
+        self.checkpointed_to = opened.recovery_point
+        """The recovery point that is written down."""
         self.high_watermark = opened.log_start_offset
         self.producers = opened.producers
         self.leader_epochs = opened.epochs

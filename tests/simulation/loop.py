@@ -41,7 +41,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
         handle = Handle(self._process, callback, args, context)
-        if self._process.life is not Life.DEAD and not self._scheduler.is_over:
+        if self._process.life is not Life.DEAD or self._scheduler.is_over:
             self._process.ready.append(handle)
         return handle
 

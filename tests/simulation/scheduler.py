@@ -15,7 +15,7 @@ for each callback, so that no two are quite at one moment.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum
 from itertools import count
 from random import Random
@@ -28,7 +28,8 @@ EPOCH_MS = 1_700_000_000_000
 """The time of day at which every simulation begins."""
 
 _TURN_MAX = 6
-_AWAITS_ON_THE_WAY_OUT_MAX = 100
+_CANCELLATIONS_MAX = 20
+_CALLBACKS_AT_THE_END_MAX = 10_000
 
 
 class Handle:
@@ -119,15 +120,6 @@ class Process:
     def call_in(self, delay_us: int, callback: Callable[..., object], *args: object) -> Handle:
         """Calls back in this process after a while."""
         return self.scheduler.add_timer(Handle(self, callback, args, None, self.scheduler.now_us + max(0, delay_us)))
-
-
-def _close(work: Coroutine[object, object, object]) -> None:
-    """Ends a coroutine, also one that awaits something on the way out."""
-    for _ in range(_AWAITS_ON_THE_WAY_OUT_MAX):
-        try:
-            work.throw(asyncio.CancelledError())
-        except BaseException:  # of no interest any more
-            return
 
 
 class Exhausted(AssertionError):
@@ -228,18 +220,36 @@ class Scheduler:
         ]
 
     def dispose(self) -> None:
-        """Ends everything without a trace: what was left half-way does not go on when it is collected."""
-        self.is_over = True
-        self._timers.clear()
+        """Ends everything without a trace: tasks are cancelled until they end, in processes that are dead to disk and
+        network. Left to the garbage collector they would do the same at some other time."""
         for process in self.processes:
             process.kill()
+        self.is_over = True
+        self._timers.clear()
+        for _ in range(_CANCELLATIONS_MAX):
+            left = [task for process in self.processes for task in process.tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            for process in self.processes:
+                self._run_out(process)
+            if not left:
+                break
         for process in self.processes:
-            asyncio._set_running_loop(process.loop)
             for task in process.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                if not task.done():
-                    _close(task.get_coro())  # type: ignore[arg-type]
-                elif not task.cancelled():
+                if task.done() and not task.cancelled():
                     task.exception()
             process.tasks.clear()
+            process.ready.clear()
+
+    def _run_out(self, process: Process) -> None:
+        asyncio._set_running_loop(process.loop)
+        try:
+            for _ in range(_CALLBACKS_AT_THE_END_MAX):
+                if not process.ready:
+                    break
+                handle = process.ready.popleft()
+                if not handle.is_cancelled:
+                    handle.run()
+        finally:
             asyncio._set_running_loop(None)

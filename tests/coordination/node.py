@@ -52,8 +52,8 @@ class Node:
         broker = await register_broker(tree, BROKER, now_ms=0)
         control = ControlPlane(replicas, metadata, configs, broker_epoch=broker.epoch)
 
-        async def send(broker_id: BrokerId, request: ControlRequest) -> ControlResponse:
-            assert broker_id == BROKER.id
+        async def send(to: Broker, request: ControlRequest) -> ControlResponse:
+            assert to.id == BROKER.id
             sent.append(request)
             return await control.handle(request)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.coordination import controller as controller_module
 from headrace.coordination import paths
+from headrace.coordination import term as term_module
 from headrace.coordination.controller import NotController
 from headrace.coordination.topics import NewTopic, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -191,7 +191,7 @@ async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: N
 
 
 async def test_many_partitions_are_written_in_several_multis(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "OPS_PER_MULTI_MAX", 5)
+    monkeypatch.setattr(term_module, "OPS_PER_MULTI_MAX", 5)
     assert (await make(node, "wide", 12)).num_partitions == 12
     assert all(node.replicas.leader("wide", number).is_leader for number in range(12))
     await node.controller.delete_topics(["wide"])

@@ -29,7 +29,7 @@ REPLICAS = Replicas(ids(1, 2, 3))
 # what was, who is alive (! registered anew), unclean allowed -> leader and ISR in epoch 6, or "keep"
 CASES = [
     ("the leader lives", state(1, 1, 2, 3), live(1, 2, 3), False, "keep"),
-    ("a follower died: the leader asks for the ISR to shrink", state(1, 1, 2, 3), live(1, 3), False, "keep"),
+    ("a follower died", state(1, 1, 2, 3), live(1, 3), False, "1 of 1,3"),
     ("a follower restarted", state(1, 1, 2), live(1, 2, restarted=(2,)), False, "keep"),
     ("the leader restarted before anybody noticed", state(1, 1, 2), live(1, 2, restarted=(1,)), False, "1 of 1,2"),
     ("the only broker restarted", state(1, 1), live(1, restarted=(1,)), False, "1 of 1"),

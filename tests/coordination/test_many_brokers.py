@@ -47,11 +47,11 @@ class Cluster:
             random_below=lambda n: 0,
         )
 
-    async def send(self, broker_id: BrokerId, request: ControlRequest) -> ControlResponse:
+    async def send(self, broker: Broker, request: ControlRequest) -> ControlResponse:
         """Answers as a broker that agrees with everything."""
-        if broker_id in self.unreachable:
+        if broker.id in self.unreachable:
             raise ConnectionRefusedError(111, "Connection refused")
-        self.told.setdefault(broker_id, []).append(request)
+        self.told.setdefault(broker.id, []).append(request)
         match type(request).__name__:
             case "LeaderAndIsrRequest":
                 return m.LeaderAndIsrResponse()
@@ -69,8 +69,8 @@ class Cluster:
 
     async def settle(self) -> None:
         """Waits until the controller has handled every event so far: a wish that waits its turn behind them."""
-        if self.controller.is_active:
-            await self.controller.create_topics([], validate_only=True)
+        await self.controller.settled({1, 2, 3} - self.unreachable)
+        await self.controller.settled({1, 2, 3} - self.unreachable)  # what the answers brought about
 
     def forget(self) -> None:
         self.told.clear()
@@ -145,8 +145,8 @@ async def test_when_a_leader_goes_the_next_in_sync_replica_leads_in_a_new_epoch(
     await create(cluster, "t", {0: (2, 3, 1), 1: (1, 2, 3)})
     cluster.forget()
     await cluster.go(2)
-    assert cluster.led(1) == ["t-0 3@1 [3, 1] [2, 3, 1]"]
-    assert cluster.led(3) == ["t-0 3@1 [3, 1] [2, 3, 1]"]
+    assert cluster.led(1) == ["t-0 3@1 [3, 1] [2, 3, 1]", "t-1 1@1 [1, 3] [1, 2, 3]"]
+    assert cluster.led(3) == ["t-0 3@1 [3, 1] [2, 3, 1]", "t-1 1@1 [1, 3] [1, 2, 3]"]
     assert 2 not in cluster.told
     told = cluster.metadata(3)
     assert [each.id for each in told.live_brokers] == [1, 3]
@@ -171,7 +171,7 @@ async def test_a_broker_that_comes_is_told_everything_and_the_others_that_it_cam
     await cluster.go(3)
     cluster.forget()
     await cluster.come(3)
-    assert cluster.led(3) == ["t-1 1@0 [1, 3] [1, 3]"]
+    assert cluster.led(3) == ["t-1 1@1 [1] [1, 3]"]
     assert len(cluster.metadata(3).topic_states[0].partition_states) == 2
     assert [each.id for each in cluster.metadata(1).live_brokers] == [1, 2, 3]
     assert cluster.led(1) == []
@@ -214,11 +214,36 @@ async def test_an_isr_change_made_beside_the_controller_is_read_again(cluster: C
     assert cluster.led(1)[-1] == "t-0 1@1 [1] [2, 3, 1]"
 
 
-async def test_an_unreachable_broker_keeps_nobody_from_being_told(cluster: Cluster) -> None:
+async def test_an_unreachable_broker_keeps_nobody_from_being_told_and_is_told_when_it_answers(
+    cluster: Cluster,
+) -> None:
     cluster.unreachable.add(2)
-    await create(cluster, "t", {0: (2, 3)})
-    assert cluster.led(3) == ["t-0 2@0 [2, 3] [2, 3]"]
+    wishes = [NewTopic(name, assignments={0: (BrokerId(first), BrokerId(3))}) for name, first in (("t", 2), ("u", 1))]
+    outcomes = await cluster.controller.create_topics(wishes, timeout_ms=100)
+    late = outcomes["t"]
+    assert isinstance(late, KafkaError) and late.code is ErrorCode.REQUEST_TIMED_OUT
+    assert isinstance(outcomes["u"], TopicOutcome)
+    assert cluster.led(3) == ["t-0 2@0 [2, 3] [2, 3]", "u-0 1@0 [1, 3] [1, 3]"]
     assert cluster.metadata(1).topic_states
+    cluster.unreachable.clear()
+    await cluster.settle()
+    assert cluster.led(2) == ["t-0 2@0 [2, 3] [2, 3]"]
+    updates = [each for each in cluster.told[2] if isinstance(each, m.UpdateMetadataRequest)]
+    assert [topic.topic_name for each in updates for topic in each.topic_states] == ["t", "u"]
+
+
+async def test_what_a_slow_broker_was_not_yet_told_is_told_once_as_it_is_by_then(cluster: Cluster) -> None:
+    await create(cluster, "t", {0: (2, 3), 1: (3, 2)})
+    await cluster.settle()
+    cluster.forget()
+    cluster.unreachable.add(3)
+    await cluster.controller.create_topics([NewTopic("u", 1, 1)], timeout_ms=0)
+    await cluster.go(2)
+    await cluster.come(2)
+    cluster.unreachable.clear()
+    await cluster.settle()
+    assert cluster.led(3) == ["t-0 3@1 [3] [2, 3]", "t-1 3@1 [3] [3, 2]"]
+    assert len([each for each in cluster.told[3] if isinstance(each, m.UpdateMetadataRequest)]) == 2
 
 
 async def test_a_topic_is_deleted_for_good_when_its_last_replica_is_back(cluster: Cluster) -> None:
@@ -242,10 +267,10 @@ async def test_a_topic_is_deleted_for_good_when_its_last_replica_is_back(cluster
 async def test_a_broker_that_cannot_be_reached_keeps_the_topic_until_it_answers(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (1, 2)})
     cluster.unreachable.add(2)
-    await cluster.controller.delete_topics(["t"])
+    await cluster.controller.delete_topics(["t"], timeout_ms=100)
     assert await cluster.tree.exists(paths.delete_topic("t")) is not None
     cluster.unreachable.clear()
-    await cluster.controller.delete_topics(["t"])
+    await cluster.settle()
     assert await cluster.tree.exists(paths.topic("t")) is None
 
 

@@ -1,66 +1,84 @@
 """The controller: one broker that decides for all who leads what. This is its shell; the decisions are elsewhere.
 
     elect      /controller (ephemeral) and /controller_epoch + 1, in one multi: whoever made it is controller
-    decide     topics, assignment, elections                      (pure, on `ClusterState`)
-    write      multi[ /controller_epoch is still mine ; ... ]     a controller that was replaced writes nothing
-    tell       LeaderAndIsr to replicas, then UpdateMetadata to every broker, StopReplica to those who let go
+    term       what it knows, how it writes, its voice; over when the session is lost or another was elected
+    leaders, topics, reassignments, tree requests: what it does in a term, each in a module of its own
 
-Events (a wish of a client, a broker that came or went, the end of another controller) are handled one at a time, in
-the order they came. The requests leave through the injected `send`; a broker alone applies them in process through
-the same function that serves them from the wire.
-
-Large topics are written in several multis. A crash between them leaves partitions without a state, which the next
-controller elects as new ones; and a topic marked for deletion, which the next controller deletes.
-Source: Kafka's `KafkaController`, `PartitionStateMachine`, `TopicDeletionManager`.
-Left out so far: reassignment, preferred leader election, AlterPartition, controlled shutdown.
+Events (a wish of a client or a broker, a watch that fired, an answer of a broker, time) are handled one at a time, in
+the order they came; no event waits for a broker. Only who asked waits, outside the queue, for those brokers on which
+the answer depends, and no longer than the time that came with the request.
+Source: Kafka's `KafkaController`.
 """
 
+import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.coordination import paths
-from headrace.coordination.assignment import Assignment
-from headrace.coordination.cluster import ClusterState, load_brokers, load_cluster
+from headrace.coordination.alter_partition import changes_of, response_to
+from headrace.coordination.channels import Send
 from headrace.coordination.configs import TopicConfigs
-from headrace.coordination.elections import elect, elect_all_new, elect_new
+from headrace.coordination.disk_answers import DiskAnswer, deleted_replicas, found_on_disk
 from headrace.coordination.events import EventQueue
-from headrace.coordination.growth import MorePartitions, plan_growth
-from headrace.coordination.log_dir_events import take_events
-from headrace.coordination.model import NO_UUID, Broker, PartitionLeadership, Replicas, Topic
-from headrace.coordination.propagation import Propagation, Send
-from headrace.coordination.topics import NewTopic, TopicDefaults, TopicOutcome, check_deletable, plan_topic
+from headrace.coordination.growth import MorePartitions
+from headrace.coordination.isr_changes import is_from_the_living
+from headrace.coordination.leader_manager import Elected, LeaderManager
+from headrace.coordination.loading import load_brokers, load_cluster
+from headrace.coordination.model import Broker, Replicas
+from headrace.coordination.preferred import ElectionKind
+from headrace.coordination.reassignment_manager import ReassignmentManager, Targets
+from headrace.coordination.requests import ControlRequest, ControlResponse, Sender
+from headrace.coordination.term import NotController, Term
+from headrace.coordination.topic_manager import TopicManager, TopicPolicy
+from headrace.coordination.topics import NewTopic, TopicDefaults, TopicOutcome
 from headrace.coordination.tree import (
     BadVersion,
-    Check,
     Create,
-    Delete,
     NodeExists,
     Op,
     SessionLost,
     SessionState,
     Set,
     Tree,
-    TreeError,
     WatchEvent,
 )
+from headrace.coordination.tree_requests import TreeRequests
 from headrace.coordination.uuids import random_uuid
-from headrace.coordination.writes import make_states, make_topic, nodes_of
 from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
+
+__all__ = ["Controller", "NotController", "Rebalancing"]
 
 log = logging.getLogger(__name__)
 
-OPS_PER_MULTI_MAX = 2000
-"""Keeps a multi below ZooKeeper's limit on a request, 1 MiB."""
+WAIT_MS = 30_000
+FIRST_REBALANCE_S = 5.0
 
-ELECTION_TRIES_MAX = 5
+T = TypeVar("T")
 
 
-class NotController(KafkaError):
-    """This broker does not decide; another one does, or none yet."""
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """When preferred leaders are elected without being asked for: so often, beyond so many percent elsewhere."""
 
-    code = ErrorCode.NOT_CONTROLLER
+    is_enabled: bool = True
+    interval_s: float = 300.0
+    percentage: int = 10
+
+
+@dataclass(slots=True)
+class Office:
+    """A term, and what is done in it."""
+
+    term: Term
+    leaders: LeaderManager
+    topics: TopicManager
+    reassignments: ReassignmentManager
+    requests: TreeRequests
 
 
 class Controller:
@@ -77,26 +95,30 @@ class Controller:
         defaults: TopicDefaults,
         delete_enabled: bool = True,
         random_below: Callable[[int], int] = lambda bound: int.from_bytes(os.urandom(8)) % bound,
+        new_uuid: Callable[[], bytes] = random_uuid,
+        rebalancing: Rebalancing = Rebalancing(),
+        listener: str | None = None,
     ) -> None:
+        """`listener`: the name of that through which brokers reach each other; the first of each when None."""
         self._tree = tree
         self._broker_id = broker_id
         self._send = send
         self._configs = configs
         self._now_ms = now_ms
-        self._defaults = defaults
-        self._delete_enabled = delete_enabled
-        self._random_below = random_below
+        self._policy = TopicPolicy(defaults, delete_enabled, random_below, new_uuid)
+        self._rebalancing = rebalancing
+        self._listener = listener
         self._events = EventQueue("controller")
-        self._state = ClusterState()
+        self._office: Office | None = None
         self._epoch = 0
-        self._epoch_version = -1
-        self._is_active = False
+        self._timer: asyncio.TimerHandle | None = None
         self.controller_id: BrokerId | None = None  # as last heard
+        configs.on_change(lambda topic, config: self._on_config(topic, config.unclean_leader_election_enable))
 
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
-        return self._is_active
+        return self._office is not None
 
     @property
     def epoch(self) -> int:
@@ -104,139 +126,151 @@ class Controller:
         return self._epoch
 
     async def start(self) -> None:
-        """Stands for election; when elected, every live broker has been told everything on return."""
+        """Stands for election; when elected, this broker has been told everything on return."""
         self._tree.on_session(self._on_session)
         self._events.start()
         await self._events.do(self._elect)
+        await self.settled({self._broker_id})
+
+    async def settled(self, brokers: Collection[BrokerId] | None = None, timeout_ms: int = WAIT_MS) -> None:
+        """Returns when what was decided so far has been answered by these live brokers (all, when None)."""
+        await self._events.do(_nothing)
+        if self._office is not None:
+            await self._wait(self._office.term.answered(brokers), timeout_ms)
+        await self._events.do(_nothing)  # what was in the answers
 
     async def close(self) -> None:
         """Stops deciding. The `/controller` node goes with the tree's session."""
-        self._is_active = False
+        self._leave_office()
         await self._events.close()
 
     # What clients wish
 
     async def create_topics(
-        self, wishes: Sequence[NewTopic], *, validate_only: bool = False
+        self, wishes: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = WAIT_MS
     ) -> dict[str, TopicOutcome | KafkaError]:
-        """What became of each wish, by name; topics that were made have leaders that serve. Raises `NotController`."""
-        return await self._events.do(lambda: self._create_topics(wishes, validate_only))
+        """What became of each wish, by name. The topics that were made have leaders that serve, and this broker knows
+        them; REQUEST_TIMED_OUT where that took too long. Raises `NotController`."""
+        outcomes: dict[str, TopicOutcome | KafkaError] = {}
+        served: dict[str, list[asyncio.Future[None]]] = {}
 
-    async def delete_topics(self, names: Sequence[str]) -> dict[str, TopicOutcome | KafkaError]:
-        """What became of each; replicas on brokers that are down are deleted later. Raises `NotController`."""
-        return await self._events.do(lambda: self._delete_topics(names))
+        async def create() -> None:
+            office = self._in_office()
+            for wish in wishes:
+                try:
+                    outcomes[wish.name] = await office.topics.create(wish, validate_only=validate_only)
+                except NotController:
+                    raise
+                except KafkaError as error:
+                    outcomes[wish.name] = error
+                    continue
+                if not validate_only:
+                    made = office.term.state.topics[wish.name].partitions
+                    served[wish.name] = self._tell_new(office, wish.name, made)
+
+        await self._events.do(create)
+        for name in await self._late(served, timeout_ms):
+            outcomes[name] = _timed_out(f"Topic '{name}' was made, but")
+        return outcomes
 
     async def create_partitions(
-        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False
+        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False, timeout_ms: int = WAIT_MS
     ) -> dict[str, KafkaError | None]:
         """What became of each, by name; None: the partitions have leaders that serve. Raises `NotController`."""
-        return await self._events.do(lambda: self._create_partitions(wishes, validate_only))
-
-    async def _create_topics(
-        self, wishes: Sequence[NewTopic], validate_only: bool
-    ) -> dict[str, TopicOutcome | KafkaError]:
-        self._must_be_active()
-        outcomes: dict[str, TopicOutcome | KafkaError] = {}
-        made: list[TopicPartition] = []
-        for wish in wishes:
-            try:
-                outcomes[wish.name] = await self._create_topic(wish, validate_only)
-            except NotController:
-                raise
-            except KafkaError as error:
-                outcomes[wish.name] = error
-                continue
-            if not validate_only:
-                made += [TopicPartition(wish.name, number) for number in self._state.topics[wish.name].partitions]
-        if made:
-            await self._tell(made, new=frozenset(made))
-        return outcomes
-
-    async def _create_topic(self, wish: NewTopic, validate_only: bool) -> TopicOutcome:
-        view = self._state.view()
-        start = self._random_below(max(1, len(view.brokers)))
-        assignment = plan_topic(wish, view, self._defaults, start)
-        topic = Topic(
-            wish.name,
-            NO_UUID if validate_only else random_uuid(),
-            {number: Replicas(replicas) for number, replicas in assignment.items()},
-        )
-        if not validate_only:
-            await self._write_topic(topic, {name: text for name, text in wish.configs.items() if text is not None})
-        return TopicOutcome(topic.id, len(assignment), len(assignment[0]))
-
-    async def _write_topic(self, topic: Topic, settings: dict[str, str]) -> None:
-        leftover = await self._tree.exists(paths.config("topics", topic.name))
-        ops = make_topic(topic, settings, has_settings=leftover is not None)
-        elected = elect_all_new(topic.name, topic.partitions, self._state.brokers, self._epoch)
-        try:
-            await self._write([*ops, *make_states(elected)])
-        except NodeExists as error:
-            raise KafkaError(f"{error.path} exists already.", ErrorCode.TOPIC_ALREADY_EXISTS) from error
-        self._state.topics[topic.name] = topic
-        self._remember(elected)
-
-    async def _create_partitions(
-        self, wishes: Sequence[MorePartitions], validate_only: bool
-    ) -> dict[str, KafkaError | None]:
-        self._must_be_active()
         outcomes: dict[str, KafkaError | None] = {}
-        made: list[TopicPartition] = []
-        for wish in wishes:
-            outcomes[wish.name] = None
-            try:
-                assignment = plan_growth(wish, self._state.topics, self._state.deleting, self._state.brokers)
-                if not validate_only:
-                    await self._write_growth(self._state.topics[wish.name], assignment)
-                    made += [TopicPartition(wish.name, number) for number in assignment]
-            except NotController:
-                raise
-            except KafkaError as error:
-                outcomes[wish.name] = error
-        if made:
-            await self._tell(made, new=frozenset(made))
+        served: dict[str, list[asyncio.Future[None]]] = {}
+
+        async def grow() -> None:
+            office = self._in_office()
+            for wish in wishes:
+                outcomes[wish.name] = None
+                try:
+                    made = await office.topics.grow(wish, validate_only=validate_only)
+                    if not validate_only:
+                        served[wish.name] = self._tell_new(office, wish.name, made)
+                except NotController:
+                    raise
+                except KafkaError as error:
+                    outcomes[wish.name] = error
+
+        await self._events.do(grow)
+        for name in await self._late(served, timeout_ms):
+            outcomes[name] = _timed_out(f"The partitions of '{name}' were made, but")
         return outcomes
 
-    async def _write_growth(self, topic: Topic, assignment: Assignment) -> None:
-        new = {number: Replicas(replicas) for number, replicas in assignment.items()}
-        grown = topic._replace(partitions={**topic.partitions, **new})
-        elected = elect_all_new(topic.name, new, self._state.brokers, self._epoch)
-        await self._write([Set(paths.topic(topic.name), paths.encode_topic(grown)), *make_states(elected)])
-        self._state.topics[topic.name] = grown
-        self._remember(elected)
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int = WAIT_MS
+    ) -> dict[str, TopicOutcome | KafkaError]:
+        """What became of each; the live brokers have let go of their replicas, unless that took too long. Replicas on
+        brokers that are down are deleted later. Raises `NotController`."""
+        waited: list[asyncio.Future[None]] = []
 
-    async def _delete_topics(self, names: Sequence[str]) -> dict[str, TopicOutcome | KafkaError]:
-        self._must_be_active()
-        outcomes: dict[str, TopicOutcome | KafkaError] = {}
-        for name in names:
-            try:
-                check_deletable(name, self._state.view(), enabled=self._delete_enabled)
-            except KafkaError as error:
-                outcomes[name] = error
-                continue
-            topic = self._state.topics[name]
-            outcomes[name] = TopicOutcome(topic.id, len(topic.partitions), len(topic.partitions[0].replicas))
-            if name not in self._state.deleting:
-                await self._write([Create(paths.delete_topic(name))])
-                self._state.deleting.add(name)
-        await self._finish_deletions()
+        async def delete() -> dict[str, TopicOutcome | KafkaError]:
+            office = self._in_office()
+            outcomes = await office.topics.delete(names)
+            if any(isinstance(outcome, TopicOutcome) for outcome in outcomes.values()):
+                waited.extend(office.term.answered())
+            return outcomes
+
+        outcomes = await self._events.do(delete)
+        await self._wait(waited, timeout_ms)
+        await self._events.do(_nothing)  # by then the answers have been taken in, and what is whole is gone
         return outcomes
 
-    async def _finish_deletions(self) -> None:
-        """Deletes what is marked and whose replicas are all gone."""
-        names = sorted(self._state.deleting)
-        if not names:
-            return
-        partitions = [TopicPartition(name, number) for name in names for number in self._state.topics[name].partitions]
-        remaining = await self._propagation().delete_replicas(partitions)
-        for name in names:
-            if name in remaining:
-                continue
-            doomed = nodes_of(self._state.topics[name])
-            found = await self._tree.get_many(doomed)
-            ops: list[Op] = [Delete(path) for path, node in zip(doomed, found, strict=True) if node is not None]
-            await self._write([*ops, Delete(paths.delete_topic(name))])
-            self._state.forget(name)
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, kind: ElectionKind, *, timeout_ms: int = WAIT_MS
+    ) -> Elected:
+        """What became of each (all, when None); None: the leader is elected, and the live brokers know, unless that
+        took too long. Raises `NotController`."""
+        waited: list[asyncio.Future[None]] = []
+
+        async def elect() -> Elected:
+            office = self._in_office()
+            outcomes = await office.leaders.elect_leaders(partitions, kind)
+            if None in outcomes.values():
+                waited.extend(office.term.answered())
+            return outcomes
+
+        outcomes = await self._events.do(elect)
+        await self._wait(waited, timeout_ms)
+        return outcomes
+
+    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, KafkaError | None]:
+        """Begins, replaces or cancels (None) reassignments; what became of each. Raises `NotController`."""
+        return await self._events.do(lambda: self._in_office().reassignments.begin(targets))
+
+    async def list_reassignments(
+        self, among: Iterable[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, Replicas]:
+        """What is being reassigned (of all, when None). Raises `NotController`."""
+
+        async def listed() -> Mapping[TopicPartition, Replicas]:
+            return self._in_office().reassignments.under_way(among)
+
+        return await self._events.do(listed)
+
+    # What brokers wish
+
+    async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+        """The answer to a leader that changes its ISR. Raises `NotController`."""
+        return await self._events.do(lambda: self._alter_partition(request))
+
+    async def _alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+        office = self._in_office()
+        state, sender = office.term.state, BrokerId(request.broker_id)
+        if not is_from_the_living(state, sender, request.broker_epoch):
+            return m.AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        judged = await office.leaders.change_isrs(sender, changes_of(request, state))
+        response = response_to(request, state, judged)
+        changed = [partition for partition, verdict in judged.items() if verdict.is_changed and not verdict.error]
+        if office.reassignments.under_way(changed):
+            self._post(office.term, lambda: office.reassignments.finish(changed))
+        return response
+
+    async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        """What a broker that asks to stop leads still. Raises `NotController`, STALE_BROKER_EPOCH,
+        BROKER_NOT_AVAILABLE."""
+        return await self._events.do(lambda: self._in_office().leaders.controlled_shutdown(broker, broker_epoch))
 
     # Elections of the controller
 
@@ -262,175 +296,153 @@ class Controller:
         except (NodeExists, BadVersion):
             await self._elect()  # another broker was first
             return
-        self._epoch = epoch
-        self._epoch_version = version if isinstance(version, int) else 0
-        self._is_active = True
         self.controller_id = self._broker_id
-        await self._take_over()
+        self._epoch = epoch
+        await self._take_over(epoch, version if isinstance(version, int) else 0)
 
-    async def _take_over(self) -> None:
-        self._state = await load_cluster(self._tree, self._on_brokers_changed)
-        await take_events(self._tree, self._on_log_dir_event)  # everybody is asked anyway
-        await self._elect_partitions()
-        everything = [partition for partition, _ in self._state.partitions()]
-        await self._tell(everything)
-        await self._finish_deletions()
+    async def _take_over(self, epoch: int, epoch_version: int) -> None:
+        term = Term(
+            self._tree,
+            Sender(self._broker_id, epoch),
+            epoch_version,
+            send=self._send,
+            on_answer=lambda broker, request, response: self._on_answer(term, broker, request, response),
+            on_over=self._resign,
+            listener=self._listener,
+        )
+        requests = TreeRequests(term, lambda work: self._post(term, work))
+        leaders = LeaderManager(term, self._configs)
+        topics = TopicManager(term, leaders, self._policy, requests.on_topic)
+        reassignments = ReassignmentManager(term)
+        requests.topics, requests.leaders, requests.reassignments = topics, leaders, reassignments
+        office = self._office = Office(term, leaders, topics, reassignments, requests)
+        term.state = await load_cluster(
+            self._tree,
+            on_brokers=lambda event: self._post(term, lambda: self._brokers_changed(office)),
+            on_topics=requests.on_topics,
+            on_topic=requests.on_topic,
+        )
+        await topics.take_over()
+        await leaders.take_over()
+        await requests.take_over()
+        await reassignments.take_over()
+        self._rebalance_in(FIRST_REBALANCE_S)
 
     def _resign(self) -> None:
-        if self._is_active:
+        if self._office is not None:
             log.warning("broker %d is no longer controller (epoch %d)", self._broker_id, self._epoch)
-        self._is_active = False
+        self._leave_office()
 
-    def _must_be_active(self) -> None:
-        if not self._is_active:
+    def _leave_office(self) -> None:
+        if self._office is not None:
+            self._office.term.end()
+            self._office = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _in_office(self) -> Office:
+        if self._office is None:
             raise NotController(f"the controller is broker {self.controller_id}")
+        return self._office
 
     def _on_controller_changed(self, event: WatchEvent) -> None:
         self._events.post(lambda: self._follow(self._elect))
 
-    async def _follow(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does what an event of the tree asks for, unless this broker is no longer the one to do it."""
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._resign()
+        elif state is SessionState.CONNECTED:
+            self._events.post(lambda: self._follow(self._elect))
+
+    async def _follow(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Does what an event asks for, unless this broker is no longer the one to do it."""
         try:
             await work()
         except (SessionLost, NotController) as error:
             self._resign()
             log.info("left to another controller: %s", error)
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._resign()
+    def _post(self, term: Term, work: Callable[[], Awaitable[object]]) -> None:
+        """Does `work` in its turn, if the term is not over by then."""
 
-    # Elections of partitions
+        async def in_term() -> None:
+            if not term.is_over:
+                await self._follow(work)
 
-    def _on_brokers_changed(self, event: WatchEvent) -> None:
-        self._events.post(lambda: self._follow(self._brokers_changed))
+        if not term.is_over:
+            self._events.post(in_term)
 
-    async def _brokers_changed(self) -> None:
-        if not self._is_active:
+    # What brokers, settings and time bring
+
+    async def _brokers_changed(self, office: Office) -> None:
+        brokers = await load_brokers(
+            self._tree, lambda event: self._post(office.term, lambda: self._brokers_changed(office))
+        )
+        came = await office.leaders.brokers_changed(brokers)
+        office.topics.resume_deletions({broker.id for broker in came})
+        await office.reassignments.finish()
+
+    def _on_answer(self, term: Term, broker: Broker, request: ControlRequest, response: ControlResponse) -> None:
+        office = self._office
+        if office is None or office.term is not term:
             return
-        known = self._state.brokers
-        self._state.brokers = await load_brokers(self._tree, self._on_brokers_changed)
-        came = [broker for broker in self._state.brokers.values() if known.get(broker.id) != broker]
-        if not came and len(known) == len(self._state.brokers):
-            return
-        came_ids = {broker.id for broker in came}
-        gone_ids = known.keys() - self._state.brokers.keys()
-        for broker_id in came_ids | gone_ids:
-            self._state.offline_replicas.pop(broker_id, None)
-        changed = await self._elect_partitions()
-        everything = [partition for partition, _ in self._state.partitions()]
-        others = [broker for broker in self._state.brokers.values() if broker.id not in came_ids]
-        await self._tell(everything, to=came)
-        await self._tell(changed, to=others)
-        await self._finish_deletions()
+        if isinstance(request, m.StopReplicaRequest) and isinstance(response, m.StopReplicaResponse):
+            gone = deleted_replicas(request, response)
+            if gone:
+                self._post(term, lambda: office.topics.replicas_deleted(broker.id, gone))
+        elif isinstance(response, m.LeaderAndIsrResponse):
+            found = found_on_disk(response, term.state, broker.id)
+            if found:
+                self._post(term, lambda: self._disk_answered(office, broker, found))
 
-    def _on_log_dir_event(self, event: WatchEvent) -> None:
-        self._events.post(lambda: self._follow(self._log_dirs_changed))
+    async def _disk_answered(self, office: Office, broker: Broker, found: DiskAnswer) -> None:
+        if office.term.state.brokers.get(broker.id) == broker:
+            await office.leaders.replicas_online(broker.id, found.offline, found.online)
 
-    async def _log_dirs_changed(self) -> None:
-        """Asks the brokers that had trouble with a data directory what they can serve."""
-        if not self._is_active:
-            return
-        for broker_id in await take_events(self._tree, self._on_log_dir_event):
-            broker = self._state.brokers.get(broker_id)
-            if broker is not None:
-                held = [each for each, replicas in self._state.partitions() if broker_id in replicas.replicas]
-                await self._tell(held, to=[broker])
-        await self._finish_deletions()
+    def _on_config(self, topic: str, allows_unclean: bool) -> None:
+        office = self._office
+        if office is not None and allows_unclean and topic in office.term.state.topics:
+            partitions = [TopicPartition(topic, number) for number in office.term.state.topics[topic].partitions]
+            self._post(office.term, lambda: self._elect_partitions(office, partitions))
 
-    async def _elect_partitions(self) -> list[TopicPartition]:
-        """Elects wherever the brokers that are alive ask for it; the partitions whose state changed."""
-        for _ in range(ELECTION_TRIES_MAX):
-            elected, ops = await self._plan_elections()
-            try:
-                await self._write(ops)
-            except TreeError as error:
-                if isinstance(error, SessionLost):
-                    raise
-                log.info("%s changed during an election; reading everything again", error.path)
-                offline = self._state.offline_replicas
-                self._state = await load_cluster(self._tree, self._on_brokers_changed)
-                self._state.offline_replicas = offline
-                continue
-            self._remember(elected)
-            return list(elected)
-        raise KafkaError("partition states keep changing under the controller")
+    async def _elect_partitions(self, office: Office, partitions: Sequence[TopicPartition]) -> None:
+        known = [each for each in partitions if office.term.state.replicas(each) is not None]
+        office.term.tell(await office.leaders.elect(known))
 
-    async def _plan_elections(self) -> tuple[dict[TopicPartition, PartitionLeadership], list[Op]]:
-        elected: dict[TopicPartition, PartitionLeadership] = {}
-        ops: list[Op] = []
-        for partition, replicas in self._state.partitions():
-            state = self._state.leadership.get(partition)
-            new = (
-                elect_new(replicas, self._state.online(partition), self._epoch)
-                if state is None
-                else await self._elect_partition(partition, replicas, state)
-            )
-            if new is None:
-                continue
-            elected[partition] = new
-            if state is None:
-                ops += await self._create_missing(partition, new)
-            else:
-                path = paths.partition_state(*partition)
-                ops.append(Set(path, paths.encode_leadership(new), state.partition_epoch))
-                elected[partition] = new._replace(partition_epoch=state.partition_epoch + 1)
-        return elected, ops
+    def _rebalance_in(self, pause_s: float) -> None:
+        if self._rebalancing.is_enabled and self._office is not None:
+            term = self._office.term
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._post, term, self._rebalance)
 
-    async def _elect_partition(
-        self, partition: TopicPartition, replicas: Replicas, state: PartitionLeadership
-    ) -> PartitionLeadership | None:
-        brokers = self._state.online(partition)
-        new = elect(replicas, state, brokers, self._epoch)
-        leaderless = not (new or state).has_leader
-        if leaderless and any(broker in brokers for broker in replicas.replicas):
-            await self._configs.load([partition.topic])
-            if self._configs.get(partition.topic).unclean_leader_election_enable:
-                return elect(replicas, state, brokers, self._epoch, unclean=True)
-        return new
+    async def _rebalance(self) -> None:
+        try:
+            await self._in_office().leaders.rebalance(self._rebalancing.percentage)
+        finally:
+            self._rebalance_in(self._rebalancing.interval_s)
 
-    async def _create_missing(self, partition: TopicPartition, new: PartitionLeadership) -> list[Op]:
-        """The state of a partition whose topic was written only in part, or by a tool that leaves it to us."""
-        above = (paths.partitions(partition.topic), paths.partition(*partition))
-        found = await self._tree.get_many(above)
-        if found[0] is None:
-            await self._write([Create(above[0])])
-        return [op for op in make_states({partition: new}) if found[1] is None or op.path != above[1]]
+    # Waiting for brokers
 
-    # Writing and telling
+    def _tell_new(self, office: Office, topic: str, numbers: Iterable[int]) -> list["asyncio.Future[None]"]:
+        """Has new partitions told; done when their leaders, and this broker, have answered."""
+        made = [TopicPartition(topic, number) for number in numbers]
+        told = office.term.tell(made, new=frozenset(made))
+        leaders = {state.leader for each in made if (state := office.term.state.leadership.get(each)) is not None}
+        return [answered for broker, answered in told.items() if broker in leaders or broker == self._broker_id]
 
-    async def _write(self, ops: Sequence[Op]) -> None:
-        """Writes unless this controller was replaced (`NotController`); more than one multi when there are many."""
-        guard = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
-        for start in range(0, len(ops), OPS_PER_MULTI_MAX):
-            try:
-                await self._tree.multi([guard, *ops[start : start + OPS_PER_MULTI_MAX]])
-            except BadVersion as error:
-                if error.index:
-                    raise
-                self._resign()
-                raise NotController("another controller was elected") from None
+    async def _late(self, served: Mapping[str, Sequence["asyncio.Future[None]"]], timeout_ms: int) -> list[str]:
+        """Of which something is not done when the time is up."""
+        await self._wait([each for waited in served.values() for each in waited], timeout_ms)
+        return [name for name, waited in served.items() if not all(each.done() for each in waited)]
 
-    def _remember(self, elected: dict[TopicPartition, PartitionLeadership]) -> None:
-        """Takes over what was written: after the registration of every broker that is known."""
-        written = max((broker.epoch for broker in self._state.brokers.values()), default=0)
-        for partition, leadership in elected.items():
-            self._state.leadership[partition] = leadership._replace(mzxid=written)
+    async def _wait(self, answered: Sequence["asyncio.Future[None]"], timeout_ms: int) -> None:
+        if answered:
+            await asyncio.wait(answered, timeout=max(0, timeout_ms) / 1000)
 
-    async def _tell(
-        self,
-        partitions: Sequence[TopicPartition],
-        *,
-        new: frozenset[TopicPartition] = frozenset(),
-        to: Iterable[Broker] | None = None,
-    ) -> None:
-        """`Propagation.tell`; and where a broker answers that it cannot serve some, or can again, what follows."""
-        changed = await self._propagation().tell(partitions, new=new, to=to)
-        for _ in range(ELECTION_TRIES_MAX):
-            if not changed:
-                return
-            elected = await self._elect_partitions()
-            changed = await self._propagation().tell(sorted(changed.union(elected)))
 
-    def _propagation(self) -> Propagation:
-        return Propagation(self._state, self._broker_id, self._epoch, self._send)
+async def _nothing() -> None:
+    """An event that only waits its turn."""
+
+
+def _timed_out(what: str) -> KafkaError:
+    return KafkaError(f"{what} its leaders did not answer in time.", ErrorCode.REQUEST_TIMED_OUT)

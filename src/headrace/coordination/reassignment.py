@@ -1,0 +1,110 @@
+"""Moving partitions to other brokers: what is written at each step. Pure.
+
+    replicas  = target, then those of the origin that are not in it
+    adding    = target - origin            they copy the partition
+    removing  = origin - target            they keep it until the others have it
+
+    begin      the replicas are written, the leader epoch raised; everybody is told, and the new ones begin to copy
+    replace    another target, before the first is reached: who was added for the first and is not needed is dropped
+    cancel     the origin is the target again
+    finish     once every replica of the target is in the ISR: the target alone is written, ISR and leader
+               within it, in the next epoch; who is removed deletes its replica
+
+One multi writes the topic's node and the partition's state, so a controller that takes over finds one step or the
+next. Source: Kafka's `KafkaController.onPartitionReassignment`, `ReplicaAssignment`; KIP-455.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.coordination.cluster import ClusterState
+from headrace.coordination.elections import elect_among, raise_epoch
+from headrace.coordination.model import PartitionLeadership, Replicas
+from headrace.errors import ErrorCode, KafkaError
+from headrace.types import BrokerId, TopicPartition
+
+
+class Step(NamedTuple):
+    """One step of one partition: what to write, and whose replica is no longer needed."""
+
+    replicas: Replicas
+    leadership: PartitionLeadership | None  # None while the partition has never had a leader
+    dropped: tuple[BrokerId, ...] = ()
+    added: tuple[BrokerId, ...] = ()
+
+
+def plan_reassignment(
+    state: ClusterState, partition: TopicPartition, target: Sequence[BrokerId] | None, controller_epoch: int
+) -> Step:
+    """The first step to `target`, or to what was before the reassignment under way (None).
+
+    Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+    """
+    now = state.replicas(partition)
+    if now is None:
+        raise KafkaError("The partition does not exist.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.topic in state.deleting:
+        raise KafkaError("The topic is queued for deletion.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if target is None:
+        if not now.is_moving:
+            raise KafkaError("There is no reassignment to cancel.", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        target = now.origin
+    else:
+        _check_target(state, now, target)
+    after = towards(now.origin, tuple(target))
+    dropped = tuple(each for each in now.replicas if each not in after.replicas)
+    added = tuple(each for each in after.adding if each not in now.replicas)
+    current = state.leadership.get(partition)
+    if current is None:
+        return Step(after, None, dropped, added)
+    if not dropped:
+        return Step(after, raise_epoch(current, controller_epoch), dropped, added)
+    kept = [each for each in after.replicas if each not in dropped]
+    leadership = elect_among(kept, current, state.online(partition), controller_epoch)
+    if leadership is None:
+        raise KafkaError(
+            f"Partition {partition} cannot leave {list(dropped)}: of its ISR {list(current.isr)} nobody else is alive.",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+    return Step(after, leadership, dropped, added)
+
+
+def towards(origin: Sequence[BrokerId], target: tuple[BrokerId, ...]) -> Replicas:
+    """The replicas while `target` takes over from `origin`; the target alone when both are the same brokers."""
+    removing = tuple(each for each in origin if each not in target)
+    return Replicas((*target, *removing), tuple(each for each in target if each not in origin), removing)
+
+
+def is_complete(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether a reassignment under way has only to be finished."""
+    replicas, current = state.replicas(partition), state.leadership.get(partition)
+    if replicas is None or current is None or not replicas.is_moving or partition.topic in state.deleting:
+        return False
+    return set(replicas.target) <= set(current.isr)
+
+
+def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int) -> Step | None:
+    """The last step; None while nobody of the target may lead."""
+    replicas = state.topics[partition.topic].partitions[partition.partition]
+    current = state.leadership[partition]
+    leadership = elect_among(replicas.target, current, state.online(partition), controller_epoch)
+    return None if leadership is None else Step(Replicas(replicas.target), leadership, replicas.removing)
+
+
+def _check_target(state: ClusterState, now: Replicas, target: Sequence[BrokerId]) -> None:
+    if not target:
+        raise _refused("Empty replica list specified in partition reassignment.")
+    if min(target) < 0:
+        raise _refused(f"Invalid broker id in replica list {list(target)}.")
+    if len(set(target)) < len(target):
+        raise _refused(f"Duplicate replica ids in partition reassignment replica list: {list(target)}.")
+    dead = [each for each in target if each not in now.origin and each not in state.brokers]
+    if dead:
+        raise _refused(
+            f"Replica assignment has brokers that are not alive: {dead} of {list(target)}; "
+            f"live are {sorted(state.brokers)}."
+        )
+
+
+def _refused(message: str) -> KafkaError:
+    return KafkaError(message, ErrorCode.INVALID_REPLICA_ASSIGNMENT)

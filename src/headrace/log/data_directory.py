@@ -14,6 +14,7 @@ Source: Kafka's LogManager, CleanShutdownFileHandler.
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import ErrorCode, KafkaError
@@ -37,6 +38,16 @@ class DataDirectoryFailed(DataDirectoryRefused):
     """A data directory that its disk does not let this broker use. Where there are others, those are used."""
 
 
+def _make_durably(files: Files, path: Path) -> None:
+    """Make a directory, and the ones above it, so that a power failure does not take them away with all that is flushed
+    in them later. Raises OSError."""
+    missing = [each for each in (path, *path.parents) if not files.exists(each)]
+    files.make_directory(path)
+    for each in missing:
+        with suppress(PermissionError):  # one may make a name in a directory that one may not read
+            files.sync_directory(each.parent)
+
+
 class DataDirectory:
     """One data directory, locked from the construction until `release`."""
 
@@ -45,7 +56,7 @@ class DataDirectory:
         self.files = files
         self.path = path
         try:
-            files.make_directory(path)
+            _make_durably(files, path)
             self._lock: DirectoryLock = files.lock(path / LOCK)
         except BlockingIOError as error:
             raise DataDirectoryRefused(f"data directory {path} is in use by another process") from error

@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.headrace-setup
 COMPILED := $(wildcard src/headrace/*/*.pxd)
 
-.PHONY: help setup demo test quick lint format generate grid lock bench soak clean
+.PHONY: help setup demo cluster test quick lint format generate grid lock bench soak clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/
 
 demo: $(STAMP)  ## the main job, end to end: broker, producer, Spark, an exactly-once table
 	@$(PY) -m headrace.demo
+
+cluster: $(STAMP)  ## three brokers and a ZooKeeper on this machine, until Ctrl-C
+	@$(PY) scripts/cluster.py
 
 lint: $(STAMP)  ## format, lint, types, layers
 	@scripts/lint.sh $(VENV)/bin
@@ -55,6 +58,6 @@ lock: $(STAMP)  ## resolve the newest versions of everything into requirements/d
 		--python-version 3.11 --extra dev --custom-compile-command "make lock" pyproject.toml -o requirements/dev.txt
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse cluster-data
 	find src tests -name '*.so' -delete
 	find src tests -name '__pycache__' -type d -prune -exec rm -rf {} +

@@ -1,0 +1,139 @@
+"""Three brokers, replication 3, min.insync.replicas 2, acks=all, 1 KiB: headrace beside Apache Kafka, in turns.
+
+ProducerPerformance, tuned (batch.size=262144, linger.ms=5) and with default settings, to three partitions. Both
+clusters run at the same time, one is asked at a time; medians of the rounds, and the ratio of each pair. CPU seconds
+and resident memory are those of the three brokers together; headrace's ZooKeeper is told apart. Needs Java and Maven.
+
+    python benchmarks/cluster/replicated.py [--rounds 5] [--scale 1.0] [--json]
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from headrace.client.admin import Admin, NewTopic
+from tests.cluster.local_cluster import LocalCluster
+from tests.peers import kafka
+from tests.peers.kafka_cluster import KafkaCluster
+from tests.zookeeper_server import ZooKeeperServer
+
+WORKS = {
+    "tuned": (1_000_000, ["batch.size=262144", "linger.ms=5"]),
+    "default": (300_000, []),
+}
+_PRODUCED = re.compile(r"([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) ms 99th")
+
+
+class Run(NamedTuple):
+    """What one run of the producer measured."""
+
+    records_per_s: float
+    p99_ms: float
+    brokers_cpu_s: float
+
+
+class Cluster(NamedTuple):
+    """Who is asked."""
+
+    name: str
+    bootstrap: str
+    brokers: Sequence[psutil.Process]
+
+
+def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+    """Of all of them, until now."""
+    return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
+
+
+def resident_mib(processes: Sequence[psutil.Process]) -> float:
+    """Of all of them."""
+    return round(sum(each.memory_info().rss for each in processes) / (1 << 20), 1)
+
+
+def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str]) -> Run:
+    """One run of ProducerPerformance."""
+    before = cpu_seconds(cluster.brokers)
+    with tempfile.TemporaryDirectory() as logs:
+        command = [
+            *kafka.java_command(Path(logs), "-Xmx512m"), "org.apache.kafka.tools.ProducerPerformance",
+            "--topic", topic, "--num-records", str(count), "--record-size", "1024", "--throughput", "-1",
+            "--producer-props", f"bootstrap.servers={cluster.bootstrap}", "acks=all", *properties,
+        ]  # fmt: skip
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    rate, _, p99 = _PRODUCED.findall(done.stdout)[-1]
+    return Run(float(rate), float(p99), cpu_seconds(cluster.brokers) - before)
+
+
+def summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Medians, and the median of the pairs' ratios."""
+    ours, theirs = rows.values()
+    found = {
+        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Run._fields}
+        for name, runs in rows.items()
+    }
+    found["ratio"] = {
+        field: statistics.median(
+            getattr(a, field) / max(getattr(b, field), 1e-9) for a, b in zip(ours, theirs, strict=True)
+        )
+        for field in Run._fields
+    }
+    return found
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the record counts")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if reason := kafka.missing_tools():
+        print(f"not measured: {reason}")
+        return
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
+        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
+        KafkaCluster(Path(directory)) as theirs,
+    ):
+        ours.wait_until_ready()
+        assert zookeeper.process is not None
+        clusters = (
+            Cluster("headrace", ours.bootstrap, [psutil.Process(ours.pid(each)) for each in ours.brokers]),
+            Cluster("Apache Kafka", theirs.bootstrap, [psutil.Process(each.pid) for each in theirs.processes.values()]),
+        )
+        memory = {f"{each.name}, idle": resident_mib(each.brokers) for each in clusters}
+        for each in clusters:
+            with Admin(each.bootstrap) as admin:
+                admin.create_topics([NewTopic(f"bench-{name}", 3, 3) for name in WORKS])
+        for name, (count, properties) in WORKS.items():
+            rows: dict[str, list[Run]] = {each.name: [] for each in clusters}
+            for _ in range(options.rounds):
+                for each in clusters:
+                    rows[each.name].append(produce(each, f"bench-{name}", int(count * options.scale), properties))
+            results[name] = summary(rows)
+        memory |= {f"{each.name}, loaded": resident_mib(each.brokers) for each in clusters}
+        memory["headrace's ZooKeeper"] = resident_mib([psutil.Process(zookeeper.process.pid)])
+    if options.json:
+        print(json.dumps({**results, "resident_mib": memory}, indent=1))
+        return
+    for work, found in results.items():
+        for name, row in found.items():
+            print(f"{work:8} {name:14} {json.dumps({key: round(value, 2) for key, value in row.items()})}")
+    print(json.dumps(memory))
+
+
+if __name__ == "__main__":
+    main()

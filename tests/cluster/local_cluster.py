@@ -1,0 +1,210 @@
+"""A cluster on this machine: `headrace serve` processes on one ZooKeeper ensemble.
+
+    with LocalCluster(directory, zookeeper="127.0.0.1:2181") as cluster:
+        cluster.wait_until_ready()
+        cluster.brokers[1].kill(); cluster.brokers[1].restart()
+
+With `proxies` each broker is reached by the others through a `TcpProxy` of its own, so that `cut(1, 2)` parts two
+brokers while clients reach both.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.client.admin import Admin, NewTopic
+from headrace.client.health import Health, health_of
+from headrace.client.metadata import ClusterView
+from headrace.client.settings import ClientSettings
+from headrace.errors import KafkaError
+from headrace.types import TopicPartition
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.harness import HeadraceServer, free_ports, tail
+
+READY_SECONDS = 60.0
+Wanted = Callable[[ClusterView, Health], bool]
+SETTINGS = {
+    "num.partitions": "3",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class LocalCluster:
+    """Brokers 1, 2, 3 … on one ensemble."""
+
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: str,
+        *,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        proxies: bool = False,
+        ports: Sequence[int] = (),
+    ) -> None:
+        """`ports`: where the brokers listen, which then are as many; free ones when empty."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.brokers: dict[int, HeadraceServer] = {}
+        self.proxies: dict[int, TcpProxy] = {}
+        free = free_ports(brokers * 3)
+        for number, port in enumerate(ports or free[:brokers], 1):
+            own = {**SETTINGS, **(settings or {})}
+            peer_port, proxy_port = free[brokers + number - 1], free[2 * brokers + number - 1]
+            listen = f"127.0.0.1:{port}"
+            if proxies:
+                listen = f"CLIENT://127.0.0.1:{port},PEER://127.0.0.1:{peer_port}"
+                own["advertised.listeners"] = f"CLIENT://127.0.0.1:{port},PEER://127.0.0.1:{proxy_port}"
+                own["listener.security.protocol.map"] = "CLIENT:PLAINTEXT,PEER:PLAINTEXT"
+                own["inter.broker.listener.name"] = "PEER"
+                self.proxies[number] = TcpProxy(proxy_port, peer_port)
+            arguments = ("--broker-id", str(number), "--zookeeper", zookeeper)
+            self.brokers[number] = HeadraceServer(directory / f"broker-{number}", own, arguments, listen)
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses."""
+        return ",".join(server.bootstrap for server in self.brokers.values())
+
+    def __enter__(self) -> "LocalCluster":
+        try:
+            for proxy in self.proxies.values():
+                proxy.start()
+            for server in self.brokers.values():
+                server.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends every process, the paused ones too."""
+        for server in self.brokers.values():
+            if server.process is not None and server.process.poll() is None:
+                server.process.send_signal(signal.SIGCONT)
+                server.process.terminate()
+        for server in self.brokers.values():
+            server.stop()
+        for proxy in self.proxies.values():
+            proxy.stop()
+
+    def make_whole(self) -> None:
+        """Starts what is not running, lets go on what is paused, and waits until every replica is in sync."""
+        for number, server in self.brokers.items():
+            if server.process is None or server.process.poll() is not None:
+                server.restart()
+            else:
+                self.resume(number)
+        self.wait_until_ready()
+
+    # faults
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP: the process is there and does nothing."""
+        os.kill(self.pid(broker), signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT."""
+        os.kill(self.pid(broker), signal.SIGCONT)
+
+    def cut(self, one: int, other: int) -> None:
+        """Lets two brokers hear nothing of each other."""
+        self.proxies[one].cut(other)
+        self.proxies[other].cut(one)
+
+    def heal(self, one: int, other: int) -> None:
+        """Lets them hear each other again."""
+        self.proxies[one].heal(other)
+        self.proxies[other].heal(one)
+
+    # what there is to see
+
+    def pid(self, broker: int) -> int:
+        """The process of a broker that was started."""
+        process = self.brokers[broker].process
+        assert process is not None
+        return process.pid
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        """An admin client that asks whoever answers."""
+        settings = ClientSettings(request_timeout_ms=5_000, connect_timeout_ms=1_000, api_timeout_ms=30_000)
+        with Admin(self.bootstrap, settings) as admin:
+            yield admin
+
+    def view(self) -> ClusterView:
+        """Metadata of everything, asked anew."""
+        with self.admin() as admin:
+            return admin.describe_cluster()
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Who leads; waits until somebody does."""
+        view = self._when(lambda view, _: _leader(view, topic, partition) >= 0, f"a leader of {topic}-{partition}")
+        return _leader(view, topic, partition)
+
+    def controller(self) -> int:
+        """Who is the controller; waits until somebody is."""
+        return self._when(lambda view, _: view.controller in view.brokers, "a controller").controller
+
+    def follower(self, topic: str, partition: int = 0) -> int:
+        """A broker that is in sync and does not lead."""
+        view = self._when(lambda view, health: health.is_ready, "every replica in sync")
+        info = view.topics[topic].partitions[partition]
+        return next(each for each in sorted(info.isr) if each != info.leader)
+
+    def wait_until_ready(self, brokers: int | None = None) -> ClusterView:
+        """Returns once that many brokers (all when None) are there and every replica is in sync."""
+        wanted = len(self.brokers) if brokers is None else brokers
+        return self._when(
+            lambda view, health: len(view.brokers) == wanted and health.is_ready, f"{wanted} brokers, all in sync"
+        )
+
+    def create_topic(self, name: str, partitions: int = 3, replicas: int = 3, **configs: str) -> None:
+        """Makes a topic; `_` in a setting's name stands for a dot."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        with self.admin() as admin:
+            admin.create_topics([NewTopic(name, partitions, replicas, settings)])
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions."""
+        with self.admin() as admin:
+            return admin.partitions_of(topic)
+
+    def logs(self) -> str:
+        """The ends of what all brokers logged, for a failure's report."""
+        return "\n".join(
+            f"---- broker {number} ----\n{tail(each.stderr_file)}" for number, each in self.brokers.items()
+        )
+
+    def _when(self, is_so: Wanted, what: str) -> ClusterView:
+        deadline = time.monotonic() + READY_SECONDS
+        seen: object = "nobody answered"
+        while time.monotonic() < deadline:
+            try:
+                view = self.view()
+                health = health_of(view, {})
+                if is_so(view, health):
+                    return view
+                seen = f"controller {view.controller}, brokers {sorted(view.brokers)}, {health}"
+            except KafkaError as error:
+                seen = error
+            time.sleep(0.1)
+        raise AssertionError(f"waited {READY_SECONDS:.0f} s for {what}; last: {seen}\n{self.logs()}")
+
+
+def _leader(view: ClusterView, topic: str, partition: int) -> int:
+    found = view.topics.get(topic)
+    if found is None or partition >= len(found.partitions):
+        return -1
+    info = found.partitions[partition]
+    return info.leader if info.leader in view.brokers else -1

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from headrace.broker.background import background_on
 from headrace.broker.control_plane import ControlPlane
+from headrace.broker.control_sender import control_sender
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.group_shell import GroupShell
@@ -27,8 +28,10 @@ from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.offsets_topic import OffsetsTopic
 from headrace.broker.partition import end_key
 from headrace.broker.parts import Broker
+from headrace.broker.peer_book import PeerBook
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication import Replication
 from headrace.broker.server import Server
 from headrace.broker.world import REAL, World
 from headrace.config import BrokerConfig
@@ -38,9 +41,7 @@ from headrace.coordination.embedded import FILE_NAME
 from headrace.coordination.model import Broker as Registration
 from headrace.coordination.model import Endpoint
 from headrace.coordination.producer_ids import ProducerIds
-from headrace.coordination.propagation import Send
 from headrace.coordination.registry import ensure_cluster, register_broker
-from headrace.coordination.requests import ControlRequest, ControlResponse
 from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
 from headrace.errors import InvalidConfig
@@ -205,10 +206,14 @@ async def _make_parts(
         lag_max_ms=lag_max_ms,
         soon=loop.call_soon,
     )
+    book = PeerBook(metadata, config.inter_broker_listener_name)
+    control = ControlPlane(replicas, metadata, configs, book, broker_epoch=registered.epoch)
+    peers = world.make_peers(f"headrace-{registered.id}")
+    stack.push_async_callback(peers.close)
     controller = Controller(
         tree,
         registered.id,
-        send=_in_process(ControlPlane(replicas, metadata, configs, broker_epoch=registered.epoch)),
+        send=control_sender(registered.id, control, peers, config.inter_broker_listener_name),
         configs=configs,
         now_ms=now_ms,
         defaults=TopicDefaults(config.num_partitions, config.default_replication_factor),
@@ -216,6 +221,21 @@ async def _make_parts(
         random_below=lambda bound: int.from_bytes(world.random_bytes(8), "big") % bound,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    replication = Replication(
+        config,
+        registered.id,
+        broker_epoch=lambda: control.broker_epoch,
+        peers=peers,
+        book=book,
+        replicas=replicas,
+        controller=controller,
+        purgatory=purgatory,
+        loop=loop,
+        now_ms=now_ms,
+        spawn=tasks.create_task,
+    )
+    replication.start()
+    stack.callback(replication.close)
     groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
     stack.callback(groups.close)
     failures = LogDirFailures(replicas, tree, registered.id, tasks)
@@ -233,6 +253,8 @@ async def _make_parts(
         groups=groups,
         producer_ids=ProducerIds(tree, registered.id),
         fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _session_ids(world)),
+        control=control,
+        replication=replication,
         served=advertised(),
     )
     offsets_topic.broker = broker
@@ -242,15 +264,6 @@ async def _make_parts(
 def _session_ids(world: World) -> Callable[[], int]:
     """Ids of fetch sessions: 31 bits, so that nobody guesses another's; not 0, which is none."""
     return lambda: int.from_bytes(world.random_bytes(4), "big") >> 1 or 1
-
-
-def _in_process(control: ControlPlane) -> Send:
-    """The controller's way to its only broker: the function that serves the wire too."""
-
-    async def send(broker_id: BrokerId, request: ControlRequest) -> ControlResponse:
-        return await control.handle(request)
-
-    return send
 
 
 def _metrics(

@@ -10,6 +10,7 @@ for a partition to get a leader. Requests are taken one at a time.
 import asyncio
 
 from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.peer_book import PeerBook
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.requests import ControlRequest, ControlResponse
@@ -23,11 +24,18 @@ class ControlPlane:
     """Applies what the controller says to this broker. `broker_epoch` is that of its registration."""
 
     def __init__(
-        self, replicas: ReplicaManager, metadata: MetadataCache, configs: TopicConfigs, *, broker_epoch: int
+        self,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        configs: TopicConfigs,
+        book: PeerBook | None = None,
+        *,
+        broker_epoch: int,
     ) -> None:
         self._replicas = replicas
         self._metadata = metadata
         self._configs = configs
+        self._book = book or PeerBook(metadata, "")
         self._controller_epoch = 0
         self._lock = asyncio.Lock()
         self.broker_epoch = broker_epoch
@@ -39,6 +47,7 @@ class ControlPlane:
             if isinstance(request, m.LeaderAndIsrRequest):
                 if refusal:
                     return m.LeaderAndIsrResponse(error_code=refusal)
+                self._book.note(request.live_leaders)
                 await self._configs.ensure_loaded(topic.topic_name for topic in request.topic_states)
                 await self._replicas.make_logs(request)
                 return self._replicas.apply_leader_and_isr(request)
@@ -47,6 +56,7 @@ class ControlPlane:
                     return m.StopReplicaResponse(error_code=refusal)
                 return self._replicas.apply_stop_replica(request)
             if not refusal:
+                self._book.forget()
                 for name in self._metadata.apply(request):
                     self._configs.forget(name)
             return m.UpdateMetadataResponse(error_code=refusal)

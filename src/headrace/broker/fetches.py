@@ -3,26 +3,28 @@
 The limits are Kafka's: `max_bytes` for all partitions and `partition_max_bytes` for each cut a batch in two wherever
 they fall, but the first partition that has anything gives at least one whole batch, or nobody would get past it.
 Records leave as file ranges. In a session, a partition without news costs a few comparisons, and nothing is made for
-it. Fetches before version 4 are in `old_fetches`.
+it. Consumers are served by any replica from version 11 on (KIP-392), up to its high watermark; a leader may name them
+one nearby. Followers are in `follower_fetches`, fetches before version 4 in `old_fetches`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from headrace.broker.context import RequestContext
 from headrace.broker.current_leader import CurrentLeader, current_leader, nodes
 from headrace.broker.fetch_sessions import INITIAL_EPOCH, FetchSession, PartitionKey, Partitions, SessionPartition
+from headrace.broker.follower_fetches import FollowerAsks, follower_of
 from headrace.broker.metrics.traffic import Traffic
-from headrace.broker.replica_manager import Partition
+from headrace.broker.partition import Partition, end_key
 from headrace.coordination.model import NO_UUID
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, UnsupportedCompressionType
 from headrace.log.partition_log import FileRange
 from headrace.protocol import messages as m
-from headrace.types import TopicPartition
+from headrace.types import BrokerId, TopicPartition
 
-ZSTD_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 13, 16
+ZSTD_FROM, ANY_REPLICA_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 11, 13, 16
 logger = logging.getLogger(__name__)
 _READ_COMMITTED = 1
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -48,22 +50,30 @@ class Fetch:
     """
 
     __slots__ = (
-        "_ctx", "_ends", "_has_readable", "_is_committed_only", "_leaders", "_remaining", "_request", "_size", "_taken",
-        "is_waiting", "response",
+        "_ctx", "_ends", "_follower", "_has_readable", "_is_committed_only", "_leaders", "_remaining", "_request",
+        "_size", "_taken", "is_waiting", "response",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: m.FetchRequest) -> None:
         self._ctx, self._request = ctx, request
-        self._is_committed_only = request.isolation_level == _READ_COMMITTED
+        follower = follower_of(request)
+        self._follower = None if follower is None else FollowerAsks(ctx.broker, follower, request)
+        self._is_committed_only = request.isolation_level == _READ_COMMITTED and follower is None
         self._remaining = self._size = 0
         self._ends = self._has_readable = self.is_waiting = False
         self._leaders: list[CurrentLeader] = []
         self._taken: list[tuple[Traffic, int]] = []
         self.response = m.FetchResponse()
 
-    def keys(self) -> Iterable[TopicPartition]:
+    def keys(self) -> Iterable[Hashable]:
         """What the fetch waits for."""
-        return [TopicPartition(t.topic, each.partition) for t in self._request.topics for each in t.partitions]
+        return self._watched(
+            TopicPartition(topic.topic, each.partition) for topic in self._request.topics for each in topic.partitions
+        )
+
+    def _watched(self, keys: Iterable[TopicPartition]) -> Iterable[Hashable]:
+        """A follower waits for records, a reader for them to be committed."""
+        return keys if self._follower is None else map(end_key, keys)
 
     def ends_now(self) -> bool:
         """Whether waiting would not help."""
@@ -119,7 +129,7 @@ class Fetch:
                 partition.told(answer)
                 partitions[name, wanted.partition] = partition
         return self._ctx.broker.fetch_sessions.open(
-            partitions, by_id=by_id, is_follower=False, now_ms=self._ctx.broker.now_ms()
+            partitions, by_id=by_id, is_follower=self._follower is not None, now_ms=self._ctx.broker.now_ms()
         )
 
     def _reset(self) -> None:
@@ -128,9 +138,15 @@ class Fetch:
         self._leaders = []
         self._taken = []
 
+    def _replica(self, topic: str, number: int) -> Partition:
+        """The replica to read from. Raises what `ReplicaManager.get` and `leader` do."""
+        replicas = self._ctx.broker.replicas
+        if self._follower is None and self._ctx.api_version >= ANY_REPLICA_FROM:
+            return replicas.get(topic, number)
+        return replicas.leader(topic, number)
+
     def _read(self) -> None:
         self._reset()
-        replicas = self._ctx.broker.replicas
         responses = []
         for topic in self._request.topics:
             partitions = []
@@ -138,7 +154,7 @@ class Fetch:
                 try:
                     if not topic.topic:
                         raise _unknown_topic(self._ctx, topic.topic_id)
-                    partition = replicas.leader(topic.topic, each.partition)
+                    partition = self._replica(topic.topic, each.partition)
                     answer = self._read_partition(partition, topic.topic_id, each)
                 except (KafkaError, OSError) as error:
                     answer = self._refuse(TopicPartition(topic.topic, each.partition), _code_of(error))
@@ -178,25 +194,27 @@ class Fetch:
         if self._ctx.api_version < ZSTD_FROM and log.config.compression_type == "zstd":
             raise UnsupportedCompressionType(f"zstd came with Fetch version {ZSTD_FROM}")
         self._has_readable = True
+        if self._follower is not None:
+            return self._read_for_follower(self._follower, partition, wanted)
         partition.traffic.fetches += 1
+        if self._request.rack_id:
+            preferred = self._ctx.broker.replication.nearby(partition, self._request.rack_id, wanted.fetch_offset)
+            if preferred is not None:
+                self._ends = True
+                return _elsewhere(partition, wanted, preferred)
+        if wanted.fetch_offset > log.log_end_offset and not partition.is_leader:
+            raise KafkaError(
+                f"{partition.key} is not here to {wanted.fetch_offset} yet", ErrorCode.OFFSET_NOT_AVAILABLE
+            )
         last_stable_offset = partition.last_stable_offset
         end_offset = last_stable_offset if self._is_committed_only else partition.high_watermark
-        found: FileRange | None = None
-        if self._remaining > 0 or self._size == 0:
-            found = log.read(
-                wanted.fetch_offset,
-                max(0, min(wanted.partition_max_bytes, self._remaining)),
-                end_offset=end_offset,
-                at_least_one=self._takes_one(),
-            )
-        if found is not None and found.size:
-            self._size += found.size
-            self._remaining -= found.size
+        found = self._find(partition, wanted, end_offset)
+        if found is not None:
             self._taken.append((partition.traffic, found.size))
         aborted: list[m.FetchResponse.AbortedTransaction] | None = None
         if self._is_committed_only:
             offset = wanted.fetch_offset
-            reach = log.reach_of(found, offset) if found is not None and found.size else offset
+            reach = offset if found is None else log.reach_of(found, offset)
             aborted = [
                 m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
                 for each in log.aborted_transactions(offset, reach)
@@ -207,8 +225,44 @@ class Fetch:
             last_stable_offset=last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=aborted,
-            records=found if found is not None and found.size else b"",
+            records=b"" if found is None else found,
         )
+
+    def _find(self, partition: Partition, wanted: m.FetchRequest.FetchPartition, end_offset: int) -> FileRange | None:
+        """The records, as many as the limits leave room for; None when there are none. Raises OFFSET_OUT_OF_RANGE."""
+        if self._remaining <= 0 < self._size:
+            return None
+        found = partition.log.read(
+            wanted.fetch_offset,
+            max(0, min(wanted.partition_max_bytes, self._remaining)),
+            end_offset=end_offset,
+            at_least_one=self._takes_one(),
+        )
+        self._size += found.size
+        self._remaining -= found.size
+        return found if found.size else None
+
+    def _read_for_follower(
+        self, follower: FollowerAsks, partition: Partition, wanted: m.FetchRequest.FetchPartition
+    ) -> m.FetchResponse.PartitionData:
+        answer = m.FetchResponse.PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            records=b"",
+        )
+        parting = follower.begin(partition, wanted, counts=not self.is_waiting)
+        answer.high_watermark = partition.high_watermark  # which the follower may just have moved
+        if parting is not None:
+            self._ends = True
+            answer.diverging_epoch = parting
+        elif not follower.is_held_back(partition):
+            found = self._find(partition, wanted, partition.log.log_end_offset)
+            if found is not None:
+                answer.records = found
+                self._ctx.broker.replication.sent(partition.key, found.size)
+        return answer
 
 
 class SessionFetch(Fetch):
@@ -221,9 +275,9 @@ class SessionFetch(Fetch):
         self._session, self._epoch = session, session.epoch
         self._news: list[tuple[PartitionKey, SessionPartition, m.FetchResponse.PartitionData]] = []
 
-    def keys(self) -> Iterable[TopicPartition]:
+    def keys(self) -> Iterable[Hashable]:
         """What the fetch waits for."""
-        return [each.key for each in self._session.partitions.values()]
+        return self._watched(each.key for each in self._session.partitions.values())
 
     def finish(self) -> m.FetchResponse:
         """The answer; the session notes what it says."""
@@ -255,7 +309,7 @@ class SessionFetch(Fetch):
         replicas = self._ctx.broker.replicas
         for key, each in self._session.partitions.items():
             found = replicas.find(each.key)
-            if found is not None and _is_as_told(found, each):
+            if found is not None and self._is_as_told(found, each):
                 self._has_readable = True
                 continue
             try:
@@ -271,7 +325,26 @@ class SessionFetch(Fetch):
             if name is None:
                 raise _unknown_topic(self._ctx, each.topic_id)
             each.named(name)
-        return self._ctx.broker.replicas.leader(*each.key)
+        return self._replica(*each.key)
+
+    def _is_as_told(self, partition: Partition, told: SessionPartition) -> bool:
+        if self._follower is not None:
+            return self._follower.is_as_told(partition, told, counts=not self.is_waiting)
+        return _is_as_told(partition, told)
+
+
+def _elsewhere(
+    partition: Partition, wanted: m.FetchRequest.FetchPartition, replica: BrokerId
+) -> m.FetchResponse.PartitionData:
+    """The answer that names a replica to fetch from."""
+    return m.FetchResponse.PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.log_start_offset,
+        preferred_read_replica=replica,
+        records=b"",
+    )
 
 
 def _is_as_told(partition: Partition, told: SessionPartition) -> bool:

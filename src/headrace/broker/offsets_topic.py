@@ -13,6 +13,7 @@ from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.config import BrokerConfig
 from headrace.coordination.topics import NewTopic
 from headrace.errors import ErrorCode, KafkaError, StorageError
+from headrace.protocol import messages as m
 from headrace.records.header import read_header
 from headrace.types import TopicPartition
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.broker.parts import Broker
 
 _ACKS_ALL = -1
+CREATE_TIMEOUT_MS = 10_000
+"""How long the controller is given to make the topic; a client asks again."""
 
 
 class OffsetsTopic:
@@ -62,10 +65,39 @@ class OffsetsTopic:
         broker = self.broker
         if broker.metadata.topic(OFFSETS_TOPIC) is not None:
             return
-        wish = offsets_topic_wish(broker.config)
-        outcome = (await broker.controller.create_topics([wish]))[OFFSETS_TOPIC]
-        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise outcome
+        wish = offsets_topic_wish(broker.config, is_alone=broker.is_alone)
+        if broker.controller.is_active or broker.is_alone:
+            outcome = (await broker.controller.create_topics([wish]))[OFFSETS_TOPIC]
+            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise outcome
+        else:
+            await self._ask_for_topic(wish)
+
+    async def _ask_for_topic(self, wish: NewTopic) -> None:
+        """Has the controller make it, which is another broker. Raises `KafkaError`."""
+        broker = self.broker
+        answer = await broker.replication.link.ask_controller(
+            m.CreateTopicsRequest(
+                topics=[
+                    m.CreateTopicsRequest.CreatableTopic(
+                        name=wish.name,
+                        num_partitions=wish.num_partitions,
+                        replication_factor=wish.replication_factor,
+                        configs=[
+                            m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+                            for name, value in wish.configs.items()
+                        ],
+                    )
+                ],
+                timeout_ms=CREATE_TIMEOUT_MS,
+            ),
+            m.CreateTopicsResponse,
+            timeout_ms=CREATE_TIMEOUT_MS,
+            is_refused=lambda answer: any(each.error_code == ErrorCode.NOT_CONTROLLER for each in answer.topics),
+        )
+        for each in answer.topics:
+            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError(each.error_message or "", ErrorCode(each.error_code))
 
     def leadership_changed(self, key: TopicPartition) -> None:
         """Something about a partition's leader changed: loads or lets go of its groups, if it has any."""
@@ -81,12 +113,13 @@ class OffsetsTopic:
             groups.unload_partition(key.partition)
 
 
-def offsets_topic_wish(config: BrokerConfig) -> NewTopic:
-    """The topic as Apache Kafka makes it: compacted, stored as the coordinator wrote it."""
+def offsets_topic_wish(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
+    """The topic as Apache Kafka makes it: compacted, stored as the coordinator wrote it. On a broker alone it has one
+    replica."""
     return NewTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
-        config.offsets_topic_replication_factor,
+        1 if is_alone else config.offsets_topic_replication_factor,
         configs={
             "cleanup.policy": "compact",
             "compression.type": "producer",

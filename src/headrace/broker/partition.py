@@ -200,6 +200,13 @@ class Partition:
             self.log.update_high_watermark(self.state.high_watermark)
         return fetched
 
+    def alter_accepted(self, leader_epoch: int, partition_epoch: int, isr: tuple[BrokerId, ...], now_ms: int) -> bool:
+        """As `PartitionState.alter_accepted`."""
+        moved = self.state.alter_accepted(leader_epoch, partition_epoch, isr, now_ms)
+        if moved:
+            self.log.update_high_watermark(self.state.high_watermark)
+        return moved
+
     def apply(self, told: LeaderAndIsr, now_ms: int) -> Transition:
         """Takes over what the controller says."""
         self.state.log_end_offset = self.log.log_end_offset

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from headrace.broker.control_plane import ControlPlane
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.group_shell import GroupShell
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication import Replication
 from headrace.config import BrokerConfig
 from headrace.coordination.controller import Controller
 from headrace.coordination.producer_ids import ProducerIds
@@ -31,8 +33,15 @@ class Broker:
     groups: GroupShell
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
+    control: ControlPlane
+    replication: Replication
     served: tuple[tuple[ApiKey, range], ...] = ()
     """Each API and the versions that are advertised of it."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there can be no other broker beside it."""
+        return not self.config.zookeeper_connect
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Runs `work` beside the requests; it must not raise."""

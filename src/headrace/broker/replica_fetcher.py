@@ -94,6 +94,8 @@ class Surroundings(NamedTuple):
     now_ms: Callable[[], int]
     advanced: Callable[[Partition], None]
     """Called of a partition whose high watermark moved."""
+    received: Callable[[TopicPartition, int], None]
+    """Called with how many bytes of a partition were appended."""
 
 
 class ReplicaFetcher:
@@ -104,8 +106,9 @@ class ReplicaFetcher:
         self._lane = f"fetch-{number}"
         self.partitions: dict[TopicPartition, Followed] = {}
         self._asked: dict[TopicPartition, Followed] = {}  # what the leader's session has
-        self._changed: set[TopicPartition] = set()  # what it has to be told of
-        self._resting: set[TopicPartition] = set()  # until their `retry_at`
+        # In the order of coming, so that the same events make the same requests.
+        self._changed: dict[TopicPartition, None] = {}  # what it has to be told of
+        self._resting: dict[TopicPartition, None] = {}  # until their `retry_at`
         self._ids: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
         self._conversation = FetchConversation()
@@ -119,15 +122,15 @@ class ReplicaFetcher:
         self.partitions[key] = Followed(partition)
         self._ids[key.topic] = topic_id
         self._names[topic_id] = key.topic
-        self._resting.discard(key)
-        self._changed.add(key)
+        self._resting.pop(key, None)
+        self._changed[key] = None
         self._wake.set()
 
     def leave(self, key: TopicPartition) -> None:
         """Not any more."""
         if self.partitions.pop(key, None) is not None:
-            self._resting.discard(key)
-            self._changed.add(key)
+            self._resting.pop(key, None)
+            self._changed[key] = None
             self._wake.set()
 
     def wake(self) -> None:
@@ -195,8 +198,8 @@ class ReplicaFetcher:
         """Whoever has rested is asked for again; whoever is over the quota rests."""
         now, quota = self._loop.time(), self._around.quota
         for key in [key for key in self._resting if self.partitions[key].retry_at <= now]:
-            self._resting.discard(key)
-            self._changed.add(key)
+            self._resting.pop(key, None)
+            self._changed[key] = None
         if quota.is_exceeded(now):
             for key, each in self.partitions.items():
                 if key not in self._resting and quota.is_throttled(key) and not each.partition.is_in_sync:
@@ -312,15 +315,15 @@ class ReplicaFetcher:
                 size = follower_log.take_over(partition, told, around.now_ms())
                 each.lag = max(0, told.high_watermark - partition.log.log_end_offset)
                 if size or partition.log.log_start_offset != start:
-                    self._changed.add(key)
-                    around.quota.record(key, size)
+                    self._changed[key] = None
+                    around.received(key, size)
                 if partition.high_watermark != high_watermark:
                     around.advanced(partition)
                 return size
             case Truncate(offset):
                 log.warning("%s: the log is not its leader's from offset %d on, which goes", key, offset)
                 follower_log.truncate(partition, offset, around.now_ms())
-                self._changed.add(key)
+                self._changed[key] = None
             case AskOffsets():
                 await self._start_over(key, each, address)
             case BackOff(code):
@@ -347,7 +350,7 @@ class ReplicaFetcher:
                 follower_log.truncate(partition, offset, now_ms)
                 if offset == log_end_offset and not start <= offset <= end:
                     self._rest(key, each)
-        self._changed.add(key)
+        self._changed[key] = None
 
     async def _check_epochs(self, address: PeerAddress) -> None:
         """Asks an older leader where logs part, of those that it was not asked about in this epoch."""
@@ -374,5 +377,5 @@ class ReplicaFetcher:
             if pause_s is None:
                 pause_s = self._around.settings.backoff_ms / 1000
             each.retry_at = self._loop.time() + pause_s
-            self._resting.add(key)
-            self._changed.add(key)
+            self._resting[key] = None
+            self._changed[key] = None

@@ -69,7 +69,7 @@ class ReplicaManager:
         flushed; `soon` calls a function when what has come at once is dealt with."""
         self._broker_id = broker_id
         self.logs = logs
-        self._metadata = metadata
+        self.metadata = metadata
         self.configs = configs
         self._now_ms = now_ms
         self._touch = touch
@@ -94,7 +94,7 @@ class ReplicaManager:
         if found is None:
             if (topic, number) in self.offline:
                 raise StorageError(f"{topic}-{number} is in a data directory that failed")
-            if self._metadata.partition(topic, number) is not None:
+            if self.metadata.partition(topic, number) is not None:
                 raise NotLeaderOrFollower(f"{topic}-{number} is not on broker {self._broker_id}")
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{number}")
         return found

@@ -8,11 +8,10 @@ counted against a bucket that fills with the rate and holds one second's worth; 
 are throttled get nothing. Source: Kafka's ReplicationQuotaManager.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
+from headrace.config.throttled_replicas import names
 from headrace.types import BrokerId, TopicPartition
-
-_ALL = "*"
 
 
 class ReplicationQuota:
@@ -21,7 +20,7 @@ class ReplicationQuota:
     __slots__ = ("_broker_id", "_filled_at", "_left", "_rate", "_replicas_of", "bytes_passed")
 
     def __init__(
-        self, broker_id: BrokerId, rate: Callable[[], float], replicas_of: Callable[[str], Iterable[str]]
+        self, broker_id: BrokerId, rate: Callable[[], float], replicas_of: Callable[[str], Sequence[str]]
     ) -> None:
         """`rate` is in bytes/s; `replicas_of` a topic is the list that its setting holds."""
         self._broker_id, self._rate, self._replicas_of = broker_id, rate, replicas_of
@@ -31,10 +30,8 @@ class ReplicationQuota:
 
     def is_throttled(self, key: TopicPartition) -> bool:
         """Whether the partition was named."""
-        return any(
-            each in (_ALL, f"{key.partition}:{self._broker_id}", f"{key.partition}:{_ALL}")
-            for each in self._replicas_of(key.topic)
-        )
+        replicas = self._replicas_of(key.topic)
+        return bool(replicas) and names(replicas, key.partition, self._broker_id)
 
     def is_exceeded(self, now: float) -> bool:
         """Whether throttled partitions get nothing now."""
@@ -48,11 +45,3 @@ class ReplicationQuota:
         if size and self.is_throttled(key):
             self.bytes_passed += size
             self._left -= size
-
-
-def parse_replicas(entries: Iterable[str]) -> None:
-    """Raises ValueError for what is no list of throttled replicas."""
-    for each in entries:
-        partition, colon, broker = each.partition(":")
-        if each != _ALL and not (colon and partition.isdigit() and (broker.isdigit() or broker == _ALL)):
-            raise ValueError("is not *, or a list of PARTITION:BROKER")

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.broker.peer_links import PeerLinks
 from headrace.config import BrokerConfig
 from headrace.coordination.embedded import EmbeddedTree
+from headrace.coordination.peers import Peers
 from headrace.coordination.tree import Tree
 from headrace.log.files import Files, LocalFiles
 
@@ -38,6 +40,8 @@ class World(NamedTuple):
     now_ms: Callable[[], int] = wall_clock_ms
     files: Files = LocalFiles()
     open_tree: Callable[[BrokerConfig], Awaitable[Tree]] = open_tree
+    make_peers: Callable[[str], Peers] = PeerLinks
+    """The way to other brokers, given what this one calls itself."""
     random_bytes: Callable[[int], bytes] = os.urandom
 
 

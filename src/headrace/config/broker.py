@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headrace.config.setting import DAY_MS, declare
 from headrace.config.topic import TopicConfig
-from headrace.limits import INT32_MAX
+from headrace.limits import INT32_MAX, INT64_MAX
 
 DEFAULTS = TopicConfig()
 
@@ -36,6 +36,10 @@ class BrokerConfig:
     fetch_max_bytes: int = declare(
         55 << 20, "fetch.max.bytes", "int", "The most that one fetch is answered with, whatever it asks for.",
         unit="bytes", low=1024)
+    follower_replication_throttled_rate: int = declare(
+        INT64_MAX, "follower.replication.throttled.rate", "long", "The most that this broker fetches as a follower that "
+        "is not in sync, of the partitions that follower.replication.throttled.replicas of their topic names.",
+        unit="bytes/s", low=1)
     group_initial_rebalance_delay_ms: int = declare(
         3000, "group.initial.rebalance.delay.ms", "int", "How long an empty group waits for more members to join.",
         unit="ms", low=0)
@@ -46,6 +50,13 @@ class BrokerConfig:
     group_min_session_timeout_ms: int = declare(
         6000, "group.min.session.timeout.ms", "int", "The shortest session time-out a member may ask for.", unit="ms",
         low=1)
+    inter_broker_listener_name: str = declare(
+        "", "inter.broker.listener.name", "string", "The listener through which brokers reach each other; the one named "
+        "PLAINTEXT, or else the first, when empty. When it is named, what only brokers may ask is answered there alone.")
+    leader_replication_throttled_rate: int = declare(
+        INT64_MAX, "leader.replication.throttled.rate", "long", "The most that this broker sends to followers that are "
+        "not in sync, of the partitions that leader.replication.throttled.replicas of their topic names.",
+        unit="bytes/s", low=1)
     listener_security_protocol_map: tuple[str, ...] = declare(
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
         "listener.security.protocol.map", "list",
@@ -103,6 +114,9 @@ class BrokerConfig:
     num_recovery_threads_per_data_dir: int = declare(
         2, "num.recovery.threads.per.data.dir", "int", "Threads for each data directory that read what a crash may have "
         "damaged, at a start.", low=1)
+    num_replica_fetchers: int = declare(
+        1, "num.replica.fetchers", "int", "Connections over which the partitions that another broker leads are "
+        "followed.", low=1, high=64)
     offset_metadata_max_bytes: int = declare(
         4096, "offset.metadata.max.bytes", "int", "The longest note that a commit may carry.", unit="bytes", low=0)
     offsets_commit_timeout_ms: int = declare(
@@ -116,8 +130,9 @@ class BrokerConfig:
     offsets_topic_num_partitions: int = declare(
         50, "offsets.topic.num.partitions", "int", "Partitions of __consumer_offsets.", low=1)
     offsets_topic_replication_factor: int = declare(
-        1, "offsets.topic.replication.factor", "short",
-        "Replicas of __consumer_offsets. Apache Kafka's default of 3 cannot be met by one broker.", low=1)
+        3, "offsets.topic.replication.factor", "short",
+        "Replicas of __consumer_offsets, which is made once so many brokers are alive. A broker without a ZooKeeper, "
+        "alone, makes one replica whatever this says.", low=1)
     offsets_topic_segment_bytes: int = declare(
         100 << 20, "offsets.topic.segment.bytes", "int", "Segment size of __consumer_offsets.", unit="bytes", low=1)
     producer_id_expiration_ms: int = declare(
@@ -137,11 +152,35 @@ class BrokerConfig:
         True, "headrace.records.check", "boolean",
         "Whether each record of a produced batch is walked. Without it only the batch's CRC is checked, as if every "
         "producer told the truth.")
+    replica_fetch_backoff_ms: int = declare(
+        1000, "replica.fetch.backoff.ms", "int", "How long a follower leaves a partition alone that it could not fetch.",
+        unit="ms", low=0)
+    replica_fetch_max_bytes: int = declare(
+        1 << 20, "replica.fetch.max.bytes", "int", "How much of one partition a follower asks for; a first batch may be "
+        "larger.", unit="bytes", low=0)
+    replica_fetch_min_bytes: int = declare(
+        1, "replica.fetch.min.bytes", "int", "How much a leader waits for before it answers a follower.", unit="bytes",
+        low=0)
+    replica_fetch_response_max_bytes: int = declare(
+        10 << 20, "replica.fetch.response.max.bytes", "int", "How much of all partitions together a follower asks for; "
+        "a first batch may be larger.", unit="bytes", low=0)
+    replica_fetch_wait_max_ms: int = declare(
+        500, "replica.fetch.wait.max.ms", "int", "How long a leader waits for something that it can answer a follower "
+        "with. Below replica.lag.time.max.ms, or followers of quiet partitions would leave the ISR.", unit="ms", low=0)
     replica_high_watermark_checkpoint_interval_ms: int = declare(
         5000, "replica.high.watermark.checkpoint.interval.ms", "long", "How often high watermarks are written down.",
         unit="ms", low=1)
     replica_lag_time_max_ms: int = declare(
         30_000, "replica.lag.time.max.ms", "long", "A follower that is behind for longer leaves the ISR.", unit="ms",
+        low=1)
+    replica_selector_class: str = declare(
+        "", "replica.selector.class", "string", "How a consumer that tells its rack finds a replica nearby (KIP-392): "
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector, or RackAwareReplicaSelector, names one in its own "
+        "rack; LeaderSelector, and nothing, the leader.",
+        choices=("", "org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector",
+                 "org.apache.kafka.common.replica.LeaderSelector", "LeaderSelector"))
+    replica_socket_timeout_ms: int = declare(
+        30_000, "replica.socket.timeout.ms", "int", "How long a follower waits for its leader's answer.", unit="ms",
         low=1)
     reserved_broker_max_id: int = declare(
         1000, "reserved.broker.max.id", "int", "The highest broker.id that people give; those that the cluster hands "

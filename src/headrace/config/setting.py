@@ -70,6 +70,7 @@ def parse_value(setting: Setting, text: str, given: str, factor: int = 1) -> Val
     if isinstance(value, tuple):
         for each in value:
             _check_choice(setting, each, given)
+            _check_more(setting, each, given)
     elif isinstance(value, str):
         _check_choice(setting, value, given)
         _check_more(setting, value, given)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from headrace.config import message_format
+from headrace.config import message_format, throttled_replicas
 from headrace.config.setting import DAY_MS, HOUR_MS, declare
 from headrace.limits import INT64_MAX
 
@@ -40,9 +40,17 @@ class TopicConfig:
         "or all is answered, and its records can be read, only after they were flushed. All that wait share one "
         "flush, so this costs much less than it does in Apache Kafka with flush.messages=1.",
         broker=(("headrace.log.flush.acks", 1),))
+    follower_throttled_replicas: tuple[str, ...] = declare(
+        (), "follower.replication.throttled.replicas", "list", "The replicas, as PARTITION:BROKER, or * for all, that "
+        "follower.replication.throttled.rate of a broker holds back while they are not in sync.",
+        check=throttled_replicas.check_entry)
     index_interval_bytes: int = declare(
         4096, "index.interval.bytes", "int", "Log bytes between two index entries.", unit="bytes", low=0,
         broker=(("log.index.interval.bytes", 1),))
+    leader_throttled_replicas: tuple[str, ...] = declare(
+        (), "leader.replication.throttled.replicas", "list", "The replicas, as PARTITION:BROKER, or * for all, that "
+        "leader.replication.throttled.rate of a broker holds back while their followers are not in sync.",
+        check=throttled_replicas.check_entry)
     max_compaction_lag_ms: int = declare(
         INT64_MAX, "max.compaction.lag.ms", "long", "How long a record may wait for the cleaner in a compacted topic, "
         "whatever the dirty ratio; its segment is rolled by then.", unit="ms", low=1,

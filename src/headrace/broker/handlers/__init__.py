@@ -24,6 +24,7 @@ from headrace.broker.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_groups,
     list_offsets,
@@ -33,7 +34,9 @@ from headrace.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
+    update_metadata,
 )
 from headrace.protocol.apis import ApiKey
 
@@ -66,6 +69,9 @@ MODULES: tuple[ModuleType, ...] = (
     offset_for_leader_epoch,
     delete_groups,
     offset_delete,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
 )
 
 

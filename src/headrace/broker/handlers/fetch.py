@@ -9,13 +9,14 @@
 7     sessions (KIP-227)
 9     the asker's leader epoch, fenced when it is old
 10    zstd; a topic whose `compression.type` it is, is refused before
-11    the asker's rack, a preferred replica in the answer
+11    the asker's rack, a preferred replica in the answer; any replica may be asked (KIP-392)
 12    flexible; the epoch of the last record fetched, and where the logs part (followers)
 13    topics by id
 15    a follower's id together with its epoch
 16    (tagged) who leads a partition, when this broker does not, and where that broker is
 17,18 (tagged) a follower's log directory and high watermark
-Left out: followers.
+A request with a replica's id is a follower's (`broker.follower_fetches`).
+Left out of versions 17 and 18: what they add.
 
 A fetch with less than `min_bytes` waits in the purgatory for more, or `max_wait_ms`. From version 4 on records leave as
 they are stored, as file ranges; before, what is stored in a newer format is converted down.
@@ -25,9 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.broker.cluster_action import must_be_a_broker
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, SessionPartition
 from headrace.broker.fetches import TOPIC_IDS_FROM, Fetch, SessionFetch, partition_error
+from headrace.broker.follower_fetches import follower_of
 from headrace.broker.old_fetches import AS_STORED_FROM, OldFetch
 from headrace.coordination.model import NO_UUID
 from headrace.errors import ErrorCode, KafkaError
@@ -40,8 +43,8 @@ VERSIONS = range(19)
 
 def handle(ctx: RequestContext, request: m.FetchRequest) -> Answer:
     """Answers with what there is, or waits until there is enough."""
-    if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-        return fail(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if follower_of(request) is not None:
+        must_be_a_broker(ctx)
     if ctx.api_version < AS_STORED_FROM:
         return OldFetch(ctx, request).start()
     if ctx.api_version >= TOPIC_IDS_FROM:

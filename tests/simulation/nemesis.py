@@ -53,20 +53,31 @@ class Nemesis:
         self._later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
 
     def _down(self) -> list[SimBroker]:
-        """Brokers that do not take part."""
-        cuts = self._cluster.network.cuts
-        return [
+        """Brokers that have failed. Where power may fail, one that is back counts until it has caught up: before that
+        it may lack what is committed."""
+        cluster = self._cluster
+        down = [
             broker
-            for broker in self._cluster.brokers.values()
-            if not broker.is_ready or any(broker.host in pair for pair in cuts)
+            for broker in cluster.brokers.values()
+            if not broker.is_ready or any(broker.host in pair for pair in cluster.network.cuts)
         ]
+        if kinds.POWER in cluster.plan.faults:
+            states = cluster.leaderships().values()
+            down += [
+                broker
+                for broker in cluster.brokers.values()
+                if broker not in down and any(broker.number not in state.isr for state in states)
+            ]
+        return down
 
     def _victim(self) -> SimBroker | None:
         """A broker that may fail now."""
         ready = [broker for broker in self._cluster.brokers.values() if broker.is_ready]
-        if not ready or len(self._down()) >= self._cluster.plan.failures_max:
+        down = self._down()
+        if not ready or len(down) >= self._cluster.plan.failures_max:
             return None
-        return self._chance.choice(ready)
+        victim = self._chance.choice(ready)
+        return None if victim in down and kinds.POWER in self._cluster.plan.faults else victim
 
     def _do(self, kind: str) -> None:
         victim = self._victim()
@@ -76,7 +87,7 @@ class Nemesis:
         if kind == kinds.CRASH:
             victim.kill()
             self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
-        elif kind == kinds.POWER and self._others_have_all(victim):
+        elif kind == kinds.POWER:
             victim.lose_power()
             self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
         elif kind == kinds.PAUSE:
@@ -125,11 +136,3 @@ class Nemesis:
     def _resume(self, broker: SimBroker) -> None:
         if broker.process is not None and broker.process.life is Life.PAUSED:
             broker.resume()
-
-    def _others_have_all(self, victim: SimBroker) -> bool:
-        """Whether each partition that the victim is in sync for has another live broker in its ISR."""
-        live = {broker.number for broker in self._cluster.brokers.values() if broker.is_running}
-        return all(
-            victim.number not in state.isr or any(each in live and each != victim.number for each in state.isr)
-            for state in self._cluster.leaderships().values()
-        )

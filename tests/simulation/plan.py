@@ -66,7 +66,7 @@ def draw(seed: int | str) -> Plan:
         partitions=chance.choice((1, 2, 3)),
         duration_ms=chance.choice((8_000, 12_000)),
         faults=hard + soft,
-        failures_max=chance.choice((1, replicas - 1)),
+        failures_max=chance.choice((1, replicas - 1) if has_power_loss else (1, replicas - 1, replicas)),
         gap_ms=chance.choice((500, 1200, 2500)),
         weather=Weather() if is_rough else CALM,
         has_group=chance.random() < 0.35,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from headrace.broker.control_plane import ControlPlane
 from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.peer_book import PeerBook
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.config import TopicConfig
 from headrace.coordination.configs import TopicConfigs
@@ -50,7 +51,7 @@ class Node:
         sent: list[ControlRequest] = []
         replicas = ReplicaManager(BROKER.id, logs, metadata, configs, now_ms=lambda: 0, touch=touched.append)
         broker = await register_broker(tree, BROKER, now_ms=0)
-        control = ControlPlane(replicas, metadata, configs, broker_epoch=broker.epoch)
+        control = ControlPlane(replicas, metadata, configs, PeerBook(metadata, ""), broker_epoch=broker.epoch)
 
         async def send(to: Broker, request: ControlRequest) -> ControlResponse:
             assert to.id == BROKER.id

@@ -235,9 +235,12 @@ class Controller:
         await self._wait(waited, timeout_ms)
         return outcomes
 
-    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, KafkaError | None]:
-        """Begins, replaces or cancels (None) reassignments; what became of each. Raises `NotController`."""
-        return await self._events.do(lambda: self._in_office().reassignments.begin(targets))
+    async def alter_reassignments(
+        self, targets: Targets, *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begins, replaces or cancels (None) reassignments, of as many replicas as before if `keep_factor`; what
+        became of each. Raises `NotController`."""
+        return await self._events.do(lambda: self._in_office().reassignments.begin(targets, keep_factor=keep_factor))
 
     async def list_reassignments(
         self, among: Iterable[TopicPartition] | None = None

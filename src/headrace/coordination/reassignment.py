@@ -34,11 +34,17 @@ class Step(NamedTuple):
 
 
 def plan_reassignment(
-    state: ClusterState, partition: TopicPartition, target: Sequence[BrokerId] | None, controller_epoch: int
+    state: ClusterState,
+    partition: TopicPartition,
+    target: Sequence[BrokerId] | None,
+    controller_epoch: int,
+    *,
+    keep_factor: bool = False,
 ) -> Step:
     """The first step to `target`, or to what was before the reassignment under way (None).
 
-    Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+    `keep_factor`: only to as many replicas. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
     """
     now = state.replicas(partition)
     if now is None:
@@ -51,6 +57,11 @@ def plan_reassignment(
         target = now.origin
     else:
         _check_target(state, now, target)
+        if keep_factor and len(target) != len(now.target):
+            raise KafkaError(
+                f"The replication factor is changed from {len(now.target)} to {len(target)}.",
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+            )
     after = towards(now.origin, tuple(target))
     dropped = tuple(each for each in now.replicas if each not in after.replicas)
     added = tuple(each for each in after.adding if each not in now.replicas)

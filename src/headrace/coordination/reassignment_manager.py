@@ -37,14 +37,16 @@ class ReassignmentManager:
         found = {partition: state.replicas(partition) for partition in wanted}
         return {partition: each for partition, each in found.items() if each is not None and each.is_moving}
 
-    async def begin(self, targets: Targets) -> dict[TopicPartition, KafkaError | None]:
+    async def begin(self, targets: Targets, *, keep_factor: bool = False) -> dict[TopicPartition, KafkaError | None]:
         """Begins, replaces or cancels (None); what became of each."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
 
         def plan(partition: TopicPartition) -> Step | None:
             outcomes[partition] = None
             try:
-                return plan_reassignment(self._term.state, partition, targets[partition], self._term.epoch)
+                return plan_reassignment(
+                    self._term.state, partition, targets[partition], self._term.epoch, keep_factor=keep_factor
+                )
             except KafkaError as error:
                 outcomes[partition] = error
                 return None

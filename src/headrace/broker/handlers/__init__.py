@@ -7,7 +7,10 @@ from types import ModuleType
 
 from headrace.broker.handlers import (
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     api_versions,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -18,6 +21,7 @@ from headrace.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -28,6 +32,7 @@ from headrace.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -72,6 +77,11 @@ MODULES: tuple[ModuleType, ...] = (
     leader_and_isr,
     stop_replica,
     update_metadata,
+    controlled_shutdown,
+    alter_partition,
+    elect_leaders,
+    alter_partition_reassignments,
+    list_partition_reassignments,
 )
 
 

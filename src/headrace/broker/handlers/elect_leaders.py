@@ -1,0 +1,77 @@
+"""ElectLeaders (key 43), versions 0-2.
+
+0     preferred leaders
+1     unclean elections too (0: preferred, 1: unclean); an error for the whole
+2     flexible
+No partitions (null) are all of them, and then those that need no election are left out of the answer. It leaves when
+the live brokers have been told, or `timeout_ms` is over. A broker that is not the controller answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import Answer, RequestContext
+from headrace.broker.handlers.create_topics import code_of
+from headrace.coordination.preferred import ElectionKind
+from headrace.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.types import TopicPartition
+
+API_KEY = ApiKey.ELECT_LEADERS
+VERSIONS = range(3)
+
+
+def handle(ctx: RequestContext, request: m.ElectLeadersRequest) -> Answer:
+    """What became of each partition."""
+    return ctx.in_order(_elect(ctx, request), lambda error: fail(request, code_of(error)))
+
+
+def fail(request: m.ElectLeadersRequest, code: ErrorCode) -> m.ElectLeadersResponse:
+    """The same refusal for every partition; for the whole, where all were meant."""
+    refused = KafkaError(code=code)
+    return _response(
+        {
+            TopicPartition(each.topic, number): refused
+            for each in request.topic_partitions or ()
+            for number in each.partitions
+        },
+        ErrorCode.NONE if request.topic_partitions else code,
+    )
+
+
+async def _elect(ctx: RequestContext, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
+    if request.election_type not in set(ElectionKind):
+        raise InvalidRequest(f"there is no election type {request.election_type}")
+    wanted = (
+        None
+        if request.topic_partitions is None
+        else [TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions]
+    )
+    outcomes = await ctx.broker.controller.elect_leaders(
+        wanted, ElectionKind(request.election_type), timeout_ms=request.timeout_ms
+    )
+    if wanted is None:
+        outcomes = {
+            partition: error
+            for partition, error in outcomes.items()
+            if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+    return _response(outcomes)
+
+
+def _response(
+    outcomes: dict[TopicPartition, KafkaError | None] | dict[TopicPartition, KafkaError],
+    code: ErrorCode = ErrorCode.NONE,
+) -> m.ElectLeadersResponse:
+    topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
+    for (topic, number), error in outcomes.items():
+        if topic not in topics:
+            topics[topic] = m.ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=[])
+        topics[topic].partition_result.append(
+            m.ElectLeadersResponse.PartitionResult(
+                partition_id=number,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message or None,
+            )
+        )
+    return m.ElectLeadersResponse(error_code=code, replica_election_results=list(topics.values()))

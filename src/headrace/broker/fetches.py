@@ -35,6 +35,12 @@ def partition_error(index: int, code: ErrorCode) -> m.FetchResponse.PartitionDat
     return m.FetchResponse.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
 
 
+def topic_name(ctx: RequestContext, topic_id: bytes, *, is_follower: bool) -> str | None:
+    """The name of a topic. A follower may ask for a topic of which only its replicas have been told yet."""
+    name = ctx.broker.metadata.snapshot.names_by_id.get(topic_id)
+    return ctx.broker.replicas.names_by_id.get(topic_id) if name is None and is_follower else name
+
+
 def _code_of(error: KafkaError | OSError) -> ErrorCode:
     if isinstance(error, KafkaError):
         return error.code
@@ -321,7 +327,7 @@ class SessionFetch(Fetch):
 
     def _leader(self, each: SessionPartition) -> Partition:
         if not each.key.topic:
-            name = self._ctx.broker.metadata.snapshot.names_by_id.get(each.topic_id)
+            name = topic_name(self._ctx, each.topic_id, is_follower=self._follower is not None)
             if name is None:
                 raise _unknown_topic(self._ctx, each.topic_id)
             each.named(name)

@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 BYTES_PER_TURN = 1 << 20
 """How much is appended before others get their turn of the event loop."""
 
+BACKOFF_MIN_S = 0.02
+"""The first back-off; each one that follows is twice as long, up to `replica.fetch.backoff.ms`."""
+
 QUOTA_PAUSE_S = 0.1
 """How long a partition rests when the replication quota is exceeded."""
 
@@ -68,16 +71,22 @@ class FetchSettings(NamedTuple):
     backoff_ms: int = 1000
     socket_timeout_ms: int = 30_000
 
+    def backoff_s(self, failures: int) -> float:
+        """How long to wait after so many failures one after the other. Most end within milliseconds: the leader has
+        not heard yet that it is one, or is about to listen again."""
+        return min(self.backoff_ms / 1000, BACKOFF_MIN_S * (1 << min(failures - 1, 16)))
+
 
 class Followed:
     """A partition that a fetcher keeps up with its leader, in one leader epoch."""
 
-    __slots__ = ("is_checked", "lag", "leader_epoch", "partition", "retry_at")
+    __slots__ = ("is_checked", "lag", "leader_epoch", "partition", "refusals", "retry_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.retry_at = 0.0
+        self.refusals = 0  # since an answer that could be used
         self.is_checked = False  # by an older leader that does not tell with Fetch where logs part
         self.lag = 0
 
@@ -113,6 +122,7 @@ class ReplicaFetcher:
         self._names: dict[bytes, str] = {}
         self._conversation = FetchConversation()
         self._wake = asyncio.Event()
+        self._failures = 0  # of whole fetches, one after the other
         self._is_old = False
         """Whether the leader's Fetch is below version 15: OffsetForLeaderEpoch is asked then where logs part."""
 
@@ -156,7 +166,8 @@ class ReplicaFetcher:
             except Exception:
                 log.exception("a fetch from broker %d failed", self.leader)
             self._conversation.broke()
-            await asyncio.sleep(self._around.settings.backoff_ms / 1000)
+            self._failures += 1
+            await asyncio.sleep(self._around.settings.backoff_s(self._failures))
 
     async def _nap(self) -> None:
         """Until a partition has rested, or something happens."""
@@ -187,11 +198,13 @@ class ReplicaFetcher:
             lane=self._lane,
         )
         if self._conversation.answered(answer.error_code, answer.session_id):
+            self._failures = 0
             await self._take(answer, address)
         elif answer.error_code:
             log.info("broker %d ends the fetch session: %s", self.leader, ErrorCode(answer.error_code).name)
             if answer.error_code not in _OF_SESSIONS:
-                await asyncio.sleep(self._around.settings.backoff_ms / 1000)
+                self._failures += 1
+                await asyncio.sleep(self._around.settings.backoff_s(self._failures))
         return True
 
     def _rest_and_return(self) -> None:
@@ -311,6 +324,7 @@ class ReplicaFetcher:
         )
         match action:
             case Append():
+                each.refusals = 0
                 high_watermark, start = partition.high_watermark, partition.log.log_start_offset
                 size = follower_log.take_over(partition, told, around.now_ms())
                 each.lag = max(0, told.high_watermark - partition.log.log_end_offset)
@@ -375,7 +389,8 @@ class ReplicaFetcher:
         """Leaves a partition alone for a while."""
         if self.partitions.get(key) is each:
             if pause_s is None:
-                pause_s = self._around.settings.backoff_ms / 1000
+                each.refusals += 1
+                pause_s = self._around.settings.backoff_s(each.refusals)
             each.retry_at = self._loop.time() + pause_s
             self._resting[key] = None
             self._changed[key] = None

@@ -76,6 +76,9 @@ class ReplicaManager:
         self._lag_max_ms = lag_max_ms
         self._soon = soon
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.names_by_id: dict[bytes, str] = {}
+        """Topics by their ids, as the controller last said of a partition here: before everybody is told of a topic,
+        its followers ask for it."""
         self.offline: set[tuple[str, int]] = set()
         """Partitions in data directories that failed."""
         self.refused: set[TopicPartition] = set()
@@ -196,6 +199,8 @@ class ReplicaManager:
         )
         transition = partition.apply(told, now_ms)
         self._partitions[key] = partition
+        if topic_id != NO_UUID:
+            self.names_by_id[topic_id] = key.topic
         if transition is Transition.STALE:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if transition is not Transition.UNCHANGED:
@@ -269,6 +274,8 @@ class ReplicaManager:
             self.refused.add(key)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if partition is not None:
+            if state.delete_partition:
+                self.names_by_id.pop(partition.log.topic_id or NO_UUID, None)
             partition.state.is_leader = False
             del self._partitions[key]
             self._let_go(partition)

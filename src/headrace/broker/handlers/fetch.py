@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from headrace.broker.cluster_action import must_be_a_broker
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, SessionPartition
-from headrace.broker.fetches import TOPIC_IDS_FROM, Fetch, SessionFetch, partition_error
+from headrace.broker.fetches import TOPIC_IDS_FROM, Fetch, SessionFetch, partition_error, topic_name
 from headrace.broker.follower_fetches import follower_of
 from headrace.broker.old_fetches import AS_STORED_FROM, OldFetch
 from headrace.coordination.model import NO_UUID
@@ -43,14 +43,14 @@ VERSIONS = range(19)
 
 def handle(ctx: RequestContext, request: m.FetchRequest) -> Answer:
     """Answers with what there is, or waits until there is enough."""
-    if follower_of(request) is not None:
+    is_follower = follower_of(request) is not None
+    if is_follower:
         must_be_a_broker(ctx)
     if ctx.api_version < AS_STORED_FROM:
         return OldFetch(ctx, request).start()
     if ctx.api_version >= TOPIC_IDS_FROM:
-        names = ctx.broker.metadata.snapshot.names_by_id
         for topic in request.topics:
-            topic.topic = names.get(topic.topic_id, "")
+            topic.topic = topic_name(ctx, topic.topic_id, is_follower=is_follower) or ""
     try:
         fetch = _begin(ctx, request)
     except KafkaError as error:

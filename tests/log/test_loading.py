@@ -11,7 +11,7 @@ from headrace.log import loading
 from headrace.log.checkpoints import RECOVERY_POINT, read_offsets
 from headrace.log.data_directory import CLEAN_SHUTDOWN, DataDirectoryFailed
 from headrace.log.files import LocalFiles
-from headrace.log.manager import LogManager
+from headrace.log.manager import DEFAULT_PERIODS, LogManager
 from headrace.log.progress import LoadingStopped, Progress
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, append, config, read_all
@@ -209,7 +209,7 @@ def test_a_recovery_point_that_was_lowered_is_written_down(tmp_path: Path) -> No
     manager.release()
 
 
-def test_a_disk_that_does_not_take_the_recovery_point_is_asked_again(tmp_path: Path) -> None:
+def test_a_disk_that_does_not_take_the_recovery_point_is_asked_again_when_its_turn_comes(tmp_path: Path) -> None:
     asked: list[Callable[[], None]] = []
     manager = manager_of(tmp_path)
     manager.load(NOW_MS)
@@ -225,8 +225,10 @@ def test_a_disk_that_does_not_take_the_recovery_point_is_asked_again(tmp_path: P
     manager.background = refuse
     manager.tick(NOW_MS + 1000)
     assert len(asked) == 1
+    manager.tick(NOW_MS + 2000)
+    assert len(asked) == 1, "not every second"
     assert log.checkpointed_to == 0
     manager.background = straight
-    manager.tick(NOW_MS + 2000)
+    manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
     assert log.checkpointed_to == log.active.base_offset
     manager.release()

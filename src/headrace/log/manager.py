@@ -110,6 +110,7 @@ class LogManager:
         self._cleaner_offsets = NewestFirst()
         self._recovery_points = NewestFirst()
         self._checkpointing: set[Path] = set()
+        """Directories whose recovery points are being written down outside the regular turn, or could not be."""
         self.cleaner = Cleaner(
             self.files,
             self.logs,
@@ -377,6 +378,7 @@ class LogManager:
             except OSError as error:
                 refusal = error
             else:
+                self._checkpointing.discard(directory.path)
                 done()
         if refusal is not None:
             raise refusal
@@ -414,8 +416,8 @@ class LogManager:
         write, keep_in_mind = self._recovery_point_writer(directory)
 
         def done(error: Exception | None) -> None:
-            self._checkpointing.discard(directory)
             if error is None:
+                self._checkpointing.discard(directory)
                 keep_in_mind()
             else:
                 logger.error("%s in %s could not be written: %s", RECOVERY_POINT, directory, error)

@@ -186,7 +186,9 @@ class SimBroker:
         if error is not None and not isinstance(error, Exception):
             error = None
         self.note(f"ends: {error!r}" if error else "has stopped")
-        if error is not None:
+        if type(error).__name__ == "BrokerIdInUse":
+            self.cluster.network.process.call_in(1_000_000, lambda: None if self.is_running else self.start())
+        elif error is not None:
             self.cluster.broker_failed(self, error)
         self._end(is_host_off=False)
 

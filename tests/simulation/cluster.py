@@ -316,7 +316,7 @@ class _LogLines(logging.Handler):
         process = scheduler.running
         if process is None or scheduler.is_over:
             return
-        self._cluster.timeline.note(process.name.replace("-", " "), f"log: {record.getMessage()}")
+        self._cluster.timeline.note_log(process.name.replace("-", " "), record.getMessage())
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
             scheduler.fail(process, f"{record.getMessage()}\n{trace}".rstrip())

@@ -36,6 +36,46 @@ def test_the_finest_unit_wins_whatever_the_order() -> None:
         assert parse_broker(dict.fromkeys(names, "5")).topic_defaults.retention_ms == 5
 
 
+def test_the_flush_settings_of_a_broker_are_those_of_its_topics() -> None:
+    given = {
+        "log.flush.interval.messages": "7",
+        "log.flush.interval.ms": "8",
+        "headrace.log.flush.acks": "true",
+        "log.flush.scheduler.interval.ms": "9",
+        "log.flush.offset.checkpoint.interval.ms": "10",
+        "log.flush.start.offset.checkpoint.interval.ms": "11",
+    }
+    config = parse_broker(given)
+    topic = config.topic_defaults
+    assert (topic.flush_messages, topic.flush_ms, topic.flush_acks, topic.flush_count) == (7, 8, True, 1)
+    assert config.log_flush_scheduler_interval_ms == 9
+    assert config.log_flush_offset_checkpoint_interval_ms == 10
+    assert config.log_flush_start_offset_checkpoint_interval_ms == 11
+    own = topic_config(topic, {"headrace.flush.acks": "false", "flush.messages": "3", "flush.ms": "4"})
+    assert (own.flush_count, own.flush_ms, own.stores_what_is_sent) == (3, 4, False)
+
+
+def test_nothing_is_flushed_by_default() -> None:
+    config = TopicConfig()
+    assert config.flush_messages == config.flush_count == config.flush_ms == INT64_MAX
+    assert config.stores_what_is_sent
+    assert not config.flush_acks
+    assert parse_broker({}).log_flush_start_offset_checkpoint_interval_ms == 60_000
+
+
+def test_without_a_flush_interval_the_schedulers_is_taken_as_in_apache_kafka() -> None:
+    scheduler = {"log.flush.scheduler.interval.ms": "500"}
+    assert parse_broker(scheduler).topic_defaults.flush_ms == 500
+    assert parse_broker({**scheduler, "log.flush.interval.ms": "70"}).topic_defaults.flush_ms == 70
+    assert parse_broker({"log.flush.interval.ms": "70"}).log_flush_scheduler_interval_ms == 1000
+
+
+def test_log_dirs_wins_over_log_dir_whatever_the_order() -> None:
+    for names in (["log.dir", "log.dirs"], ["log.dirs", "log.dir"]):
+        assert parse_broker({name: f"/{name}" for name in names}).log_dirs == ("/log.dirs",)
+    assert parse_broker({"log.dir": "/one"}).log_dirs == ("/one",)
+
+
 def test_minus_one_stays_minus_one_in_every_unit() -> None:
     assert parse_broker({"log.retention.hours": "-1"}).topic_defaults.retention_ms == -1
 

@@ -55,35 +55,36 @@ class Peer(NamedTuple):
     process: psutil.Process
 
 
-def produce_frame() -> bytes:
+def produce_frame(topic_name: str = TOPIC, index: int = 0) -> bytes:
     """One whole request."""
     batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())])
-    partition = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))
-    topic = m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
+    partition = m.ProduceRequest.PartitionProduceData(index=index, records=bytes(batch))
+    topic = m.ProduceRequest.TopicProduceData(name=topic_name, partition_data=[partition])
     body = m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]).encode(VERSION)
     head = write_request_header(ApiKey.PRODUCE, VERSION, 1, "bench")
     return (len(head) + len(body)).to_bytes(4, "big") + head + body
 
 
-def run_round(peer: Peer, connections: int, seconds: float) -> Round:
-    """Sends on every connection as soon as the answer is there, for `seconds`."""
-    frame = produce_frame()
+def run_round(peer: Peer, connections: int, seconds: float, topic: str = TOPIC, partitions: int = 1) -> Round:
+    """Sends on every connection as soon as the answer is there, for `seconds`; each connection to one partition."""
+    frames = [produce_frame(topic, number) for number in range(partitions)]
     latencies: list[float] = []
     note, clock = latencies.append, time.perf_counter
     with select.epoll() as poll, ExitStack() as stack:
         calls = {}
         sent = {}
-        for _ in range(connections):
+        for number in range(connections):
+            frame = frames[number % partitions]
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", peer.port)))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             poll.register(connection, select.EPOLLIN)
-            calls[connection.fileno()] = connection.recv, connection.send
+            calls[connection.fileno()] = connection.recv, connection.send, frame
             sent[connection.fileno()] = clock()
             connection.sendall(frame)
         before, now, end = peer.process.cpu_times(), 0.0, clock() + seconds
         while now < end:
             for number, _ in poll.poll(1):
-                receive, send = calls[number]
+                receive, send, frame = calls[number]
                 if not receive(4096):
                     raise ConnectionError(f"{peer.name} closed the connection")
                 now = clock()
@@ -108,7 +109,7 @@ def peers() -> Iterator[list[Peer]]:
         found = [Peer("headrace", server.port, psutil.Process(server.process.pid))]
         if kafka.missing_tools() is None:
             port = int(stack.enter_context(kafka.run_kafka(directory / "kafka")).rpartition(":")[2])
-            found.append(Peer("Apache Kafka", port, _listening_process(port)))
+            found.append(Peer("Apache Kafka", port, listening_process(port)))
         for peer in found:
             with Wire(f"127.0.0.1:{peer.port}") as wire:
                 wire.create_topic(TOPIC, 1)
@@ -116,7 +117,7 @@ def peers() -> Iterator[list[Peer]]:
         yield found
 
 
-def _listening_process(port: int) -> psutil.Process:
+def listening_process(port: int) -> psutil.Process:
     """The process behind a loopback port."""
     for each in psutil.net_connections("tcp"):
         if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid is not None:

@@ -21,11 +21,17 @@ from headrace.records.batch import decode_records, iter_headers
 from tests.asker import Asker
 from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
 
-FLUSHED, PLAIN, BUSY = "flushed", "plain", "busy"
+FLUSHED, PLAIN, BUSY, DURABLE = "flushed", "plain", "busy", "durable"
 TOPICS = {
     FLUSHED: {"flush.messages": "1", "segment.bytes": "1500", "index.interval.bytes": "100", "retention.ms": "-1"},
     PLAIN: {"segment.bytes": "1300", "index.interval.bytes": "100", "retention.ms": "-1"},
     BUSY: {"flush.messages": "7", "segment.bytes": "4000", "retention.ms": "-1"},
+    DURABLE: {
+        "headrace.flush.acks": "true",
+        "segment.bytes": "1400",
+        "index.interval.bytes": "100",
+        "retention.ms": "-1",
+    },
 }
 EXTRA = ("extra-0", "extra-1", "extra-2")
 GROUP = "readers"
@@ -91,6 +97,8 @@ class Story:
             Written(PLAIN, 0, True),
             Written(PLAIN, 1, False),
             Written(BUSY, 0, False),
+            Written(DURABLE, 0, True),
+            Written(DURABLE, 1, False),
         ]
         self.topics: dict[str, bool | None] = dict.fromkeys(EXTRA, False)
         """Whether a topic is there; None when that is in doubt."""

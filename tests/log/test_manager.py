@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.data_directory import DataDirectoryRefused
-from headrace.log.manager import DEFAULT_PERIODS, LogManager
+from headrace.log.manager import DEFAULT_PERIODS, LogManager, Periods
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, PARTITION, append, config, read_all
 
@@ -220,6 +220,29 @@ def test_a_tick_flushes_checks_retention_and_writes_checkpoints(tmp_path: Path) 
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
     manager.tick(NOW_MS + DEFAULT_PERIODS.retention_check_ms)
     assert log.log_start_offset == 1
+    manager.release()
+
+
+def test_logs_are_looked_at_for_a_flush_once_in_a_period_and_checkpoints_have_their_own(tmp_path: Path) -> None:
+    periods = Periods(flush_check_ms=5000, checkpoint_ms=100, log_start_checkpoint_ms=300)
+    manager = LogManager([tmp_path], broker_id=1, topic_config=lambda _topic: config(flush_ms=1), periods=periods)
+    manager.claim(CLUSTER)
+    manager.load(NOW_MS)
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    for value in (b"a", b"b"):
+        append(log, value)
+    log.update_high_watermark(2)
+    log.delete_records_before(1, NOW_MS)
+    manager.tick(NOW_MS + 100)
+    assert log.recovery_point == 2, "the first tick looks"
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nflights 0 2\n"
+    assert not (tmp_path / "log-start-offset-checkpoint").exists()
+    append(log, b"c")
+    manager.tick(NOW_MS + 4000)
+    assert log.recovery_point == 2
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nflights 0 1\n"
+    manager.tick(NOW_MS + 5100)
+    assert log.recovery_point == 3
     manager.release()
 
 

@@ -13,6 +13,7 @@ A scenario is a table: what happens, then what the leader (broker 1 of replicas 
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.limits import INT64_MAX
 from headrace.replication.isr import CommittedIsr, PendingExpand, PendingShrink
 from headrace.replication.partition_state import AlterIsr, LeaderAndIsr, PartitionState, Transition
 from headrace.types import BrokerId, LeaderEpoch
@@ -237,6 +238,52 @@ def test_a_single_replicas_high_watermark_is_its_log_end() -> None:
     assert state.on_leader_append(12, 0)
     assert state.high_watermark == 12
     assert state.acks_all(12) is ErrorCode.NONE
+
+
+def test_what_fills_the_flush_count_is_committed_when_it_is_flushed() -> None:
+    state = PartitionState(BrokerId(1), log_end_offset=7, high_watermark=7, flush_count=3)
+    state.apply(told(isr=(1,), replicas=(1,)), 0)
+    assert state.on_leader_append(9, 0), "two records may wait"
+    assert not state.on_leader_append(12, 0)
+    assert not state.on_leader_append(13, 0)
+    assert state.high_watermark == 9
+    assert state.on_flush(12, 0)
+    assert state.high_watermark == 13, "of what came meanwhile one record may wait again"
+
+
+def test_a_leader_with_followers_counts_with_what_it_has_flushed() -> None:
+    state = PartitionState(BrokerId(1), flush_count=1)
+    state.apply(told(isr=(1, 2), replicas=(1, 2)), 0)
+    assert not state.on_leader_append(5, 0)
+    fetched = state.follower_fetched(BrokerId(2), 5, 0)
+    assert fetched is not None
+    assert not fetched.high_watermark_moved, "the follower was faster than the leader's disk"
+    assert state.on_flush(3, 0)
+    assert (state.high_watermark, state.acks_all(3), state.acks_all(4)) == (3, ErrorCode.NONE, None)
+    assert state.on_flush(5, 0)
+    assert state.high_watermark == 5
+
+
+def test_another_flush_count_takes_nothing_back() -> None:
+    state = PartitionState(BrokerId(1))
+    state.apply(told(isr=(1,), replicas=(1,)), 0)
+    assert state.on_leader_append(5, 0)
+    assert not state.set_flush_count(1, 0)
+    assert state.high_watermark == 5
+    assert not state.on_leader_append(6, 0)
+    assert state.high_watermark == 5
+    assert state.set_flush_count(INT64_MAX, 0)
+    assert state.high_watermark == 6
+    assert state.on_leader_append(7, 0)
+
+
+def test_a_followers_flush_moves_no_high_watermark() -> None:
+    state = PartitionState(BrokerId(2), flush_count=1)
+    state.apply(told(isr=(1, 2), replicas=(1, 2)), 0)
+    state.on_follower_append(5, 2)
+    assert not state.on_flush(5, 0)
+    assert not state.set_flush_count(7, 0)
+    assert state.high_watermark == 2
 
 
 def test_a_single_replica_satisfies_any_min_insync_replicas() -> None:

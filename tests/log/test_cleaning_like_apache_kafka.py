@@ -170,7 +170,7 @@ def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(
                   "log.segment.delete.delay.ms": "0"}
     )  # fmt: skip
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    settings = {"cleanup.policy": "compact", "segment.bytes": "10000", "min.cleanable.dirty.ratio": "0.1"}
+    settings = {"cleanup.policy": "compact", "segment.bytes": "3000", "min.cleanable.dirty.ratio": "0.1"}
     for made in admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)]).values():
         made.result()
     producer = Producer({"bootstrap.servers": server.bootstrap, "compression.type": "zstd", "linger.ms": 0})
@@ -179,7 +179,7 @@ def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(
             producer.produce(TOPIC, b"value-%d" % number, key=b"key-%d" % key)
         producer.flush()
     directory = server.data / f"{TOPIC}-0"
-    wait_for(lambda: sum(path.stat().st_size for path in directory.glob("*.log")) < 12_000)
+    wait_for(lambda: sum(path.stat().st_size for path in directory.glob("*.log")) < 5_000)
     said = kafka.run_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", server.bootstrap, "--topic", TOPIC,
         "--from-beginning", "--property", "print.key=true", "--timeout-ms", "8000", "--isolation-level",

@@ -130,6 +130,16 @@ def test_topic_ids_come_back_as_they_were_printed(topic_id: bytes) -> None:
     assert parse_topic_id(format_topic_id(topic_id)) == topic_id
 
 
+def test_partition_metadata_that_a_crash_cut_short_counts_as_none(tmp_path: Path) -> None:
+    write_topic_id(FILES, tmp_path, bytes(range(16)))
+    path = tmp_path / "partition.metadata"
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        for rest in (b"", bytes(len(whole) - size)):
+            path.write_bytes(whole[:size] + rest)
+            assert read_topic_id(FILES, tmp_path) == (None if size < len(whole) - 1 else bytes(range(16)))
+
+
 def test_damaged_partition_metadata_is_refused(tmp_path: Path) -> None:
     assert read_topic_id(FILES, tmp_path) is None
     for text in ("", "\0" * 40):

@@ -4,7 +4,8 @@
     topic_id: 0sjTqGE0QfmGgaQnlg3lPg        16 bytes, URL-safe base64 without padding
 
 A topic that is deleted and made again has the same directory name and another id (KIP-516). The file is synced with
-the log's first flush; one that a crash left empty before that is written again when the controller names the topic.
+the log's first flush; one that a crash left empty or cut short before that is written again when the controller names
+the topic.
 Source: Kafka's PartitionMetadataFile, Uuid.
 """
 
@@ -15,6 +16,8 @@ from headrace.log.files import Files
 
 FILE_NAME = "partition.metadata"
 TOPIC_ID_BYTES = 16
+_BEFORE_ID = b"version: 0\ntopic_id: "
+_ID_CHARS = 22
 
 
 class CorruptPartitionMetadata(Exception):
@@ -43,7 +46,7 @@ def write_topic_id(files: Files, directory: Path, topic_id: bytes) -> Path:
 
 
 def read_topic_id(files: Files, directory: Path) -> bytes | None:
-    """The topic id of a partition's directory; None when it has no metadata file, or one that a crash left empty.
+    """The topic id of a partition's directory; None when it has no metadata file, or one that a crash cut short.
 
     Raises CorruptPartitionMetadata.
     """
@@ -52,7 +55,7 @@ def read_topic_id(files: Files, directory: Path) -> bytes | None:
         text = files.read(path)
     except FileNotFoundError:
         return None
-    if not text.strip(b"\0"):
+    if _is_cut_short(text.rstrip(b"\0")):
         return None
     try:
         fields = dict(line.split(":", 1) for line in text.decode().splitlines())
@@ -61,3 +64,9 @@ def read_topic_id(files: Files, directory: Path) -> bytes | None:
         return parse_topic_id(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
         raise CorruptPartitionMetadata(f"{path}: {error}") from error
+
+
+def _is_cut_short(text: bytes) -> bool:
+    """Whether it is the beginning of such a file, or nothing."""
+    topic_id = text[len(_BEFORE_ID) :]
+    return _BEFORE_ID.startswith(text[: len(_BEFORE_ID)]) and len(topic_id) < _ID_CHARS and b"\n" not in topic_id

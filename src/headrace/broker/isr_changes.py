@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
 from headrace.broker.partition import Partition
+from headrace.coordination.tree import TreeError
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.replication.partition_state import AlterIsr
@@ -22,7 +23,8 @@ from headrace.types import BrokerId, TopicPartition
 
 log = logging.getLogger(__name__)
 
-RETRY_PAUSE_S = 0.05
+RETRY_PAUSE_S, RETRY_PAUSE_MAX_S = 0.05, 1.0
+"""How long the controller is left alone after it could not be asked: doubled from the one to the other."""
 
 AlterPartition = Callable[[m.AlterPartitionRequest], Awaitable[m.AlterPartitionResponse]]
 
@@ -68,12 +70,18 @@ class IsrChanges:
     async def _ask_all(self) -> None:
         try:
             await asyncio.sleep(0)  # what else this turn of the loop wants, leaves together
+            pause_s = RETRY_PAUSE_S
             while self._wanted:
-                await self._ask_once()
+                if await self._ask_once():
+                    pause_s = RETRY_PAUSE_S
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(RETRY_PAUSE_MAX_S, 2 * pause_s)
         finally:
             self._is_asking = False
 
-    async def _ask_once(self) -> None:
+    async def _ask_once(self) -> bool:
+        """Whether all of it was decided."""
         asked = {key: (partition, partition.state.pending_alter()) for key, partition in self._wanted.items()}
         self._wanted.clear()
         try:
@@ -81,11 +89,13 @@ class IsrChanges:
             refusal = ErrorCode(answer.error_code)
         except KafkaError as error:
             answer, refusal = m.AlterPartitionResponse(), error.code
+        except TreeError:  # the controller is in this process, and has just lost its session
+            answer, refusal = m.AlterPartitionResponse(), ErrorCode.NOT_CONTROLLER
         except Exception:
             log.exception("the ISR cannot be changed")
             answer, refusal = m.AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         told = _by_partition(answer, asked) if not refusal else {}
-        is_to_pause = bool(refusal)
+        is_decided = not refusal
         if refusal:
             log.info("the controller cannot be asked to change %d ISRs now: %s", len(asked), refusal.name)
         for key, (partition, change) in asked.items():
@@ -94,13 +104,12 @@ class IsrChanges:
             found = told.get(key)
             if found is None:
                 self._wanted.setdefault(key, partition)
-                is_to_pause = True
+                is_decided = False
             elif found.error_code:
-                is_to_pause = self._refused(partition, ErrorCode(found.error_code)) or is_to_pause
+                is_decided = not self._refused(partition, ErrorCode(found.error_code)) and is_decided
             else:
                 self._granted(partition, found)
-        if is_to_pause and self._wanted:
-            await asyncio.sleep(RETRY_PAUSE_S)
+        return is_decided
 
     def _request(self, asked: Iterable[tuple[Partition, AlterIsr]]) -> m.AlterPartitionRequest:
         topics: dict[str, m.AlterPartitionRequest.TopicData] = {}

@@ -27,7 +27,7 @@ from headrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, offs
 from headrace.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.log.partition_metadata import CorruptPartitionMetadata, format_topic_id, read_topic_id
 from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from headrace.log.room import is_room
+from headrace.log.room import is_zeros
 from headrace.log.scan import records_in
 from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.control import read_marker
@@ -82,7 +82,7 @@ def _dump_log(files: Files, path: Path, deep: bool) -> Iterator[Row]:
         try:
             header = read_any_header(file.read(HEADER_BYTES, position))
         except KafkaError as error:
-            if is_room(files, path, file, position):
+            if is_zeros(file, position, size):
                 yield {"kind": "room", "position": position, "bytes_behind": size - position}
             else:
                 yield _damage(position, error.message, size)

@@ -49,6 +49,7 @@ def take_over(partition: Partition, answer: m.FetchResponse.PartitionData, now_m
         if first.base_offset < log.log_end_offset <= first.last_offset and log.log_end_offset == log.log_start_offset:
             log.truncate_fully(first.base_offset, now_ms)  # the leader's log begins inside its first batch
         log.append_replicated(batches, now_ms=now_ms)
+        log.flush_by_count(now_ms)  # nobody waits for it here, but soon this disk has it as well
     state.on_replicated(log.log_end_offset, answer.high_watermark)
     log.update_high_watermark(state.high_watermark)
     if answer.log_start_offset > log.log_start_offset:

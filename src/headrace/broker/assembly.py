@@ -18,6 +18,7 @@ from typing import NamedTuple
 from headrace.broker.background import background_on
 from headrace.broker.control_plane import ControlPlane
 from headrace.broker.control_sender import control_sender
+from headrace.broker.controlled_shutdown import lead_elsewhere
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.group_shell import GroupShell
@@ -36,7 +37,7 @@ from headrace.broker.server import Server
 from headrace.broker.world import REAL, World
 from headrace.config import BrokerConfig
 from headrace.coordination.configs import TopicConfigs
-from headrace.coordination.controller import Controller
+from headrace.coordination.controller import Controller, Rebalancing
 from headrace.coordination.embedded import FILE_NAME
 from headrace.coordination.model import Broker as Registration
 from headrace.coordination.model import Endpoint
@@ -44,6 +45,7 @@ from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.registry import ensure_cluster, register_broker
 from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
+from headrace.coordination.uuids import random_uuid
 from headrace.errors import InvalidConfig
 from headrace.log.cleaner import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
@@ -89,6 +91,7 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL
         await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
     server.start(loop)
     stack.callback(server.close, loop)  # again, so that at the end no request comes to parts that are gone
+    stack.push_async_callback(lead_elsewhere, broker)
     return Running(broker, listeners)
 
 
@@ -219,6 +222,13 @@ async def _make_parts(
         defaults=TopicDefaults(config.num_partitions, config.default_replication_factor),
         delete_enabled=config.delete_topic_enable,
         random_below=lambda bound: int.from_bytes(world.random_bytes(8), "big") % bound,
+        new_uuid=lambda: random_uuid(world.random_bytes),
+        rebalancing=Rebalancing(
+            config.auto_leader_rebalance_enable,
+            config.leader_imbalance_check_interval_seconds,
+            config.leader_imbalance_per_broker_percentage,
+        ),
+        listener=config.inter_broker_listener_name or None,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     replication = Replication(

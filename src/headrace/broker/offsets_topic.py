@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.broker.group_shell import OFFSETS_TOPIC
+from headrace.broker.topic_wishes import make_topics
 from headrace.config import BrokerConfig
 from headrace.coordination.topics import NewTopic
 from headrace.errors import ErrorCode, KafkaError, StorageError
-from headrace.protocol import messages as m
 from headrace.records.header import read_header
 from headrace.types import TopicPartition
 
@@ -66,38 +66,9 @@ class OffsetsTopic:
         if broker.metadata.topic(OFFSETS_TOPIC) is not None:
             return
         wish = offsets_topic_wish(broker.config, is_alone=broker.is_alone)
-        if broker.controller.is_active or broker.is_alone:
-            outcome = (await broker.controller.create_topics([wish]))[OFFSETS_TOPIC]
-            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise outcome
-        else:
-            await self._ask_for_topic(wish)
-
-    async def _ask_for_topic(self, wish: NewTopic) -> None:
-        """Has the controller make it, which is another broker. Raises `KafkaError`."""
-        broker = self.broker
-        answer = await broker.replication.link.ask_controller(
-            m.CreateTopicsRequest(
-                topics=[
-                    m.CreateTopicsRequest.CreatableTopic(
-                        name=wish.name,
-                        num_partitions=wish.num_partitions,
-                        replication_factor=wish.replication_factor,
-                        configs=[
-                            m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
-                            for name, value in wish.configs.items()
-                        ],
-                    )
-                ],
-                timeout_ms=CREATE_TIMEOUT_MS,
-            ),
-            m.CreateTopicsResponse,
-            timeout_ms=CREATE_TIMEOUT_MS,
-            is_refused=lambda answer: any(each.error_code == ErrorCode.NOT_CONTROLLER for each in answer.topics),
-        )
-        for each in answer.topics:
-            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise KafkaError(each.error_message or "", ErrorCode(each.error_code))
+        error = (await make_topics(broker, [wish]))[OFFSETS_TOPIC]
+        if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
 
     def leadership_changed(self, key: TopicPartition) -> None:
         """Something about a partition's leader changed: loads or lets go of its groups, if it has any."""

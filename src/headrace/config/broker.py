@@ -21,6 +21,9 @@ class BrokerConfig:
         (), "advertised.listeners", "list", "What clients are told to connect to; the listeners when empty.")
     auto_create_topics_enable: bool = declare(
         True, "auto.create.topics.enable", "boolean", "Whether asking for a topic that does not exist makes it.")
+    auto_leader_rebalance_enable: bool = declare(
+        True, "auto.leader.rebalance.enable", "boolean",
+        "Whether the controller gives leaders back to preferred replicas.")
     broker_id: int = declare(
         0, "broker.id", "int", "This broker's number. -1: the data directory's, or else one that the cluster hands "
         "out, which is Apache Kafka's default.", low=-1, high=INT32_MAX)
@@ -30,6 +33,13 @@ class BrokerConfig:
     connections_max_idle_ms: int = declare(
         600_000, "connections.max.idle.ms", "long", "An idle connection is closed after this; -1 never.", unit="ms",
         low=-1)
+    controlled_shutdown_enable: bool = declare(
+        True, "controlled.shutdown.enable", "boolean", "Whether a broker that is told to stop has others lead first.")
+    controlled_shutdown_max_retries: int = declare(
+        3, "controlled.shutdown.max.retries", "int", "How often it asks again while it leads something still.", low=0)
+    controlled_shutdown_retry_backoff_ms: int = declare(
+        5000, "controlled.shutdown.retry.backoff.ms", "long", "How long it waits before it asks again.", unit="ms",
+        low=1)
     default_replication_factor: int = declare(
         1, "default.replication.factor", "int", "Replicas of a topic that does not say.", low=1, high=32767)
     delete_topic_enable: bool = declare(True, "delete.topic.enable", "boolean", "Whether topics may be deleted.")
@@ -53,6 +63,12 @@ class BrokerConfig:
     inter_broker_listener_name: str = declare(
         "", "inter.broker.listener.name", "string", "The listener through which brokers reach each other; the one named "
         "PLAINTEXT, or else the first, when empty. When it is named, what only brokers may ask is answered there alone.")
+    leader_imbalance_check_interval_seconds: int = declare(
+        300, "leader.imbalance.check.interval.seconds", "long", "How often the controller looks whether leaders are "
+        "where they should be.", unit="s", low=1)
+    leader_imbalance_per_broker_percentage: int = declare(
+        10, "leader.imbalance.per.broker.percentage", "int", "How many of the partitions of which a broker is the "
+        "preferred leader may be led by others.", unit="%", low=0)
     leader_replication_throttled_rate: int = declare(
         INT64_MAX, "leader.replication.throttled.rate", "long", "The most that this broker sends to followers that are "
         "not in sync, of the partitions that leader.replication.throttled.replicas of their topic names.",

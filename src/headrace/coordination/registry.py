@@ -1,8 +1,36 @@
-"""This broker's place in the tree: the nodes that everything hangs from, the cluster's id, the registration."""
+"""This broker's place in the tree: the nodes that everything hangs from, the cluster's id, its own id, the registration.
+
+A registration lives as long as the session that made it. That of a process that was killed is left over until its
+session times out:
+
+    it names our data directory     nobody else can have that, for it is locked: deleted and made anew, in one multi
+    it names none, or another       may be alive: waited for, as long as a session may take to end
+
+Source: Kafka's `KafkaZkClient.registerBroker`, which deletes what is left over of its own last session only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
 
 from headrace.coordination import paths, uuids
 from headrace.coordination.model import Broker
-from headrace.coordination.tree import Create, NodeExists, Op, Tree, parent_of
+from headrace.coordination.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Op,
+    Tree,
+    WatchEvent,
+    parent_of,
+)
+from headrace.types import BrokerId
+
+log = logging.getLogger(__name__)
 
 
 class BrokerIdInUse(Exception):
@@ -34,11 +62,78 @@ async def ensure_cluster(tree: Tree, proposed: str | None = None) -> str:
     return cluster_id if node is None else paths.decode_cluster_id(node.data)
 
 
-async def register_broker(tree: Tree, broker: Broker, now_ms: int) -> Broker:
-    """Registers for as long as this session lives; the broker with its epoch. Raises `BrokerIdInUse`."""
-    path = paths.broker(broker.id)
+async def next_broker_id(tree: Tree, reserved_max: int) -> BrokerId:
+    """An id that no broker has had, above `reserved_max`. Source: Kafka's `generateBrokerId`."""
+    while True:
+        node = await tree.get(paths.BROKER_SEQUENCE)
+        try:
+            return BrokerId(reserved_max + await tree.set(paths.BROKER_SEQUENCE, b"", node.version))
+        except BadVersion:
+            continue  # another broker was first
+
+
+async def register_broker(tree: Tree, broker: Broker, now_ms: int, *, patience_ms: int = 0) -> Broker:
+    """Registers for as long as this session lives; the broker with its epoch.
+
+    Waits up to `patience_ms` for another's registration to go; raises `BrokerIdInUse` if it stays.
+    """
+    path, data = paths.broker(broker.id), paths.encode_broker(broker, now_ms)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_ms / 1000
+    while True:
+        changed = asyncio.Event()
+
+        def wake(_: WatchEvent, changed: asyncio.Event = changed) -> None:
+            changed.set()
+
+        found = await tree.exists(path, wake)
+        is_own = found is not None and _is_of_directory(found, broker)
+        if found is None or is_own:
+            try:
+                await tree.multi([*(await _removal(tree, broker.id, found)), Create(path, data, ephemeral=True)])
+                node = await tree.get(path)
+            except (NodeExists, NoNode, BadVersion):
+                continue  # it changed meanwhile
+            if found is not None:
+                log.info("took over the registration that an earlier process left")
+            return broker._replace(epoch=node.czxid)
+        if loop.time() >= deadline:
+            raise BrokerIdInUse(
+                f"broker id {broker.id} is registered by another broker: {_endpoints(found, broker.id)}"
+            )
+        log.warning("broker id %d is registered already; waiting for that session to end", broker.id)
+        try:
+            await asyncio.wait_for(changed.wait(), deadline - loop.time())
+        except TimeoutError:
+            continue
+
+
+def _is_of_directory(node: Node, broker: Broker) -> bool:
     try:
-        await tree.create(path, paths.encode_broker(broker, now_ms), ephemeral=True)
-    except NodeExists:
-        raise BrokerIdInUse(f"broker id {broker.id} is registered already") from None
-    return broker._replace(epoch=(await tree.get(path)).czxid)
+        directory = paths.decode_broker(broker.id, node.data, node.czxid).directory
+    except paths.CorruptNode:
+        return False
+    return directory is not None and directory == broker.directory
+
+
+async def _removal(tree: Tree, broker_id: BrokerId, left: Node | None) -> Sequence[Op]:
+    """Deletes what a dead process left: its registration, and its office if it was controller.
+
+    Versions begin anew when a node is made anew. What is deleted must still be what was read, so the controller's
+    epoch is checked, which every new controller raises.
+    """
+    if left is None:
+        return ()
+    controller, epoch = await tree.get_many([paths.CONTROLLER, paths.CONTROLLER_EPOCH])
+    removal: list[Op] = [Delete(paths.broker(broker_id), left.version)]
+    if controller is not None and epoch is not None and controller.ephemeral_owner == left.ephemeral_owner:
+        removal += [Check(paths.CONTROLLER_EPOCH, epoch.version), Delete(paths.CONTROLLER, controller.version)]
+    return removal
+
+
+def _endpoints(node: Node, broker_id: BrokerId) -> str:
+    try:
+        endpoints = paths.decode_broker(broker_id, node.data, node.czxid).endpoints
+    except paths.CorruptNode as error:
+        return str(error)
+    return ", ".join(map(str, endpoints))

@@ -16,7 +16,7 @@ from headrace.coordination.channels import Channel, OnAnswer, Send
 from headrace.coordination.cluster import ClusterState
 from headrace.coordination.model import Broker, PartitionLeadership
 from headrace.coordination.requests import Sender, leader_told, metadata_told, stop_told
-from headrace.coordination.tree import BadVersion, Check, Create, NoNode, Op, OpResult, Set, Tree
+from headrace.coordination.tree import BadVersion, Check, Create, NoNode, Op, OpResult, SessionLost, Set, Tree
 from headrace.errors import ErrorCode, KafkaError
 from headrace.types import BrokerId, TopicPartition
 
@@ -91,6 +91,8 @@ class Term:
                 raise
             self._on_over()
             raise NotController("another controller was elected") from None
+        except SessionLost:
+            raise NotController("the session is over; what became of the write is not known") from None
 
     async def change(self, changes: Mapping[TopicPartition, PartitionLeadership]) -> set[TopicPartition]:
         """Writes leaderships over those of the same `partition_epoch`; which of them were written and are now known.

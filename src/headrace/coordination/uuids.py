@@ -5,14 +5,15 @@ Source: Kafka's `Uuid`.
 
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 
 _RESERVED = (bytes(16), bytes(15) + b"\x01")  # the zero id, and that of KRaft's metadata topic
 
 
-def random_uuid() -> bytes:
+def random_uuid(random_bytes: Callable[[int], bytes] = os.urandom) -> bytes:
     """A version 4 UUID whose text no command line takes for an option."""
     while True:
-        raw = bytearray(os.urandom(16))
+        raw = bytearray(random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         made = bytes(raw)

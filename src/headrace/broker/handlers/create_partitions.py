@@ -42,7 +42,9 @@ async def _create(ctx: RequestContext, request: m.CreatePartitionsRequest) -> m.
             outcomes[topic.name] = InvalidRequest("Duplicate topic name.")
         wishes[topic.name] = _wish(topic)
     wanted = [wish for name, wish in wishes.items() if name not in outcomes]
-    outcomes |= await ctx.broker.controller.create_partitions(wanted, validate_only=request.validate_only)
+    outcomes |= await ctx.broker.controller.create_partitions(
+        wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
     return m.CreatePartitionsResponse(results=[_result(name, outcomes[name]) for name in wishes])
 
 

@@ -47,7 +47,9 @@ async def _create(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.Crea
     names = [topic.name for topic in request.topics]
     doubled = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     wishes = [_wish(topic) for topic in request.topics if topic.name not in doubled]
-    made = await ctx.broker.controller.create_topics(wishes, validate_only=request.validate_only)
+    made = await ctx.broker.controller.create_topics(
+        wishes, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
     results = []
     for name in dict.fromkeys(names):
         if name in doubled:

@@ -42,7 +42,7 @@ async def _delete(ctx: RequestContext, request: m.DeleteTopicsRequest) -> m.Dele
         wanted[name] = m.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         results.append(wanted[name])
     partitions = {name: _partitions(ctx, name) for name in wanted}
-    outcomes = await ctx.broker.controller.delete_topics(list(wanted))
+    outcomes = await ctx.broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
     for name, outcome in outcomes.items():
         if isinstance(outcome, KafkaError):
             wanted[name].error_code = outcome.code

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.metadata_cache import TopicMetadata
+from headrace.broker.topic_wishes import make_topics
 from headrace.coordination.model import INTERNAL_TOPICS, NO_UUID
 from headrace.coordination.topics import NewTopic, validate_name
 from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
@@ -56,7 +57,7 @@ def fail(request: m.MetadataRequest, code: ErrorCode) -> m.MetadataResponse:
 async def _make_then_answer(ctx: RequestContext, request: m.MetadataRequest, missing: list[str]) -> m.MetadataResponse:
     wishes = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
     if wishes:
-        await ctx.broker.controller.create_topics(wishes)
+        await make_topics(ctx.broker, wishes)
     if any(name in INTERNAL_TOPICS for name in missing):
         await ctx.broker.groups.ensure_offsets_topic()
     return _answer(ctx, request)

@@ -32,6 +32,7 @@ from headrace.broker.parts import Broker
 from headrace.broker.peer_book import PeerBook
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replica_moves import ReplicaMoves
 from headrace.broker.replication import Replication
 from headrace.broker.server import Server
 from headrace.broker.world import REAL, World
@@ -105,6 +106,7 @@ async def assemble(
     registered = await register_broker(storage.tree, registration, world.now_ms())
     broker = await _make_parts(config, storage, registered, stack, world)
     await broker.controller.start()
+    broker.moves.resume()
     stack.push_async_callback(broker.controller.close)
     stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
     return broker
@@ -140,7 +142,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
         broker_id=BrokerId(config.broker_id),
         topic_config=lambda topic: configs.get(topic),
         files=world.files,
-        essential=directories[0],  # the embedded tree is in it
+        essential=None if config.zookeeper_connect else directories[0],  # which has the embedded tree
         background=background_on(loop, flushing),
         cleaning=background_on(loop, cleaning),
         periods=Periods(
@@ -250,6 +252,14 @@ async def _make_parts(
     stack.callback(groups.close)
     failures = LogDirFailures(replicas, tree, registered.id, tasks)
     stack.callback(failures.close)
+    moves = ReplicaMoves(
+        replicas,
+        tasks,
+        now_ms=now_ms,
+        bytes_per_second=lambda: config.replica_alter_log_dirs_io_max_bytes_per_second,
+    )
+    failures.on_failure = moves.directory_failed
+    stack.callback(moves.close)
     broker = Broker(
         config=config,
         cluster_id=cluster_id,
@@ -259,6 +269,7 @@ async def _make_parts(
         purgatory=purgatory,
         metadata=metadata,
         replicas=replicas,
+        moves=moves,
         controller=controller,
         groups=groups,
         producer_ids=ProducerIds(tree, registered.id),

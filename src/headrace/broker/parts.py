@@ -10,6 +10,7 @@ from headrace.broker.group_shell import GroupShell
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replica_moves import ReplicaMoves
 from headrace.broker.replication import Replication
 from headrace.config import BrokerConfig
 from headrace.coordination.controller import Controller
@@ -29,6 +30,7 @@ class Broker:
     purgatory: Purgatory
     metadata: MetadataCache
     replicas: ReplicaManager
+    moves: ReplicaMoves
     controller: Controller
     groups: GroupShell
     producer_ids: ProducerIds

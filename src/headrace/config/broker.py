@@ -183,6 +183,9 @@ class BrokerConfig:
     replica_fetch_wait_max_ms: int = declare(
         500, "replica.fetch.wait.max.ms", "int", "How long a leader waits for something that it can answer a follower "
         "with. Below replica.lag.time.max.ms, or followers of quiet partitions would leave the ISR.", unit="ms", low=0)
+    replica_alter_log_dirs_io_max_bytes_per_second: int = declare(
+        INT64_MAX, "replica.alter.log.dirs.io.max.bytes.per.second", "long",
+        "The most that is copied when replicas are moved between data directories.", unit="bytes/s", low=1)
     replica_high_watermark_checkpoint_interval_ms: int = declare(
         5000, "replica.high.watermark.checkpoint.interval.ms", "long", "How often high watermarks are written down.",
         unit="ms", low=1)

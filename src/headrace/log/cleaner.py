@@ -135,6 +135,8 @@ class Cleaner:
         """`write_checkpoint(data directory)` is asked on the owner's thread; what it answers runs on any."""
         self.numbers = CleanerNumbers()
         self.uncleanable: dict[TopicPartition, str] = {}
+        self.paused: set[TopicPartition] = set()
+        """Logs that are not to be cleaned now."""
         self.settings = settings
         self._files = files
         self._logs = logs
@@ -199,7 +201,7 @@ class Cleaner:
     def _choice(self, log: PartitionLog, now_ms: int) -> Cleanable | None:
         if not log.config.is_compacted or log.failure is not None or log.partition in self.uncleanable:
             return None
-        if log.partition in self._retry_at_ms or self.is_busy_with(log):
+        if log.partition in self._retry_at_ms or log.partition in self.paused or self.is_busy_with(log):
             return None
         try:
             chosen = cleanable(log, now_ms)

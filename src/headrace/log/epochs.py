@@ -93,6 +93,11 @@ class LeaderEpochs:
         """Forget everything."""
         self.truncate_from_end(0)
 
+    def relocated(self, directory: Path) -> None:
+        """The file is in another directory from now on, with the same content."""
+        self._path = directory / LEADER_EPOCH
+        self._is_dirty = True
+
     def take_unsynced(self) -> Path | None:
         """The file, when it has changed since the last call: whoever asks is to sync it."""
         was_dirty, self._is_dirty = self._is_dirty, False

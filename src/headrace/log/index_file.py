@@ -143,6 +143,11 @@ class IndexFile:
         self.written_bytes = 0
         self.unwritten = bytearray(b"".join(map(self.entry.pack, self.keys, self.values)))
 
+    def copy_entries(self, other: "IndexFile") -> None:
+        """Have the entries of another index of the same kind; none is written."""
+        self.keys, self.values = other.keys[:], other.values[:]
+        self.keep(len(self))
+
     def clear(self) -> None:
         """Drop every entry, for a rebuild."""
         self.keep(0)

@@ -39,6 +39,7 @@ from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.files import Files, LocalFiles
 from headrace.log.flush import Background, FlushWork, inline
 from headrace.log.loading import Opening
+from headrace.log.moving import find_futures, settle
 from headrace.log.partition_log import PartitionLog
 from headrace.log.progress import LoadingStopped, Progress
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
@@ -101,6 +102,10 @@ class LogManager:
         self.essential = essential
         self.preferred: dict[TopicPartition, Path] = {}
         """Where a partition that is not here yet is to be made."""
+        self.futures: dict[TopicPartition, Path] = {}
+        """At a start: partitions that were on their way to another directory."""
+        self.incoming: dict[TopicPartition, Path] = {}
+        """Partitions that are about to be in another directory: its checkpoints know them already."""
         self._count = len(directories)
         self._periods = periods
         self._recovery_threads = recovery_threads
@@ -190,6 +195,8 @@ class LogManager:
         may stop it. Any thread, while nobody else uses this. Raises DataDirectoryRefused for one that cannot be opened,
         when there is no other directory; LoadingStopped."""
         progress = progress or Progress()
+        if len(self.directories) > 1:
+            self._settle_moves()
         with ExitStack() as stack:
             openings: list[tuple[DataDirectory, Opening]] = []
             for directory in list(self.directories):
@@ -220,6 +227,16 @@ class LogManager:
             (self.expire_producers, PRODUCER_EXPIRATION_CHECK_MS),
         ):
             self._due[task] = (now_ms + period_ms, period_ms)
+
+    def _settle_moves(self) -> None:
+        """What moves between directories left behind."""
+        for directory in list(self.directories):
+            with self._leaving_out(directory.path):
+                self.futures |= find_futures(self.files, [directory.path])
+        try:
+            settle(self.files, [each.path for each in self.directories], are_all_here=not self.offline)
+        except OSError as error:
+            raise DataDirectoryFailed(f"a move between data directories cannot be ended: {error}") from error
 
     def _load_directory(self, directory: DataDirectory, opening: Opening) -> None:
         try:
@@ -298,6 +315,16 @@ class LogManager:
             self._doomed.append((now_ms + log.config.file_delete_delay_ms, doomed))
             if log.cleaned_to:  # or a topic made anew under the name would pass for clean
                 self._save_cleaner_offsets(log.directory.parent)
+
+    def moved(self, log: PartitionLog, source: Path) -> None:
+        """A log is in another data directory now: have the checkpoints of both say so."""
+        for task in (self.checkpoint, self.checkpoint_high_watermarks, self.checkpoint_log_starts):
+            if task in self._due:
+                self._due[task] = (0, self._due[task][1])
+        if log.cleaned_to:
+            for directory in (source, log.directory.parent):
+                if directory not in self.offline:
+                    self._save_cleaner_offsets(directory)
 
     def configure(self, topic: str) -> None:
         """Have a topic's logs go on with its settings of now."""
@@ -403,7 +430,8 @@ class LogManager:
             offsets: Mapping[TopicPartition, int] = {
                 partition: offset
                 for partition, log in self.logs.items()
-                if log.directory.parent == directory.path and (offset := value(log)) is not None
+                if directory.path in (log.directory.parent, self.incoming.get(partition))
+                and (offset := value(log)) is not None
             }
             try:
                 directory.write_checkpoint(name, offsets)

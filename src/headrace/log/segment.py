@@ -311,6 +311,15 @@ class Segment:
         self.unindexed_bytes = 0
         self.is_index_full = False
 
+    def take_indexes(self, other: "Segment") -> None:
+        """Have the indexes of a segment with the same content; they are in memory alone until they are written."""
+        self.reset_indexes()
+        self.index.copy_entries(other.index)
+        self.time_index.copy_entries(other.time_index)
+        self._largest, self._first_timestamp_ms = other._largest, other._first_timestamp_ms
+        self.unindexed_bytes, self.is_index_full = other.unindexed_bytes, other.is_index_full
+        self.is_trimmed = False
+
     def write_indexes(self) -> None:
         """Bring both index files up to date, at their full size."""
         self.index.write(self.files)

@@ -6,7 +6,8 @@
 5     whether a directory takes no new partitions (KIP-1066; ours always do)
 A directory that failed is there with KAFKA_STORAGE_ERROR and nothing in it.
 For each data directory, the partitions asked for that are in it, with the bytes of their segments; null asks for all.
-A partition that is in none is left out. Left out: future replicas (a directory's partitions are not moved).
+A partition that is in none is left out. One that is being moved is in two: in the new directory as a future replica,
+with how many offsets it is behind.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def handle(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> m.Describe
     logs = ctx.broker.replicas.logs
     return m.DescribeLogDirsResponse(
         results=[
-            *(_describe(each, held.get(each.path, {})) for each in logs.directories),
+            *(_describe(each, held.get(each.path, {}), _futures(ctx, request, each)) for each in logs.directories),
             *(_failed(path) for path in logs.offline),
         ]
     )
@@ -52,8 +53,31 @@ def _asked_for(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> list[P
     return [each for each in ctx.broker.replicas if each.key in wanted]
 
 
+def _futures(
+    ctx: RequestContext, request: m.DescribeLogDirsRequest, directory: DataDirectory
+) -> list[m.DescribeLogDirsResponse.DescribeLogDirsTopic]:
+    wanted = None if request.topics is None else {(t.topic, n) for t in request.topics for n in t.partitions}
+    return [
+        m.DescribeLogDirsResponse.DescribeLogDirsTopic(
+            name=move.log.partition.topic,
+            partitions=[
+                m.DescribeLogDirsResponse.DescribeLogDirsPartition(
+                    partition_index=move.log.partition.partition,
+                    partition_size=move.size_bytes,
+                    offset_lag=move.log.log_end_offset - move.end_offset,
+                    is_future_key=True,
+                )
+            ],
+        )
+        for move in ctx.broker.moves.to(directory.path)
+        if wanted is None or move.log.partition in wanted
+    ]
+
+
 def _describe(
-    directory: DataDirectory, topics: dict[str, list[Partition]]
+    directory: DataDirectory,
+    topics: dict[str, list[Partition]],
+    futures: list[m.DescribeLogDirsResponse.DescribeLogDirsTopic],
 ) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
     result = m.DescribeLogDirsResponse.DescribeLogDirsResult(
         log_dir=str(directory.path.absolute()),
@@ -70,7 +94,8 @@ def _describe(
                 ],
             )
             for name, partitions in topics.items()
-        ],
+        ]
+        + futures,
     )
     try:
         result.total_bytes, result.usable_bytes = directory.space()

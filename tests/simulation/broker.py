@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker import assembly
+from headrace.broker.controlled_shutdown import lead_elsewhere
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.handlers import MODULES
 from headrace.broker.parts import Broker
@@ -38,6 +39,7 @@ class SimBroker:
         self.parts: Broker | None = None
         self._stop: asyncio.Event | None = None
         self._waiting: list[End] = []
+        self._served: list[Served] = []
         self._dispatcher: Dispatcher | None = None
         self.clock_skew_ms = 0
 
@@ -58,7 +60,7 @@ class SimBroker:
         self.cluster.network.host(self.host).is_on = True
         self.process = self.cluster.scheduler.process(self.host)
         self.process.clock_skew_ms = self.clock_skew_ms
-        self._waiting = []
+        self._waiting, self._served = [], []
         self.cluster.network.listen(self.host, self.process, self._accept)
         self.process.call(self._begin, self.process)
         self.note("starts")
@@ -123,10 +125,10 @@ class SimBroker:
             self.parts, self._stop = parts, stop
             for end in self._waiting:
                 self._serve(end)
+            stack.callback(self._stop_serving)
+            stack.push_async_callback(lead_elsewhere, parts)
             self.note("is ready")
             await stop.wait()
-            self.parts = None
-            cluster.network.host(self.host).accept = None
 
     def _world(self, process: Process) -> dict[str, Any]:
         network = self.cluster.network
@@ -175,9 +177,17 @@ class SimBroker:
     def _serve(self, end: End) -> None:
         assert self._dispatcher is not None
         early = end.on_bytes
-        Served(end, self._dispatcher)  # the end keeps it
+        if len(self._served) > 64:
+            self._served = [each for each in self._served if not each.is_closed]
+        self._served.append(Served(end, self._dispatcher))
         for frame in early.early if isinstance(early, _Early) else ():
             end.received(frame)
+
+    def _stop_serving(self) -> None:
+        self.parts = None
+        self.cluster.network.host(self.host).accept = None
+        for served in self._served:
+            served.close("this broker stops")
 
     def _ended(self, process: Process, task: "asyncio.Task[None]") -> None:
         if not process.is_alive:
@@ -191,6 +201,8 @@ class SimBroker:
         elif error is not None:
             self.cluster.broker_failed(self, error)
         self._end(is_host_off=False)
+        if self.cluster.nemesis.is_over:
+            self.start()
 
 
 class _Early:

@@ -21,7 +21,7 @@ class Nemesis:
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self._chance = Random(f"{cluster.seed}/nemesis")
-        self._is_over = False
+        self.is_over = False
 
     def begin(self) -> None:
         """The first fault comes soon."""
@@ -30,7 +30,7 @@ class Nemesis:
 
     def end(self) -> None:
         """Heals everything, and starts whoever is dead."""
-        self._is_over = True
+        self.is_over = True
         self._heal_network()
         for broker in self._cluster.brokers.values():
             if broker.process is not None and broker.process.life is Life.PAUSED:
@@ -46,7 +46,7 @@ class Nemesis:
         self._cluster.timeline.note("nemesis", what)
 
     def _strike(self) -> None:
-        if self._is_over:
+        if self.is_over:
             return
         plan, chance = self._cluster.plan, self._chance
         self._do(chance.choice(plan.faults))

@@ -6,8 +6,8 @@
 Topics and brokers. A secret's value is never told. What Apache Kafka 4.3 says of
 the same settings is the same, but for this:
 
-    of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles,
-                 `preallocate`); a default that Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
+    of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles); a default
+                 that Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
                  `message.format.version` and `message.timestamp.difference.max.ms` are still here
     of brokers   all are read-only: none changes while the broker runs, and so the cluster's own (no name) are none;
                  `broker.rack` is empty, not null, and the like of `log.roll.ms` has the value in force, not null
@@ -104,10 +104,10 @@ def _topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterat
         if name in overrides:
             synonyms.append(_synonym(name=name, value=overrides[name], source=_SOURCE_TOPIC))
         by_broker = getattr(defaults, attribute)
-        broker_name = setting.broker_names[0][0]
-        if by_broker != setting.default:
-            synonyms.append(_synonym(name=broker_name, value=format_value(by_broker), source=_SOURCE_STATIC_BROKER))
-        synonyms.append(_synonym(name=broker_name, value=format_value(setting.default), source=_SOURCE_DEFAULT))
+        for broker_name, _ in setting.broker_names[:1]:  # some a topic alone has
+            if by_broker != setting.default:
+                synonyms.append(_synonym(name=broker_name, value=format_value(by_broker), source=_SOURCE_STATIC_BROKER))
+            synonyms.append(_synonym(name=broker_name, value=format_value(setting.default), source=_SOURCE_DEFAULT))
         yield _entry(setting, format_value(getattr(own, attribute)), synonyms)
 
 
@@ -115,6 +115,7 @@ def _broker_entries(config: BrokerConfig) -> Iterator[Entry]:
     topics = {
         setting.broker_names[0][0]: (getattr(config.topic_defaults, attribute), setting)
         for attribute, setting in TOPIC_SETTINGS.values()
+        if setting.broker_names
     }
     own = {name: (getattr(config, attribute), setting) for name, (attribute, setting) in BROKER_SETTINGS.items()}
     for name, (value, setting) in {**topics, **own}.items():
@@ -139,7 +140,7 @@ def _entry(setting: Setting, value: str, synonyms: list[m.DescribeConfigsRespons
     return m.DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=setting.name,
         value=value,
-        config_source=synonyms[0].source,
+        config_source=synonyms[0].source if synonyms else _SOURCE_DEFAULT,
         synonyms=synonyms,
         config_type=_TYPES[setting.kind],
         documentation=setting.doc,

@@ -1,15 +1,17 @@
 """How fast a compacted log is cleaned, and what that does to the event loop. `python benchmarks/log/cleaning.py [DIR]`
 
+With `--json FILE` the medians are written there too.
 Each row cleans the same log of 64 MiB, half of whose records are superseded. Beside it a loop appends to another log
 every millisecond, as a broker that serves produces; told is how late it was, once while nothing is cleaned, once with
 the cleaner in a process of its own (as the broker has it), and once on a thread of the loop's process. The three take
 turns; medians of the runs are told.
 """
 
+import argparse
 import asyncio
+import json
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -99,8 +101,9 @@ async def measure(log: PartitionLog, beside: PartitionLog, make_worker: Callable
     return Found(seconds, late[int(len(late) * 0.99)], late[-1])
 
 
-def main(where: Path) -> None:
-    """Every kind of log, the three ways in turn."""
+def main(where: Path) -> dict[str, dict[str, float]]:
+    """Every kind of log, the three ways in turn; what was told, by kind."""
+    told: dict[str, dict[str, float]] = {}
     print(f"{'':40} {'MB/s':>6}  late p99 ms: {'idle':>6} {'process':>8} {'thread':>7}   max: idle process thread")
     for name, records_per_batch, codec in KINDS:
         source = where / "source"
@@ -125,11 +128,18 @@ def main(where: Path) -> None:
             f"{name:40} {rate:6.0f}               {p99['idle']:6.2f} {p99['process']:8.2f} {p99['thread']:7.2f}"
             f"        {most['idle']:4.1f} {most['process']:7.1f} {most['thread']:6.1f}"
         )
+        told[name] = {"mb_per_second": round(rate)}
+        told[name] |= {f"late_p99_ms_{way}": round(late, 2) for way, late in p99.items()}
+        told[name] |= {f"late_max_ms_{way}": round(late, 1) for way, late in most.items()}
+    return told
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            main(Path(directory))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        results = main(wanted.directory or Path(temporary))
+    if wanted.json is not None:
+        wanted.json.write_text(json.dumps(results, indent=1) + "\n")

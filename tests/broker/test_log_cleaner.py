@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.log.names import LOG
@@ -123,3 +123,22 @@ def test_a_killed_broker_leaves_no_cleaning_process_behind(headrace_server: Star
     assert not alive
     again = headrace_server(data=server.data, settings=SETTINGS)
     assert table(again, "slow")[0] == {b"key-%d" % key: b"39 " * 50 for key in range(20)}
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_record_without_a_key_is_refused_where_records_are_compacted(
+    headrace_server: StartHeadrace, policy: str
+) -> None:
+    server = headrace_server()
+    compacted_topic(server, "keyed", **{"cleanup.policy": policy})
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    refused: dict[bytes, int | None] = {}
+
+    def answered(error: KafkaError | None, message: Message) -> None:
+        refused[message.value()] = error and error.code()
+
+    for number, key in enumerate([b"k", None, b""]):
+        producer.produce("keyed", b"%d" % number, key=key, on_delivery=answered)
+        producer.flush()
+    assert refused == {b"0": None, b"1": KafkaError.INVALID_RECORD, b"2": None}
+    assert table(server, "keyed") == ({b"k": b"0", b"": b"2"}, 2)

@@ -1,0 +1,423 @@
+"""Brokers in one process and one event loop, that follow each other without sockets; the controller is the test.
+
+    async with Nodes(tmp_path, 3) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2, 3))     LeaderAndIsr and UpdateMetadata to all that are up
+        nodes[1].append("t", "a", "b")
+        await until(lambda: nodes[2].values("t") == ["a", "b"])
+        nodes.crash(2); nodes.start(2)
+
+Requests are encoded, dispatched and answered by the broker's own code: bytes travel. The test decides who leads, grants
+every change of an ISR unless told otherwise, and owns the clock that lag is measured with.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+from headrace.broker.control_plane import ControlPlane
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.group_shell import GroupShell
+from headrace.broker.handlers import MODULES, advertised
+from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.offsets_topic import OffsetsTopic
+from headrace.broker.partition import Partition, end_key
+from headrace.broker.parts import Broker
+from headrace.broker.peer_book import PeerBook
+from headrace.broker.purgatory import Purgatory
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication import Replication
+from headrace.config import TopicConfig
+from headrace.config.properties import parse_broker
+from headrace.coordination.configs import TopicConfigs
+from headrace.coordination.embedded import EmbeddedTree
+from headrace.coordination.peers import PeerAddress, PeerUnreachable
+from headrace.coordination.registry import ensure_cluster
+from headrace.errors import ErrorCode
+from headrace.log.manager import LogManager
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.protocol.message import Message
+from headrace.records.batch import Record, decode_records, encode_batch, iter_headers, read_header
+from headrace.replication.partition_state import LeaderAndIsr
+from headrace.types import BrokerId, LeaderEpoch, TopicPartition
+from tests.simulation.frames import Served
+
+R = TypeVar("R", bound=Message)
+WAIT_SECONDS = 30.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets the nodes go on until `condition` holds."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0.002)
+
+
+async def turns(count: int = 50) -> None:
+    """Lets the nodes go on for a while, to see that something does not happen."""
+    for _ in range(count):
+        await asyncio.sleep(0.002)
+
+
+def topic_id(topic: str) -> bytes:
+    """The same for every node, another for each topic."""
+    return topic.encode().ljust(16, b"\1")[:16]
+
+
+class _Pipe:
+    """One connection between two nodes, at the end that is served: what `Served` sends is the answer."""
+
+    peer_host = "in-process"
+
+    def __init__(self, node: "Node") -> None:
+        self.on_bytes: Callable[[bytes], None] = lambda data: None
+        self.on_closed: Callable[[str], None] = lambda reason: None
+        self.answers: list[asyncio.Future[bytes]] = []
+        self.served = Served(cast(Any, self), node.dispatcher)
+
+    def send(self, data: bytes) -> None:
+        answer = self.answers.pop(0)
+        if not answer.done():
+            answer.set_result(data)
+
+    def close(self) -> None:
+        for answer in self.answers:
+            if not answer.done():
+                answer.set_exception(PeerUnreachable("closed"))
+        self.answers.clear()
+
+
+class InProcessPeers:
+    """`Peers` between nodes."""
+
+    def __init__(self, nodes: "Nodes", own: int) -> None:
+        self._nodes, self._own = nodes, own
+        self._pipes: dict[tuple[int, str], _Pipe] = {}
+        self.asked: list[Message] = []
+        self.newest: dict[str, int] = {}
+        """The newest version, by the request's class, that others are taken to serve."""
+
+    async def ask(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+        node = self._nodes.up.get(to.id)
+        if node is None or (self._own, to.id) in self._nodes.cuts:
+            raise PeerUnreachable(f"node {to.id} is not there")
+        self.asked.append(request)
+        pipe = self._pipes.get((to.id, lane))
+        if pipe is None or pipe.served.is_closed or pipe.served._dispatch is not node.dispatcher:
+            pipe = self._pipes[to.id, lane] = _Pipe(node)
+        key = ApiKey(cast(int, request.API_KEY))
+        name = type(request).__name__
+        version = min(self.newest.get(name, request.VERSIONS[-1]), request.VERSIONS[-1])
+        frame = write_request_header(key, version, 1, "node") + request.encode(version)
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        pipe.answers.append(waiting)
+        pipe.on_bytes(frame)
+        data = await waiting
+        if (to.id, self._own) in self._nodes.cuts:
+            raise PeerUnreachable(f"the answer of node {to.id} is lost")
+        _, pos = read_response_header(data, key, version)
+        return answer.decode(version, data, pos)[0]
+
+    async def close(self) -> None:
+        for pipe in self._pipes.values():
+            pipe.served.close("over")
+
+
+class Node:
+    """One broker, without sockets and without a controller of its own."""
+
+    def __init__(self, nodes: "Nodes", number: int, settings: dict[str, str]) -> None:
+        config = parse_broker(
+            {
+                "broker.id": str(number),
+                "broker.rack": f"rack-{number}",
+                "zookeeper.connect": "none",
+                "replica.fetch.wait.max.ms": "50",
+                "replica.fetch.backoff.ms": "20",
+                "offsets.topic.num.partitions": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                **settings,
+            }
+        )
+        loop = asyncio.get_running_loop()
+        self.id, self.broker_epoch = BrokerId(number), nodes.next_broker_epoch()
+        self.peers = InProcessPeers(nodes, number)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.logs = LogManager([nodes.directory / str(number)], broker_id=number, topic_config=nodes.configs.get)
+        self.logs.claim("cluster")
+        self.logs.load(nodes.now_ms)
+        self.metadata, self.purgatory, offsets_topic = MetadataCache(), Purgatory(loop), OffsetsTopic()
+
+        def touch(key: TopicPartition) -> None:
+            self.purgatory.touch(key)
+            self.purgatory.touch(end_key(key))
+            offsets_topic.leadership_changed(key)
+
+        def now_ms() -> int:
+            return nodes.now_ms
+
+        self.replicas = ReplicaManager(
+            self.id,
+            self.logs,
+            self.metadata,
+            nodes.configs,
+            now_ms=now_ms,
+            touch=touch,
+            lag_max_ms=config.replica_lag_time_max_ms,
+        )
+        book = PeerBook(self.metadata, "")
+        self.control = ControlPlane(self.replicas, self.metadata, nodes.configs, book, broker_epoch=self.broker_epoch)
+        self.replication = Replication(
+            config,
+            self.id,
+            broker_epoch=lambda: self.broker_epoch,
+            peers=self.peers,
+            book=book,
+            replicas=self.replicas,
+            controller=cast(Any, nodes),
+            purgatory=self.purgatory,
+            loop=loop,
+            now_ms=now_ms,
+            spawn=self._spawn,
+        )
+        self.groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
+        parts: dict[str, Any] = {
+            "config": config,
+            "cluster_id": "cluster",
+            "loop": loop,
+            "tasks": self,
+            "now_ms": now_ms,
+            "purgatory": self.purgatory,
+            "metadata": self.metadata,
+            "replicas": self.replicas,
+            "controller": nodes,
+            "groups": self.groups,
+            "fetch_sessions": FetchSessionCache(100, nodes.next_broker_epoch),
+            "control": self.control,
+            "replication": self.replication,
+            "served": advertised(),
+        }
+        broker = Broker(**{each.name: parts.get(each.name) for each in fields(Broker)})
+        offsets_topic.broker = broker
+        self.dispatcher = Dispatcher(MODULES)
+        self.dispatcher.broker = broker
+        self.replication.start()
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    create_task = _spawn
+
+    def partition(self, topic: str, number: int = 0) -> Partition:
+        """The replica here."""
+        found = self.replicas.find((topic, number))
+        assert found is not None, f"node {self.id} has no {topic}-{number}"
+        return found
+
+    def append(self, topic: str, *values: str, acks: int = 1) -> int:
+        """As leader, a batch for each value; the offset of the last."""
+        partition, last = self.partition(topic), -1
+        for value in values:
+            batch = memoryview(encode_batch([Record(0, 0, None, value.encode(), ())]))
+            last = partition.append(batch, read_header(batch), now_ms=0, acks=acks).last_offset
+        partition.touch_appended(self.purgatory.touch)
+        return last
+
+    def values(self, topic: str) -> list[str]:
+        """Everything that the replica's log holds, committed or not."""
+        log, found = self.partition(topic).log, []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read_bytes(log.read(offset, 1 << 20, end_offset=log.log_end_offset, at_least_one=True))
+            for position, header in iter_headers(data):
+                found += [(each.value or b"").decode() for each in decode_records(data[position:], header)]
+                offset = header.next_offset
+        return found
+
+    def high_watermark(self, topic: str) -> int:
+        """Of the replica."""
+        return self.partition(topic).high_watermark
+
+    async def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
+        """As a client would."""
+        peers = InProcessPeers(self._nodes_of_clients(), -1)
+        if version is not None:
+            peers.newest[type(request).__name__] = version
+        return await peers.ask(PeerAddress(self.id, "", 0), request, answer, timeout_ms=0)
+
+    def _nodes_of_clients(self) -> "Nodes":
+        return cast("Nodes", self.replication._controller)
+
+    def end(self) -> None:
+        """Everything stops at once, without a word to the disk."""
+        self.replication.close()
+        self.groups.close()
+        for task in list(self._tasks):
+            task.cancel()
+        self.logs.release()
+
+
+class Nodes:
+    """The nodes, the controller's mind, and the clock."""
+
+    is_active = True
+
+    def __init__(self, directory: Path, count: int, **settings: str) -> None:
+        self.directory = directory
+        self.numbers = range(1, count + 1)
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.up: dict[int, Node] = {}
+        self.cuts: set[tuple[int, int]] = set()
+        """(from, to): what the first asks or answers does not reach the second."""
+        self.now_ms = 1_000_000
+        self.states: dict[str, LeaderAndIsr] = {}
+        self.refusing: ErrorCode = ErrorCode.NONE
+        """What is answered to a change of an ISR, unless it is granted."""
+        self.changes: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+        """The ISRs that were granted, in order."""
+        self._last_epoch = 0
+
+    def next_broker_epoch(self) -> int:
+        """A number that was not there before."""
+        self._last_epoch += 1
+        return self._last_epoch
+
+    async def __aenter__(self) -> Self:
+        for number in self.numbers:
+            (self.directory / str(number)).mkdir(parents=True, exist_ok=True)
+        self._tree_directory = self.directory / "tree"
+        self._tree_directory.mkdir(exist_ok=True)
+        self._tree = await EmbeddedTree.open(self._tree_directory)
+        await ensure_cluster(self._tree)
+        self.defaults = TopicConfig()
+        self.configs = TopicConfigs(self._tree, self.defaults)
+        await self.configs.start()
+        for number in self.numbers:
+            await self.start(number)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for number in list(self.up):
+            self.crash(number)
+        await asyncio.sleep(0)
+        await self.configs.close()
+        await self._tree.close()
+
+    def __getitem__(self, number: int) -> Node:
+        return self.up[number]
+
+    async def start(self, number: int) -> Node:
+        """A node comes up, and hears how things are."""
+        node = self.up[number] = Node(self, number, self.settings)
+        for topic in self.states:
+            await self._tell(node, topic)
+        return node
+
+    def crash(self, number: int) -> None:
+        """A node is gone; its files are as they are."""
+        self.up.pop(number).end()
+
+    async def lead(
+        self,
+        topic: str,
+        *,
+        leader: int,
+        replicas: Sequence[int] | None = None,
+        isr: Sequence[int] | None = None,
+        to: Sequence[int] | None = None,
+    ) -> None:
+        """A new leader epoch of the topic's only partition; `to`: only these nodes hear of it now."""
+        old = self.states.get(topic)
+        who = tuple(map(BrokerId, replicas)) if replicas else (old.replicas if old else ())
+        isr_ids = tuple(map(BrokerId, isr)) if isr else (old.isr if old else who)
+        epoch = LeaderEpoch(old.leader_epoch + 1 if old else 0)
+        self.states[topic] = LeaderAndIsr(BrokerId(leader), epoch, isr_ids, old.partition_epoch + 1 if old else 0, who)
+        for number, node in self.up.items():
+            if to is None or number in to:
+                await self._tell(node, topic)
+
+    async def _tell(self, node: Node, topic: str) -> None:
+        state = self.states[topic]
+        told = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+            replicas=list(state.replicas),
+        )
+        topic_state = m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+            topic_name=topic, topic_id=topic_id(topic), partition_states=[told]
+        )
+        leader_and_isr = m.LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=node.broker_epoch, topic_states=[topic_state]
+        )
+        await node.control.handle(leader_and_isr)
+        await node.control.handle(self._metadata(node, topic))
+
+    def _metadata(self, node: Node, topic: str) -> m.UpdateMetadataRequest:
+        state = self.states[topic]
+        partition = m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+            partition_index=0,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.partition_epoch,
+            replicas=list(state.replicas),
+        )
+        return m.UpdateMetadataRequest(
+            controller_id=1,
+            controller_epoch=1,
+            broker_epoch=node.broker_epoch,
+            topic_states=[
+                m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=topic, topic_id=topic_id(topic), partition_states=[partition]
+                )
+            ],
+            live_brokers=[
+                m.UpdateMetadataRequest.UpdateMetadataBroker(
+                    id=number,
+                    rack=f"rack-{number}",
+                    endpoints=[
+                        m.UpdateMetadataRequest.UpdateMetadataEndpoint(
+                            listener="PLAINTEXT", host=f"node-{number}", port=number, security_protocol=0
+                        )
+                    ],
+                )
+                for number in self.numbers
+            ],
+        )
+
+    async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+        """As the controller: grants what is asked in the present epochs, unless `refusing`."""
+        topics = []
+        for topic in request.topics:
+            (asked,) = topic.partitions
+            state = self.states[topic.topic_name]
+            answer = m.AlterPartitionResponse.PartitionData(partition_index=0, error_code=self.refusing)
+            if asked.leader_epoch != state.leader_epoch:
+                answer.error_code = ErrorCode.FENCED_LEADER_EPOCH
+            elif asked.partition_epoch != state.partition_epoch:
+                answer.error_code = ErrorCode.INVALID_UPDATE_VERSION
+            if not answer.error_code:
+                isr = tuple(BrokerId(each.broker_id) for each in asked.new_isr_with_epochs)
+                state = state._replace(isr=isr, partition_epoch=state.partition_epoch + 1)
+                self.states[topic.topic_name] = state
+                self.changes[topic.topic_name].append(isr)
+                answer.leader_id, answer.leader_epoch = state.leader, state.leader_epoch
+                answer.isr, answer.partition_epoch = list(isr), state.partition_epoch
+            topics.append(
+                m.AlterPartitionResponse.TopicData(
+                    topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=[answer]
+                )
+            )
+        return m.AlterPartitionResponse(topics=topics)

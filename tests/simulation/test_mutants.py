@@ -1,0 +1,23 @@
+"""The simulation sees: each deliberate bug is found within a few seeds, and the same seeds find nothing without it."""
+
+import pytest
+
+from tests.simulation.cluster import run
+from tests.simulation.mutants import MUTANTS, Mutant
+
+SEEDS_MAX = 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_deliberate_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(SEEDS_MAX):
+        with monkeypatch.context() as patch:
+            mutant.patch(patch)
+            caught = {finding.kind for finding in run(seed, mutant.plan).findings} & mutant.kinds
+        if caught:
+            break
+    else:
+        pytest.fail(f"{SEEDS_MAX} seeds did not find {mutant.name!r}")
+    healthy = run(seed, mutant.plan)
+    assert not {finding.kind for finding in healthy.findings} & mutant.kinds, healthy.story()

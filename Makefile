@@ -42,7 +42,7 @@ soak: $(STAMP)  ## what takes too long for `make test`
 
 bench: $(STAMP)  ## every benchmark; beside Apache Kafka where Java and Maven are
 	@for each in broker/startup broker/phases log/append records/batches protocol/codecs client/throughput \
-		broker/small_requests broker/one_in_flight broker/java_clients broker/launch_and_memory; do \
+		broker/small_requests broker/durable broker/one_in_flight broker/java_clients broker/launch_and_memory; do \
 		echo "== $$each"; $(PY) benchmarks/$$each.py || exit 1; done
 
 generate: $(STAMP)  ## rewrite the pages that are made from the code

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +44,11 @@ from headrace.coordination.embedded import FILE_NAME
 from headrace.coordination.model import Broker as Registration
 from headrace.coordination.model import Endpoint
 from headrace.coordination.producer_ids import ProducerIds
-from headrace.coordination.registry import ensure_cluster, register_broker
+from headrace.coordination.registration import Registration as BrokerRegistration
+from headrace.coordination.registry import ensure_cluster, next_broker_id
 from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
-from headrace.coordination.uuids import random_uuid
+from headrace.coordination.uuids import random_uuid, to_text
 from headrace.errors import InvalidConfig
 from headrace.log.cleaner import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
@@ -55,6 +57,8 @@ from headrace.log.progress import LoadingStopped, Progress
 from headrace.types import BrokerId, TopicPartition
 
 _IDLE_CHECK_S = 10.0
+_EXPIRY_MS = 2000
+"""How much longer than its time-out a session may be there: ensembles look at them once in a tick."""
 FLUSHING_THREADS = 16
 """So many partitions are flushed at once: a file system commits syncs that wait together, so more cost no more."""
 
@@ -102,14 +106,32 @@ async def assemble(
     """A broker that is registered as reached at `told`, and does what the controller says. Raises as `start`."""
     await _load(storage.logs, world)
     stack.callback(lambda: storage.logs.close(world.now_ms()))
-    registration = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
-    registered = await register_broker(storage.tree, registration, world.now_ms())
+    config = replace(config, broker_id=storage.logs.broker_id)
+    registration = _registration(config, storage, told, world)
+    stack.push_async_callback(registration.close)
+    registered = await registration.start()
     broker = await _make_parts(config, storage, registered, stack, world)
+    registration.on_change(lambda now: setattr(broker.control, "broker_epoch", now.epoch))
     await broker.controller.start()
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)
     stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
     return broker
+
+
+def _registration(
+    config: BrokerConfig, storage: Storage, told: tuple[Endpoint, ...], world: World
+) -> BrokerRegistration:
+    """What others shall know of this broker. Alone it has nobody to tell how its last stop was."""
+    logs = storage.logs
+    this = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
+    if config.zookeeper_connect:
+        directory = logs.directory_id(lambda: to_text(random_uuid(world.random_bytes)))
+        this = this._replace(is_clean=logs.was_clean, directory=directory)
+    patience_ms = config.zookeeper_session_timeout_ms + _EXPIRY_MS if config.zookeeper_connect else 0
+    registration = BrokerRegistration(storage.tree, this, world.now_ms, patience_ms=patience_ms)
+    registration.on_change(lambda now: setattr(logs, "broker_epoch", now.epoch))
+    return registration
 
 
 async def _load(logs: LogManager, world: World) -> None:
@@ -168,6 +190,9 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     tree = await _open_tree(config, logs, world)
     stack.push_async_callback(tree.close)
     cluster_id = await ensure_cluster(tree, logs.cluster_id)
+    if config.broker_id < 0:
+        known = logs.known_broker_id
+        logs.broker_id = await next_broker_id(tree, config.reserved_broker_max_id) if known is None else known
     logs.claim(cluster_id)
     configs = TopicConfigs(tree, config.topic_defaults)
     await configs.start()

@@ -18,6 +18,7 @@ async def open_ensemble(config: BrokerConfig) -> Tree:
         from headrace.coordination.zookeeper import Ensemble, Tls, Unreachable, open_tree
     except ImportError as error:
         raise Refused(f"{given} needs kazoo ({error}): pip install 'headrace[zookeeper]'") from error
+    check_broker_id(config)
     tls = None
     if config.zookeeper_ssl_client_enable:
         tls = Tls(
@@ -49,6 +50,17 @@ async def open_ensemble(config: BrokerConfig) -> Tree:
         raise Refused(f"{given}: access control lists keep {who} from what it needs") from error
     except TreeError as error:
         raise Refused(f"{given}: {type(error).__name__}: {' '.join(map(str, error.args))}") from error
+
+
+def check_broker_id(config: BrokerConfig) -> None:
+    """Raises `InvalidConfig` for an id that the cluster may hand out to another broker, or that nobody may hand out."""
+    if config.broker_id < 0 and not config.broker_id_generation_enable:
+        raise InvalidConfig("broker.id=-1 needs broker.id.generation.enable=true")
+    if config.broker_id_generation_enable and config.broker_id > config.reserved_broker_max_id:
+        raise InvalidConfig(
+            f"broker.id={config.broker_id} is above reserved.broker.max.id={config.reserved_broker_max_id}, where ids "
+            "are handed out: raise that, or set broker.id.generation.enable=false on every broker"
+        )
 
 
 def parse_address(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""This broker's place in the tree: the nodes that everything hangs from, the cluster's id, its own id, the registration.
+"""This broker's place in the tree: the nodes that everything hangs from, the cluster's id, its own, its registration.
 
 A registration lives as long as the session that made it. That of a process that was killed is left over until its
 session times out:

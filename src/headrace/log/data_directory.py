@@ -13,7 +13,7 @@ Source: Kafka's LogManager, CleanShutdownFileHandler.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,6 +93,21 @@ class DataDirectory:
             raise DataDirectoryRefused(
                 f"data directory {self.path} belongs to broker {found.broker_id}, not to {broker_id}"
             )
+
+    def own_id(self, new_id: Callable[[], str]) -> str:
+        """The id of a directory that was claimed, as Kafka keeps it; given by `new_id` when it has none. Raises
+        DataDirectoryFailed."""
+        found = self.identity()
+        if found is None:
+            raise DataDirectoryFailed(f"data directory {self.path} belongs to nobody")
+        if found.directory_id is not None:
+            return found.directory_id
+        try:
+            meta_properties.write(self.files, self.path, named := found._replace(directory_id=new_id()))
+        except OSError as error:
+            raise DataDirectoryFailed(f"data directory {self.path} cannot be used: {error.strerror}") from error
+        assert named.directory_id is not None
+        return named.directory_id
 
     def space(self) -> DiskSpace:
         """How large the disk is. Raises OSError."""

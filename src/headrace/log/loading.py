@@ -63,7 +63,7 @@ class Opening:
         self._cleaned = directory.read_checkpoint(CLEANER_OFFSET)
         recovery_points = directory.read_checkpoint(RECOVERY_POINT)
         names = files.names(directory.path)
-        self._was_clean = directory.take_clean_mark()
+        self.was_clean = self._was_clean = directory.take_clean_mark()
         self._pool: ThreadPoolExecutor | None = None
         self._running: list[Future[PartitionLog]] = []
         self._waiting: list[_Partition] = []

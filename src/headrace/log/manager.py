@@ -92,6 +92,9 @@ class LogManager:
         self.watch = DirectoryWatch(disk, directories)
         self.files: Files = WatchedFiles(disk, self.watch)
         self.broker_id = broker_id
+        self.broker_epoch = -1  # of its registration, for the marks of a clean stop
+        self.was_clean = False
+        """Whether the last stop left all directories as they were meant to be; not of new ones."""
         self.topic_config = topic_config
         self.background = background
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -149,11 +152,22 @@ class LogManager:
                 found = found or (identity and identity.cluster_id)
         return found
 
+    @property
+    def known_broker_id(self) -> int | None:
+        """The broker that the directories belong to; None when all are new."""
+        found = [identity for each in list(self.directories) if (identity := each.identity()) is not None]
+        return found[0].broker_id if found else None
+
     def claim(self, cluster_id: str) -> None:
         """Mark new directories as this broker's. Raises DataDirectoryRefused for one that is another's."""
         for directory in list(self.directories):
             with self._leaving_out(directory.path):
                 directory.claim(cluster_id, self.broker_id)
+
+    def directory_id(self, new_id: Callable[[], str]) -> str:
+        """What the first directory is known by among all that ever were; `new_id` when it has none yet. Raises
+        DataDirectoryFailed."""
+        return self.directories[0].own_id(new_id)
 
     # Directories that fail
 
@@ -219,6 +233,7 @@ class LogManager:
                     opening.take_back()
                 raise
             progress.end()
+            self.was_clean = bool(openings) and all(opening.was_clean for _, opening in openings)
         for task, period_ms in (
             (self.delete_old_segments, self._periods.retention_check_ms),
             (self.checkpoint, self._periods.checkpoint_ms),
@@ -508,7 +523,7 @@ class LogManager:
             self.checkpoint_high_watermarks(now_ms)
             for directory in self.directories:
                 if directory.path not in unclean:
-                    directory.leave_clean_mark()
+                    directory.leave_clean_mark(self.broker_epoch)
         except OSError as error:  # without the mark the next start reads what is behind the last checkpoint
             logger.error("the stop is not clean: %s", error)
         self.release()

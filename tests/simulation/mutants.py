@@ -18,7 +18,8 @@ from headrace.broker import fetches, follower_fetches, follower_log, replica_fet
 from headrace.broker.control_plane import ControlPlane
 from headrace.broker.handlers import produce
 from headrace.broker.partition import Partition
-from headrace.coordination import elections, term
+from headrace.coordination import controller, elections, isr_changes, leader_manager, term
+from headrace.coordination.controller import Controller
 from headrace.coordination.tree import ANY_VERSION, Op, Set
 from headrace.errors import ErrorCode
 from headrace.log.producer_state import Producers
@@ -86,7 +87,19 @@ def zombie_controller(patch: pytest.MonkeyPatch) -> None:
         return await self.tree.multi(blind)  # type: ignore[return-value]
 
     patch.setattr(term.Term, "_multi", write_anyway)
+    patch.setattr(Controller, "_leave_office", lambda self: None)
+    patch.setattr(Controller, "_on_session", lambda self, state: None)
     patch.setattr(ControlPlane, "_check", lambda self, request: ErrorCode.NONE)
+
+
+def isr_change_without_epochs(patch: pytest.MonkeyPatch) -> None:
+    def granted(state, sender, change, controller_epoch):  # type: ignore[no-untyped-def]
+        isr = tuple(member.id for member in change.isr)
+        changed = state.leadership[change.partition]._replace(isr=isr)
+        return isr_changes.Judgement(ErrorCode.NONE, changed, is_changed=True)
+
+    patch.setattr(leader_manager, "judge", granted)
+    patch.setattr(controller, "is_from_the_living", lambda *arguments: True)
 
 
 def unclean_restart_in_isr(patch: pytest.MonkeyPatch) -> None:
@@ -117,6 +130,12 @@ MUTANTS = (
         shrink_without_check,
         _ROUGH._replace(faults=(kinds.CUT, kinds.ISOLATE, kinds.CUT_ONE_WAY)),
         LOSSES,
+    ),
+    Mutant(
+        "ISR change without epochs",
+        isr_change_without_epochs,
+        _ROUGH._replace(faults=(kinds.PAUSE, kinds.STOP, kinds.CUT), gap_ms=500),
+        LOSSES | {"two leaders"},
     ),
     Mutant(
         "zombie controller",

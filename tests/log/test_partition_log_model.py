@@ -20,10 +20,14 @@ PRODUCERS = 3
 class LogAgainstList(RuleBasedStateMachine):
     """The log on a disk that forgets what was not synced; the list of records; the sequences of three producers."""
 
+    preallocate = False
+
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
-        self.settings = compacted(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0)
+        self.settings = compacted(
+            segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, preallocate=self.preallocate
+        )
         self.log = open_log(DIRECTORY, self.settings, self.disk)
         self.records: list[Stored] = []
         self.batches: list[tuple[int, int, int, int]] = []  # producer, first sequence, first offset, last offset
@@ -189,7 +193,15 @@ class LogAgainstList(RuleBasedStateMachine):
             assert (found and found.offset) == (expected and expected.offset)
 
 
+class LogMadeInAdvance(LogAgainstList):
+    """The same with segment files that are longer than what is in them."""
+
+    preallocate = True
+
+
 TestLogAgainstList = LogAgainstList.TestCase
 TestLogAgainstList.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestLogMadeInAdvance = LogMadeInAdvance.TestCase
+TestLogMadeInAdvance.settings = settings(TestLogAgainstList.settings, max_examples=30)

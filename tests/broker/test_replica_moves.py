@@ -1,9 +1,12 @@
 """A replica moves from one data directory to another of its broker, while it is written to and read."""
 
+import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from headrace.log.verify import BadIndex, Damage, verify
 from headrace.protocol import messages as m
 from headrace.records.batch import decode_records, iter_headers
 from tests.asker import Asker
-from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers
+from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
 from tests.harness import tail
 from tests.wire import Wire, batch
 
@@ -31,9 +34,11 @@ class Home:
         self.brokers = brokers
         self.broker: ForkedBroker | None = None
 
-    def start(self, settings: dict[str, str] | None = None) -> ForkedBroker:
+    def start(
+        self, settings: dict[str, str] | None = None, faults: tuple[str, ...] = (), only: tuple[Path, ...] = ()
+    ) -> ForkedBroker:
         both = Path(f"{self.first},{self.second}")
-        self.broker = self.brokers.start(both, {**SETTINGS, **(settings or {})})
+        self.broker = self.brokers.start(both, {**SETTINGS, **(settings or {})}, faults, only)
         assert self.broker.wait_until_ready(), tail(self.brokers.stderr_file)
         return self.broker
 
@@ -269,3 +274,75 @@ def test_a_broker_that_is_killed_while_it_moves_goes_on_afterwards(home: Home) -
     assert read_values(broker.bootstrap, "t") == values
     assert broker.end(signal.SIGTERM) == 0
     home.check_files()
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [("openat", "target"), ("rename", "source"), ("unlink", "target/replaces")],
+)
+def test_a_broker_that_is_killed_as_it_changes_over_has_everything(home: Home, call: str, where: str) -> None:
+    if reason := missing_strace():
+        pytest.skip(reason)
+    broker = home.start()
+    with Wire(broker.bootstrap) as wire:
+        assert wire.create_topic("t", configs={"retention.ms": "-1", "segment.bytes": "20000"}) == 0
+        values = fill(wire, "t", 60)
+    assert broker.end(signal.SIGTERM) == 0
+    source = home.where("t")
+    target = home.other(source)
+    path = (source if where == "source" else target) / "t-0" / where.partition("/")[2]
+    broker = home.start(faults=(f"{call}:signal=SIGKILL:when=1",), only=(path,))
+    with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
+        fill(wire, "t", 5, values=values)
+        with suppress(ConnectionError):
+            move(asker, target, "t")
+            deadline = time.monotonic() + SECONDS
+            while time.monotonic() < deadline:
+                value = b"%d after" % len(values)
+                values.append(value)  # in doubt, until it is answered
+                assert wire.produce("t", batch([value])) == (0, len(values) - 1)
+                time.sleep(0.005)
+    assert broker.end(signal.SIGTERM) == signal.SIGKILL
+    broker = home.start()
+    found = read_values(broker.bootstrap, "t")
+    assert found in (values, values[:-1])
+    with Asker(broker.bootstrap) as asker:
+        assert move(asker, target, "t") == {0: ErrorCode.NONE}
+        eventually(lambda: places(asker, "t"), {(target.name, False)})
+        eventually(lambda: (source / "t-0").exists(), False)
+    assert read_values(broker.bootstrap, "t") == found
+    assert broker.end(signal.SIGTERM) == 0
+    home.check_files()
+
+
+def test_a_partition_that_is_in_two_directories_by_hand_is_not_guessed_at(home: Home) -> None:
+    broker = home.start()
+    with Wire(broker.bootstrap) as wire:
+        assert wire.create_topic("t") == 0
+    assert broker.end(signal.SIGTERM) == 0
+    source = home.where("t")
+    shutil.copytree(source / "t-0", home.other(source) / "t-0")
+    broker = home.brokers.start(Path(f"{home.first},{home.second}"), SETTINGS)
+    assert not broker.wait_until_ready()
+    assert os.waitstatus_to_exitcode(broker.status or 0) == 2
+    said = tail(home.brokers.stderr_file)
+    assert f"headrace serve: t-0 is in {home.first} and in {home.second}" in said
+    assert "Traceback" not in said
+
+
+def test_kafka_python_moves_and_describes(home: Home) -> None:
+    library = pytest.importorskip("kafka")
+    broker = home.start()
+    with Wire(broker.bootstrap) as wire:
+        assert wire.create_topic("t", 2) == 0
+        fill(wire, "t", 10)
+    target = home.other(home.where("t"))
+    admin = library.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        partition = library.TopicPartition("t", 0)
+        assert "NoError" in repr(admin.alter_replica_log_dirs({library.TopicPartitionReplica("t", 0, 0): str(target)}))
+        eventually(lambda: (target / "t-0").exists(), True)
+        assert partition.topic in repr(admin.describe_log_dirs())
+    finally:
+        admin.close()
+    assert broker.end(signal.SIGTERM) == 0

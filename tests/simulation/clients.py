@@ -350,15 +350,29 @@ class Committer:
         code = answer.topics[0].partitions[0].error_code
         client.note(f"commits {offset}: {ErrorCode(code).name}")
         if not code:
-            cluster.history.commits.append(Committed(self._group, 0, client.now_us, offset, False))
+            cluster.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, False))
 
-    async def _read_back(self, coordinator: int) -> None:
+    async def finish(self) -> bool:
+        """Reads the offset back for the last time; whether that came about."""
+        client, deadline = self._client, self._client.now_us + 10_000_000
+        while client.now_us < deadline:
+            try:
+                coordinator = await self._find()
+                if coordinator >= 0 and await self._read_back(coordinator, is_final=True):
+                    return True
+            except PeerUnreachable:
+                pass
+            await client.pause(50, 100)
+        return False
+
+    async def _read_back(self, coordinator: int, *, is_final: bool = False) -> bool:
         client, cluster = self._client, self._client.cluster
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=cluster.topic, partition_indexes=[0])
         request = m.OffsetFetchRequest(group_id=self._group, topics=[topic])
         answer = await client.ask(coordinator, request, m.OffsetFetchResponse, 7)
         if answer.error_code or answer.topics[0].partitions[0].error_code:
-            return
+            return False
         offset = answer.topics[0].partitions[0].committed_offset
         client.note(f"reads back {offset}")
-        cluster.history.commits.append(Committed(self._group, 0, client.now_us, offset, True))
+        cluster.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, True, is_final))
+        return True

@@ -79,6 +79,7 @@ class Cluster:
         self.ensemble.on_expired = lambda host, session: self.timeline.note("zookeeper", f"forgets {host}")
         self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + 1)}
         self.failures: list[str] = []
+        self.committer: Producer | Reader | Committer | None = None
         self._last_led: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.nemesis = Nemesis(self)
 
@@ -146,6 +147,7 @@ class Cluster:
             client = Client(self, "group")
             workers.append(Committer(client, "g"))
             client.process.call(client.process.loop.create_task, workers[-1].run())
+            self.committer = workers[-1]
         return workers
 
     def _do(self, work: object) -> list[object]:
@@ -242,6 +244,10 @@ class Cluster:
             took[number] = self._do(producer.send(number, 1))
             self.scheduler.run(lambda number=number: bool(took[number]), 10 * SECOND_US)
         self.scheduler.run(self._is_level, 5 * SECOND_US)
+        if isinstance(self.committer, Committer):
+            read = self._do(self.committer.finish())
+            if not self.scheduler.run(lambda: bool(read), 15 * SECOND_US) or read[0] is not True:
+                self.failures.append("a group's offset cannot be read after everything was healed")
         states = self.leaderships()
         for number in range(self.plan.partitions):
             state = states.get(number)

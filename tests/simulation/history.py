@@ -62,13 +62,16 @@ class EndSeen(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A group's offset: acknowledged when it was written, or as it was read back."""
+    """A group's offset: acknowledged when it was written, or as it was read back; `is_final` after everything was
+    healed."""
 
     group: str
     partition: int
+    broker: int
     at_us: int
     offset: int
     is_read: bool
+    is_final: bool = False
 
 
 class Led(NamedTuple):

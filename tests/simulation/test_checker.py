@@ -49,7 +49,12 @@ def good() -> History:
             reading(position=3, high_watermark=2),  # another leader, which has yet to learn what is committed
         ],
         ends=[EndSeen("r1", 0, 1, 50, 1), EndSeen("r1", 0, 1, 60, 3)],
-        commits=[Committed("g", 0, 70, 1, False), Committed("g", 0, 80, 3, False), Committed("g", 0, 90, 3, True)],
+        commits=[
+            Committed("g", 0, 1, 70, 1, False),
+            Committed("g", 0, 2, 80, 3, False),
+            Committed("g", 0, 1, 85, 1, True),  # from a coordinator that does not know yet that it is none
+            Committed("g", 0, 2, 90, 3, True, is_final=True),
+        ],
         led=[Led(0, 0, 1, 10, 0, 2), Led(0, 0, 1, 20, 3, 3), Led(0, 1, 2, 30, 2, 3)],
         replicas=[replica(1, "abc"), replica(2, "abc", is_leader=True)],
         availability=[Availability(0, 2, (1, 2), (1, 2), (1, 2), True)],
@@ -134,7 +139,11 @@ def the_end_goes_back(history: History) -> None:
 
 
 def a_commit_goes_back(history: History) -> None:
-    history.commits.append(Committed("g", 0, 95, 1, True))
+    history.commits.append(Committed("g", 0, 2, 95, 1, True))
+
+
+def a_commit_is_lost(history: History) -> None:
+    history.commits.append(Committed("g", 0, 1, 95, 2, True, is_final=True))
 
 
 def the_logs_differ(history: History) -> None:
@@ -182,6 +191,7 @@ def somebody_never_comes_back(history: History) -> None:
         (more_was_served_than_is_committed, "watermark"),
         (the_end_goes_back, "end"),
         (a_commit_goes_back, "commit"),
+        (a_commit_is_lost, "commit"),
         (the_logs_differ, "diverged"),
         (the_epochs_differ, "diverged"),
         (two_brokers_lead, "two leaders"),

@@ -94,7 +94,8 @@ def begin(log: PartitionLog, end_offset: int) -> FlushWork:
     unsynced = [segment for segment in segments[first:] if segment.base_offset < end_offset]
     paths, log.unsynced_paths = log.unsynced_paths, []
     for segment in unsynced:
-        paths.append(segment.txn_index.path)
+        if log.files.exists(segment.txn_index.path):
+            paths.append(segment.txn_index.path)
         if segment is not log.active:
             paths += segment.index.path, segment.time_index.path
     epochs_path = log.leader_epochs.take_unsynced()

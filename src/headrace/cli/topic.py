@@ -1,4 +1,4 @@
-"""`headrace topic create|list|describe|alter|trim|delete`."""
+"""`headrace topic create|list|describe|alter|trim|move|delete`."""
 
 from typing import Annotated
 
@@ -7,12 +7,14 @@ import typer
 from headrace.cli.output import Json, print_json, print_table, printable
 from headrace.cli.places import parse_place, resolve
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, DryRun, UsageProblem, cluster_of, pairs
+from headrace.cli.topic_move import move
 from headrace.client.admin import RESOURCE_TOPIC, Admin, NewTopic
 from headrace.client.metadata import TopicInfo
 from headrace.errors import ErrorCode, KafkaError
 from headrace.types import TopicPartition
 
-app = typer.Typer(help="Create, list, describe, alter, trim and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe, alter, trim, move and delete topics.", no_args_is_help=True)
+app.command("move")(move)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]

@@ -16,7 +16,7 @@ from typing import TypeVar
 import headrace
 from headrace.broker.peer_connection import PeerConnection
 from headrace.coordination.peers import PeerAddress, PeerRefused, PeerUnreachable
-from headrace.errors import ErrorCode, UnsupportedVersion
+from headrace.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from headrace.limits import PEER_ANSWER_BYTES_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -54,8 +54,7 @@ class PeerLinks:
     async def close(self) -> None:
         """As `Peers.close`."""
         for link in self._links.values():
-            link.close("this broker is going")
-        self._links.clear()
+            link.end()
 
 
 class _Link:
@@ -70,6 +69,7 @@ class _Link:
         self._retry_at = 0.0
         self._attempts = 0
         self._refusal: PeerUnreachable | None = None
+        self._is_ended = False
 
     async def ask(self, request: Message, answer: type[R]) -> R:
         connection = self._connection
@@ -83,7 +83,16 @@ class _Link:
         else:
             waiting = self._send(connection, request)
         version, frame = waiting
-        return _decoded(answer, request, version, await frame)
+        try:
+            return _decoded(answer, request, version, await frame)
+        except InvalidRequest as error:
+            connection.close(error.message)
+            raise PeerUnreachable(f"{self._name} answers with what is no answer: {error.message}") from error
+
+    def end(self) -> None:
+        """Ends the connection, also one that is being made, and makes no other."""
+        self._is_ended = True
+        self.close("this broker is going")
 
     def close(self, why: str) -> None:
         """Ends the connection, if there is one."""
@@ -111,6 +120,8 @@ class _Link:
         """The connection, made anew when there is none. Raises `PeerUnreachable`."""
         if self._connection is not None and self._connection.failure is None:
             return self._connection
+        if self._is_ended:
+            raise PeerUnreachable("this broker is going")
         loop = asyncio.get_running_loop()
         pause_s = self._retry_at - loop.time()
         if pause_s > 0:
@@ -124,14 +135,22 @@ class _Link:
             raise
         finally:
             self._attempts += 1
-        self._connection, self._backoff_s, self._refusal = connection, 0.0, None
+        self._backoff_s, self._refusal = 0.0, None
         return connection
 
     async def _opened(self, loop: asyncio.AbstractEventLoop) -> PeerConnection:
         sock = await self._connect(loop)
-        connection = PeerConnection(sock, self._name, loop=loop, answer_bytes_max=self._answer_bytes_max)
+        if self._is_ended:
+            sock.close()
+            raise PeerUnreachable("this broker is going")
+        self._connection = connection = PeerConnection(
+            sock, self._name, loop=loop, answer_bytes_max=self._answer_bytes_max
+        )
         try:
             await _negotiate(connection, self._client_id)
+        except InvalidRequest as error:
+            connection.close(error.message)
+            raise PeerUnreachable(f"{self._name} does not say which versions it serves: {error.message}") from error
         except BaseException:
             connection.close("it did not say which versions it serves")
             raise

@@ -205,6 +205,15 @@ async def test_what_the_disk_refuses_is_not_acknowledged_and_never_read(make: Ma
     assert disk.partition.high_watermark == disk.log.recovery_point == 0
 
 
+async def test_who_waits_while_the_data_directory_goes_offline_hears_of_the_disk(make: Make) -> None:
+    disk = await make({"headrace.flush.acks": "true"})
+    answers = [disk.produce(acks) for acks in (1, -1)]
+    await disk.written(2)
+    disk.broker.replicas.take_offline([disk.partition.key])
+    assert await asyncio.gather(*answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert await disk.produce() == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 async def test_an_offset_is_committed_when_it_is_flushed(tmp_path: Path) -> None:
     """What the coordinator writes obeys the same settings."""
     settings = {"headrace.log.flush.acks": "true", "offsets.topic.num.partitions": "1"}

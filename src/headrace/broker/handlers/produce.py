@@ -237,12 +237,14 @@ class _WaitingProduce:
     def try_complete(self) -> bool:
         """Answers once nothing waits, or once a new leader has to decide."""
         still = []
-        now_ms = self._ctx.broker.now_ms()
+        now_ms, offline = self._ctx.broker.now_ms(), self._ctx.broker.replicas.offline
         for each in self._waiting:
-            if each.partition.leader_epoch != each.leader_epoch or not each.partition.is_leader:
-                each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif each.partition.log.failure is not None:
+            partition = each.partition
+            is_leader = partition.is_leader and partition.leader_epoch == each.leader_epoch
+            if partition.key in offline or (is_leader and partition.log.failure is not None):
                 each.answer.error_code, each.answer.base_offset = ErrorCode.KAFKA_STORAGE_ERROR, -1
+            elif not is_leader:
+                each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif each.is_unsafe(now_ms):
                 still.append(each)
         self._waiting = still

@@ -80,6 +80,7 @@ class OnePartition(RuleBasedStateMachine):
             if step is not None:
                 self.take(step)
                 assert self.replicas == Replicas(self.target)
+                assert set(self.current.isr) == set(self.target)
 
     def take(self, step: Step) -> None:
         """As `ReassignmentManager` writes a step."""
@@ -200,16 +201,17 @@ class OnePartition(RuleBasedStateMachine):
             assert self.replicas == Replicas(origin)
             self.target = origin
 
-    @rule(wanted=st.sets(A_BROKER), behind=st.integers(0, 1), told=st.booleans())
-    def alter_isr(self, wanted: set[BrokerId], behind: int, told: bool) -> None:
+    @rule(wanted=st.sets(A_BROKER), behind=st.integers(0, 1), told=st.booleans(), earlier=st.none() | A_BROKER)
+    def alter_isr(self, wanted: set[BrokerId], behind: int, told: bool, earlier: BrokerId | None) -> None:
         """The leader asks for an ISR, perhaps with an epoch that has passed."""
         current = self.current
         isr = [current.leader, *(each for each in wanted if each != current.leader)]
-        epochs = {number: broker.epoch for number, broker in self.state.brokers.items()}
+        epochs = {number: broker.epoch - (number == earlier) for number, broker in self.state.brokers.items()}
         members = [IsrMember(each, epochs.get(each, 1)) if told else IsrMember(each) for each in isr]
         change = IsrChange(P, current.leader_epoch, members, current.partition_epoch - behind)
         verdict = judge(self.state, current.leader, change, EPOCH)
-        if not current.has_leader or not set(isr) <= set(self.replicas.replicas):
+        fit = self.state.online(P).keys() - self.state.shutting_down - ({earlier} if told else set())
+        if not current.has_leader or not set(isr[1:]) <= set(self.replicas.replicas) & fit:
             assert not verdict.is_changed
         if verdict.is_changed:
             assert verdict.state is not None

@@ -99,6 +99,29 @@ async def test_an_isr_that_shrinks_below_its_minimum_commits_nothing_until_it_gr
         assert nodes.changes["t"] == [(1,), (1, 2)]
 
 
+async def test_an_isr_that_is_too_small_once_the_record_is_committed_is_told_so(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
+        await turns(5)
+        leader = nodes[1].partition("t")
+        leader.follower_fetched(nodes[2].id, 1, nodes.now_ms)
+        leader.state.min_insync_replicas = 2
+        leader.apply(nodes.states["t"]._replace(isr=(nodes[1].id,), partition_epoch=7), nodes.now_ms)
+        nodes[1].purgatory.touch(leader.key)
+        assert await waiting is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+async def test_a_leader_that_leads_on_in_a_new_epoch_goes_on_waiting_for_its_replicas(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
+        await turns(5)
+        await nodes.lead("t", leader=1)
+        assert await waiting is ErrorCode.NONE
+        assert nodes[2].values("t") == ["a"]
+
+
 async def test_a_produce_that_the_replicas_are_too_slow_for_times_out(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))

@@ -15,7 +15,8 @@ Left out: transactions.
 
 A batch is checked where the socket put it and its bytes are appended as they are: base offset and leader epoch are
 set in place, outside the CRC. No record becomes an object. acks=all is answered when the high watermark has passed
-the batch, which on a single replica is at once. Where the topic asks for it (`flush.messages`, `headrace.flush.acks`),
+the batch, which on a single replica is at once; NOT_ENOUGH_REPLICAS before the append when the ISR is too small then,
+NOT_ENOUGH_REPLICAS_AFTER_APPEND when it has become so while the request waited. Where the topic asks for it (`flush.messages`, `headrace.flush.acks`),
 the answer waits for the disk too, and so does the high watermark; the batches that come meanwhile share the next
 flush. What is not in its topic's format is converted, in `produce_formats`; every version takes Kafka's three formats
 as they came about, as Apache Kafka 3.9 does.
@@ -152,12 +153,15 @@ def _name_leaders(ctx: RequestContext, response: m.ProduceResponse) -> None:
 
 
 class _Waiting(NamedTuple):
-    """One batch that is not yet as safe as it has to be: up to where (exclusive) it must be committed, and flushed."""
+    """One batch that is not yet as safe as it has to be: up to where (exclusive) it must be committed, and flushed.
+
+    A new leader epoch of the same leader changes nothing for it; a truncation in between may have taken it away.
+    """
 
     partition: Partition
     commit_to: int
     flush_to: int
-    leader_epoch: int
+    truncations: int
     answer: m.ProduceResponse.PartitionProduceResponse
 
     def is_unsafe(self, now_ms: int) -> bool:
@@ -211,7 +215,7 @@ def _append(
     flush_to = partition.log.flush_by_count(now_ms)
     if commit_to <= partition.high_watermark and not flush_to:
         return answer, None
-    return answer, _Waiting(partition, commit_to, flush_to, partition.leader_epoch, answer)
+    return answer, _Waiting(partition, commit_to, flush_to, log.truncations, answer)
 
 
 def _append_converted(
@@ -240,13 +244,15 @@ class _WaitingProduce:
         now_ms, offline = self._ctx.broker.now_ms(), self._ctx.broker.replicas.offline
         for each in self._waiting:
             partition = each.partition
-            is_leader = partition.is_leader and partition.leader_epoch == each.leader_epoch
+            is_leader = partition.is_leader and partition.log.truncations == each.truncations
             if partition.key in offline or (is_leader and partition.log.failure is not None):
                 each.answer.error_code, each.answer.base_offset = ErrorCode.KAFKA_STORAGE_ERROR, -1
             elif not is_leader:
                 each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif each.is_unsafe(now_ms):
                 still.append(each)
+            elif each.commit_to and not partition.state.has_min_isr:
+                each.answer.error_code, each.answer.base_offset = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1
         self._waiting = still
         if not still:
             if self._ctx.api_version >= LEADERS_FROM:

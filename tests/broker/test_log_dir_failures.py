@@ -303,3 +303,38 @@ def test_clients_of_the_other_directory_notice_nothing(home: Home) -> None:
     assert values == [b"before", *(b"%d" % number for number in range(300))]
     assert broker.end(signal.SIGTERM) == 0
     check_all_is_back(home)
+
+
+@pytest.mark.parametrize("start", [0, 5000])
+def test_a_tree_that_cannot_be_read_is_refused_in_one_line(home: Home, start: int) -> None:
+    path = home.first / "headrace-tree.sqlite"
+    kept = path.read_bytes()
+    path.write_bytes(kept[:start] + b"nothing of use" * 500 + kept[start + 7000 :])
+    before = home.stderr.stat().st_size
+    broker = home.brokers.start(Path(f"{home.first},{home.second}"), SETTINGS)
+    assert not broker.wait_until_ready()
+    assert broker.status is not None
+    assert os.waitstatus_to_exitcode(broker.status) == 2
+    said = home.stderr.read_text()[before:]
+    assert "Traceback" not in said
+    assert said.count("headrace serve: ") == 1
+    path.write_bytes(kept)
+    check_all_is_back(home)
+
+
+@pytest.mark.parametrize("at", [1, 3, 6, 9])
+def test_a_tree_that_cannot_be_written_is_refused_in_one_line(home: Home, at: int) -> None:
+    tree = home.first / "headrace-tree.sqlite-wal"
+    before = home.stderr.stat().st_size
+    both = Path(f"{home.first},{home.second}")
+    broker = home.brokers.start(both, SETTINGS, [f"pwrite64:error=EIO:when={at}+"], [tree])
+    is_ready = broker.wait_until_ready()
+    assert not is_ready or at > 1
+    if is_ready:  # it needed fewer
+        broker.end(signal.SIGTERM)
+    else:
+        assert broker.status is not None
+        assert os.waitstatus_to_exitcode(broker.status) == 2
+        assert "headrace serve: " in home.stderr.read_text()[before:]
+    assert "Traceback" not in home.stderr.read_text()[before:]
+    check_all_is_back(home)

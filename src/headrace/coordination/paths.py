@@ -37,8 +37,6 @@ CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 CONFIG_TOPICS = "/config/topics"
 CONFIG_BROKERS = "/config/brokers"
 DELETE_TOPICS = "/admin/delete_topics"
-LOG_DIR_EVENTS = "/log_dir_event_notification"
-LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 
@@ -51,7 +49,7 @@ PERSISTENT = (
     BROKER_SEQUENCE,
     "/isr_change_notification",
     PRODUCER_ID_BLOCK,
-    LOG_DIR_EVENTS,
+    "/log_dir_event_notification",
     CONFIG_TOPICS,
     "/config/clients",
     "/config/users",
@@ -275,19 +273,6 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 def decode_controller(data: bytes) -> BrokerId:
     """Who is controller. Raises `CorruptNode`."""
     return BrokerId(_number(_load(data).get("brokerid")))
-
-
-_LOG_DIR_FAILED = 1
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """Says that what a broker can store has changed. Source: Kafka's `LogDirEventNotificationSequenceZNode`."""
-    return _dump({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILED})
-
-
-def decode_log_dir_event(data: bytes) -> BrokerId:
-    """The broker that says so. Raises `CorruptNode`."""
-    return BrokerId(_number(_load(data).get("broker")))
 
 
 def encode_epoch(epoch: int) -> bytes:

@@ -147,7 +147,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self.id, self.broker_epoch = BrokerId(number), nodes.next_broker_epoch()
         self.peers = InProcessPeers(nodes, number)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
         self.logs = LogManager([nodes.directory / str(number)], broker_id=number, topic_config=nodes.configs.get)
         self.logs.claim("cluster")
         self.logs.load(nodes.now_ms)
@@ -210,8 +210,8 @@ class Node:
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         return task
 
     create_task = _spawn
@@ -260,7 +260,7 @@ class Node:
         """Everything stops at once, without a word to the disk."""
         self.replication.close()
         self.groups.close()
-        for task in list(self._tasks):
+        for task in list(self.tasks):
             task.cancel()
         self.logs.release()
 

@@ -167,6 +167,17 @@ async def test_a_change_of_the_isr_that_the_controller_cannot_make_now_is_asked_
         await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
 
 
+async def test_a_broker_that_ends_asks_for_nothing_more(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        nodes.refusing = ErrorCode.NOT_CONTROLLER
+        await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,))
+        await until(lambda: nodes[1].replication.isr_changes.refusals >= 1)
+        tasks = nodes[1].tasks
+        assert tasks
+        nodes[1].replication.close()
+        await until(lambda: not tasks)
+
+
 async def test_the_log_start_of_the_leader_is_its_followers(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))

@@ -41,14 +41,15 @@ class IsrChanges:
         *,
         now_ms: Callable[[], int],
         advanced: Callable[[Partition], None],
-        spawn: Callable[[Coroutine[object, object, None]], object],
+        spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
     ) -> None:
         """`advanced` is called of a partition whose high watermark moved."""
         self._broker_id, self._broker_epoch, self._partitions = broker_id, broker_epoch, partitions
         self._alter_partition, self._now_ms = alter_partition, now_ms
         self._advanced, self._spawn = advanced, spawn
         self._wanted: dict[TopicPartition, Partition] = {}
-        self._is_asking = False
+        self._asking: asyncio.Task[None] | None = None
+        self._is_closed = False
         self.shrinks = self.expansions = 0
         """How many were granted since the start."""
         self.refusals = 0
@@ -56,9 +57,14 @@ class IsrChanges:
     def ask(self, partition: Partition) -> None:
         """The partition's state has a change pending that the controller is to hear of."""
         self._wanted[partition.key] = partition
-        if not self._is_asking:
-            self._is_asking = True
-            self._spawn(self._ask_all())
+        if not self._is_closed and (self._asking is None or self._asking.done()):
+            self._asking = self._spawn(self._ask_all())
+
+    def close(self) -> None:
+        """Nothing is asked any more; what is pending, the next leader finds out."""
+        self._is_closed = True
+        if self._asking is not None:
+            self._asking.cancel()
 
     def shrink(self) -> None:
         """Looks for followers that have been behind for too long; to be called every half of that time."""
@@ -68,17 +74,14 @@ class IsrChanges:
                 self.ask(partition)
 
     async def _ask_all(self) -> None:
-        try:
-            await asyncio.sleep(0)  # what else this turn of the loop wants, leaves together
-            pause_s = RETRY_PAUSE_S
-            while self._wanted:
-                if await self._ask_once():
-                    pause_s = RETRY_PAUSE_S
-                else:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(RETRY_PAUSE_MAX_S, 2 * pause_s)
-        finally:
-            self._is_asking = False
+        await asyncio.sleep(0)  # what else this turn of the loop wants, leaves together
+        pause_s = RETRY_PAUSE_S
+        while self._wanted:
+            if await self._ask_once():
+                pause_s = RETRY_PAUSE_S
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(RETRY_PAUSE_MAX_S, 2 * pause_s)
 
     async def _ask_once(self) -> bool:
         """Whether all of it was decided."""

@@ -112,6 +112,7 @@ class Replication:
         """Nothing is followed or looked after any more."""
         if self._timer is not None:
             self._timer.cancel()
+        self.isr_changes.close()
         self.fetchers.close()
 
     def sent(self, key: TopicPartition, size: int) -> None:

@@ -114,7 +114,11 @@ class Cluster:
 
     async def _make_topic(self) -> bool:
         plan = self.plan
-        settings = {"min.insync.replicas": str(plan.min_insync_replicas), **plan.topic_settings}
+        settings = {
+            "min.insync.replicas": str(plan.min_insync_replicas),
+            "segment.index.bytes": "1024",
+            **plan.topic_settings,
+        }
         topic = m.CreateTopicsRequest.CreatableTopic(
             name=self.topic,
             num_partitions=plan.partitions,

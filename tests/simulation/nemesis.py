@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
-from tests.simulation.network import ENSEMBLE
+from tests.simulation.network import CALM, ENSEMBLE
 from tests.simulation.scheduler import Life
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Nemesis:
         """Heals everything, and starts whoever is dead."""
         self.is_over = True
         self._heal_network()
+        self._cluster.network.weather = CALM
         for broker in self._cluster.brokers.values():
             if broker.process is not None and broker.process.life is Life.PAUSED:
                 broker.resume()

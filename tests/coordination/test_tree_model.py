@@ -1,11 +1,13 @@
-"""The embedded tree against a dict: any sequence of multis gives the same results, errors, nodes and watch events."""
+"""Each tree against a dict: any sequence of multis gives the same results, errors, nodes and watch events."""
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import uuid4
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,10 +25,12 @@ from headrace.coordination.tree import (
     Op,
     OpResult,
     Set,
+    Tree,
     TreeError,
     WatchEvent,
     parent_of,
 )
+from tests.zookeeper_server import ZooKeeperServer
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ REOPEN = "reopen"
 STEPS = st.lists(st.one_of(st.lists(OPS, min_size=1, max_size=4), st.just(REOPEN)), max_size=25)
 
 
-async def outcome_of(tree: EmbeddedTree, ops: Sequence[Op]) -> object:
+async def outcome_of(tree: Tree, ops: Sequence[Op]) -> object:
     try:
         return await tree.multi(ops)
     except TreeError as error:
@@ -134,13 +138,17 @@ def expected_of(model: Model, ops: Sequence[Op]) -> object:
         return type(error), error.path, error.index
 
 
-async def compare(directory: Path, steps: list[list[Op] | str]) -> None:
-    tree = await EmbeddedTree.open(directory)
+async def compare(
+    reopen: Callable[[], Awaitable[Tree]], steps: list[list[Op] | str], own: tuple[str, ...] = ()
+) -> None:
+    """`own`: the children of the root that the tree made for itself."""
+    tree = await reopen()
     model = Model()
+    model.nodes["/"] = Entry(children_made=len(own))
     for step in steps:
         if isinstance(step, str):
             await tree.close()
-            tree = await EmbeddedTree.open(directory)
+            tree = await reopen()
             model.nodes = {path: entry for path, entry in model.nodes.items() if not entry.ephemeral}
             continue
         events: list[WatchEvent] = []
@@ -156,12 +164,22 @@ async def compare(directory: Path, steps: list[list[Op] | str]) -> None:
     for path, entry in model.nodes.items():
         node = await tree.get(path)
         assert (node.data, node.version, bool(node.ephemeral_owner)) == (entry.data, entry.version, entry.ephemeral)
-        assert await tree.children(path) == model.children(path)
+        assert [name for name in await tree.children(path) if name not in own] == model.children(path)
     await tree.close()
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_is_like_the_model(steps: list[list[Op] | str]) -> None:
+def test_the_embedded_one_is_like_the_model(steps: list[list[Op] | str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(compare(Path(directory), steps))
+        asyncio.run(compare(lambda: EmbeddedTree.open(Path(directory)), steps))
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS)
+def test_a_zookeeper_is_like_the_model(zookeeper_server: ZooKeeperServer, steps: list[list[Op] | str]) -> None:
+    from headrace.coordination.zookeeper import Ensemble, open_tree
+
+    ensemble = Ensemble(zookeeper_server.address, f"/model/{uuid4()}")
+    asyncio.run(compare(lambda: open_tree(ensemble), steps, own=("headrace",)))

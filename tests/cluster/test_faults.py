@@ -1,0 +1,137 @@
+"""What happens to whom, while a producer writes: nothing acknowledged under acks=all is lost, nothing is doubled under
+idempotence.
+
+    {clean stop, kill -9, bounce, SIGSTOP} x {leader, follower, controller, ZooKeeper}
+        x {idempotent or not} x {no codec, zstd}
+
+Every run of the tests does each fault to each victim once, with the other two dimensions so that all pairs occur,
+and others the next time; the whole grid is marked `soak`. Source: the grid of Apache Kafka's own system tests.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from tests.cluster.local_cluster import LocalCluster
+from tests.cluster.verifying import VerifyingProducer, verify
+from tests.zookeeper_server import ZooKeeperServer
+
+FAULTS = ("clean stop", "kill", "bounce", "pause")
+VICTIMS = ("leader", "follower", "controller", "zookeeper")
+IDEMPOTENT = (True, False)
+CODECS = ("none", "zstd")
+
+PARTITIONS = 3
+AWAY_SECONDS = 1.0
+PAUSE_SECONDS = 4.0
+"""Longer than a session: who is paused loses it, and learns when it goes on that it leads no more."""
+
+ROTATION = int.from_bytes(os.urandom(1), "big")
+
+Cell = tuple[str, str, bool, str]
+
+
+def pairwise_cells(rotation: int) -> Iterator[Cell]:
+    """Each fault with each victim, and every pair of values of any two dimensions somewhere."""
+    for i, fault in enumerate(FAULTS):
+        for j, victim in enumerate(VICTIMS):
+            yield fault, victim, IDEMPOTENT[(i + j + rotation) % 2], CODECS[(i + j // 2 + rotation // 2) % 2]
+
+
+GRID = list(product(FAULTS, VICTIMS, IDEMPOTENT, CODECS))
+
+
+def test_every_pair_occurs_whatever_the_rotation() -> None:
+    for rotation in range(4):
+        cells = list(pairwise_cells(rotation))
+        assert len(cells) == len(FAULTS) * len(VICTIMS)
+        for one, other in product(range(4), range(4)):
+            if one < other:
+                seen = {(cell[one], cell[other]) for cell in cells}
+                assert seen == {(cell[one], cell[other]) for cell in GRID}
+    assert {cell for rotation in range(4) for cell in pairwise_cells(rotation)} == set(GRID)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize(("fault", "victim"), list(product(FAULTS, VICTIMS)))
+def test_nothing_is_lost_nor_doubled(
+    cluster: LocalCluster, zookeeper: ZooKeeperServer, fault: str, victim: str
+) -> None:
+    ((is_idempotent, codec),) = [cell[2:] for cell in pairwise_cells(ROTATION) if cell[:2] == (fault, victim)]
+    print(f"rotation {ROTATION}: {is_idempotent=} {codec=}")
+    go_through(cluster, zookeeper, (fault, victim, is_idempotent, codec))
+
+
+@pytest.mark.soak
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("cell", GRID, ids=lambda cell: "-".join(map(str, cell)))
+def test_the_whole_grid(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
+    go_through(cluster, zookeeper, cell)
+
+
+def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
+    """One cell of the grid."""
+    fault, victim, is_idempotent, codec = cell
+    topic = f"{fault}-{victim}-{is_idempotent}-{codec}-{time.monotonic_ns()}".replace(" ", "-")
+    cluster.create_topic(topic, PARTITIONS, 3)
+    with VerifyingProducer(
+        cluster.bootstrap, topic, partitions=PARTITIONS, per_second=600, is_idempotent=is_idempotent, codec=codec
+    ) as producer:
+        producer.wait_for(300)
+        if victim == "zookeeper":
+            do_to_zookeeper(zookeeper, fault)
+        else:
+            do_to_broker(cluster, find_victim(cluster, victim, topic), fault, producer)
+        producer.wait_for(600)
+        cluster.wait_until_ready()
+        producer.wait_for(300)
+    assert not producer.failed, f"{len(producer.failed)} values failed: {next(iter(producer.failed.values()))}"
+    report = verify(cluster.bootstrap, topic, producer)
+    assert report.acknowledged >= 1200
+    assert not report.faults(), f"{report.faults()}\n{cluster.logs()}"
+
+
+def find_victim(cluster: LocalCluster, victim: str, topic: str) -> int:
+    """The broker that is meant."""
+    if victim == "controller":
+        return cluster.controller()
+    return cluster.leader(topic) if victim == "leader" else cluster.follower(topic)
+
+
+def do_to_broker(cluster: LocalCluster, broker: int, fault: str, producer: VerifyingProducer) -> None:
+    """The fault, and its end."""
+    server = cluster.brokers[broker]
+    if fault == "pause":
+        cluster.pause(broker)
+        time.sleep(PAUSE_SECONDS)
+        producer.wait_for(300)  # the others go on without it
+        cluster.resume(broker)
+        return
+    if fault == "kill":
+        server.kill()
+    else:
+        assert server.stop() == 0
+    if fault != "bounce":
+        time.sleep(AWAY_SECONDS)
+        producer.wait_for(300)
+    server.restart()
+
+
+def do_to_zookeeper(zookeeper: ZooKeeperServer, fault: str) -> None:
+    """The fault, and its end. Leaders lead on meanwhile, with the followers that they have."""
+    if fault == "pause":
+        zookeeper.pause()
+        time.sleep(PAUSE_SECONDS)
+        zookeeper.resume()
+        return
+    if fault == "kill":
+        zookeeper.kill()
+    else:
+        zookeeper.stop()
+    if fault != "bounce":
+        time.sleep(AWAY_SECONDS)
+    zookeeper.start()

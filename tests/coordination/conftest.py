@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordination.node import Node
+from tests.coordination.paper_brokers import Cluster, cluster_in
 from tests.zookeeper_server import ZooKeeperServer, missing_tools
 
 
@@ -23,3 +24,9 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         pytest.skip(reason)
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with cluster_in(tmp_path) as started:
+        yield started

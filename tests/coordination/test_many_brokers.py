@@ -1,118 +1,14 @@
-"""The controller's decisions for a cluster of several brokers: who is told what when brokers come, go and fail.
-
-The brokers are registrations in the tree and a `send` that remembers; the first one's controller is real.
-"""
-
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
+"""The controller's decisions for a cluster of several brokers: who is told what when brokers come, go and fail."""
 
 import pytest
 
-from headrace.config import TopicConfig
 from headrace.coordination import paths
-from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.controller import Controller
-from headrace.coordination.embedded import EmbeddedTree
-from headrace.coordination.model import Broker, Endpoint
-from headrace.coordination.registry import ensure_cluster, register_broker
-from headrace.coordination.requests import ControlRequest, ControlResponse
 from headrace.coordination.topics import NewTopic, TopicDefaults, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
-
-
-def registration(number: int) -> Broker:
-    return Broker(BrokerId(number), (Endpoint("PLAINTEXT", f"host{number}", 9092),), f"rack{number}")
-
-
-@dataclass
-class Cluster:
-    """One controller, brokers that note what they are told, and the switch that makes one unreachable."""
-
-    tree: EmbeddedTree
-    configs: TopicConfigs
-    told: dict[int, list[ControlRequest]] = field(default_factory=dict)
-    unreachable: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.controller = Controller(
-            self.tree,
-            BrokerId(1),
-            send=self.send,
-            configs=self.configs,
-            now_ms=lambda: 0,
-            defaults=TopicDefaults(1, 1),
-            random_below=lambda n: 0,
-        )
-
-    async def send(self, broker: Broker, request: ControlRequest) -> ControlResponse:
-        """Answers as a broker that agrees with everything."""
-        if broker.id in self.unreachable:
-            raise ConnectionRefusedError(111, "Connection refused")
-        self.told.setdefault(broker.id, []).append(request)
-        match type(request).__name__:
-            case "LeaderAndIsrRequest":
-                return m.LeaderAndIsrResponse()
-            case "StopReplicaRequest":
-                return m.StopReplicaResponse()
-        return m.UpdateMetadataResponse()
-
-    async def come(self, number: int) -> None:
-        await register_broker(self.tree, registration(number), 0)
-        await self.settle()
-
-    async def go(self, number: int) -> None:
-        await self.tree.delete(paths.broker(number))
-        await self.settle()
-
-    async def settle(self) -> None:
-        """Waits until the controller has handled every event so far: a wish that waits its turn behind them."""
-        await self.controller.settled({1, 2, 3} - self.unreachable)
-        await self.controller.settled({1, 2, 3} - self.unreachable)  # what the answers brought about
-
-    def forget(self) -> None:
-        self.told.clear()
-
-    def led(self, broker: int) -> list[str]:
-        """What a broker was told by LeaderAndIsr, as 'topic-partition leader@epoch [isr] replicas'."""
-        return [
-            f"{topic.topic_name}-{state.partition_index} {state.leader}@{state.leader_epoch} "
-            f"{state.isr} {state.replicas}"
-            for request in self.told.get(broker, ())
-            if isinstance(request, m.LeaderAndIsrRequest)
-            for topic in request.topic_states
-            for state in topic.partition_states
-        ]
-
-    def metadata(self, broker: int) -> m.UpdateMetadataRequest:
-        """The last UpdateMetadata of a broker."""
-        return [each for each in self.told[broker] if isinstance(each, m.UpdateMetadataRequest)][-1]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    tree = await EmbeddedTree.open(tmp_path)
-    await ensure_cluster(tree)
-    configs = TopicConfigs(tree, TopicConfig())
-    await configs.start()
-    started = Cluster(tree, configs)
-    for number in (1, 2, 3):
-        await register_broker(tree, registration(number), 0)
-    await started.controller.start()
-    started.forget()
-    yield started
-    await started.controller.close()
-    await configs.close()
-    await tree.close()
-
-
-async def create(cluster: Cluster, name: str, assignment: dict[int, tuple[int, ...]], **configs: str) -> None:
-    assignments = {number: tuple(BrokerId(each) for each in replicas) for number, replicas in assignment.items()}
-    wish = NewTopic(name, assignments=assignments, configs={k.replace("_", "."): v for k, v in configs.items()})
-    outcome = (await cluster.controller.create_topics([wish]))[name]
-    assert isinstance(outcome, TopicOutcome), outcome
+from tests.coordination.paper_brokers import Cluster, create
 
 
 async def test_a_new_topic_is_told_to_its_replicas_and_to_everybodys_metadata(cluster: Cluster) -> None:

@@ -56,7 +56,6 @@ __all__ = ["Controller", "NotController", "Rebalancing"]
 log = logging.getLogger(__name__)
 
 WAIT_MS = 30_000
-FIRST_REBALANCE_S = 5.0
 
 T = TypeVar("T")
 
@@ -68,6 +67,8 @@ class Rebalancing:
     is_enabled: bool = True
     interval_s: float = 300.0
     percentage: int = 10
+    first_s: float = 5.0
+    """How long after an election of the controller; Apache Kafka's is fixed, too."""
 
 
 @dataclass(slots=True)
@@ -329,7 +330,7 @@ class Controller:
         await leaders.take_over()
         await requests.take_over()
         await reassignments.take_over()
-        self._rebalance_in(FIRST_REBALANCE_S)
+        self._rebalance_in(self._rebalancing.first_s)
 
     def _resign(self) -> None:
         if self._office is not None:

@@ -49,8 +49,12 @@ async def load_cluster(
     nodes = await tree.get_many([paths.topic(name) for name in names], on_topic)
     for name, node in zip(names, nodes, strict=True):
         topic = None if node is None else _read(paths.topic(name), partial(paths.decode_topic, name, node.data))
-        if topic is not None and topic.partitions:
+        if topic is None:
+            continue
+        if topic.partitions and all(each.replicas for each in topic.partitions.values()):
             state.topics[name] = topic
+        else:
+            log.error("%s is left out: a partition has no replicas, or there is no partition", paths.topic(name))
     partitions = [partition for partition, _ in state.partitions()]
     states = await tree.get_many([paths.partition_state(*partition) for partition in partitions])
     for partition, found in zip(partitions, states, strict=True):

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import accumulate
 
 from headrace.broker.dispatch import Dispatcher, message_name
-from headrace.broker.metrics import log_cleaner, log_directories
+from headrace.broker.metrics import log_cleaner, log_directories, replication
 from headrace.broker.metrics.family import HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
 from headrace.broker.metrics.group_lag import GroupLag
 from headrace.broker.metrics.request_times import FIRST_BOUND_BITS, RequestTimes
@@ -73,6 +73,8 @@ class Page:
         for family in (*self._traffic(), *self._requests(), *self._connections(), *self._waiting(), *self._cluster()):
             yield family
         for family in await self._partitions():
+            yield family
+        for family in replication.families(self._broker.replication):
             yield family
         for family in log_directories.families(self._broker.replicas):
             yield family

@@ -3,9 +3,12 @@
 # cython: annotation_typing=False, binding=False
 """The loops of recovery over batches of format 2, compiled as `records.kernel` is, and without the interpreter's lock.
 
-    take                 good batches of a window, one behind the other: what an index needs of them, new leader epochs
-    find_producers       where batches of producers are, unchecked
-    keep_what_counts     those of them that a partition's producers still depend on when all have been gone through
+    take               good batches of a window, one behind the other: what the indexes need of them, new leader epochs,
+                       and where batches of producers are
+    find_producers     the last alone, unchecked
+
+Of the batches of producers those are told that the producers still depend on once all have been gone through
+(`_keep_what_counts`): a partition remembers of each producer its last five, its open transaction, and its markers.
 
 Only what is good and plain is taken. At anything else (another format, a batch that is torn or reaches past the window,
 a wrong CRC) the caller is told how far it went, and decides: so damage is judged in one place, `scan`.

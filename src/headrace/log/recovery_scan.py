@@ -77,7 +77,7 @@ class CheckedScan:
         self.position = 0
         """Where the last good batch ends."""
         self.producer_positions = array("q")
-        """Where batches are that the producers depend on: see `recovery_kernel.keep_what_counts`."""
+        """Where batches are that the producers depend on: see `recovery_kernel`."""
         offset_max = min(base_offset + RELATIVE_OFFSET_MAX, _INT64_MAX - 1)
         self._offset_max = offset_max
         self._state = kernel.new_state(base_offset, offset_max, min(interval_bytes, INT32_MAX), leader_epoch)

@@ -27,7 +27,7 @@ from headrace.coordination.tree import (
     Tree,
     WatchEvent,
 )
-from headrace.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
+from headrace.errors import ErrorCode, InvalidConfig, KafkaError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +129,9 @@ class TopicConfigs:
             await self._tree.multi([write, change])
         except (BadVersion, NodeExists):
             await self.rewrite(topic, decide)
+        except SessionLost:
+            what = "the session with the cluster's tree ended: whether the settings were changed is not known"
+            raise KafkaError(what, ErrorCode.REQUEST_TIMED_OUT) from None
         else:
             self._take(topic, after)
 

@@ -7,8 +7,8 @@ Source: Kafka's `ZkProducerIdManager`.
 import asyncio
 
 from headrace.coordination import paths
-from headrace.coordination.tree import BadVersion, Tree
-from headrace.errors import KafkaError
+from headrace.coordination.tree import BadVersion, SessionLost, Tree
+from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT64_MAX
 from headrace.types import BrokerId, ProducerId
 
@@ -26,7 +26,8 @@ class ProducerIds:
         self._fetching = asyncio.Lock()
 
     async def next(self) -> ProducerId:
-        """An id that nobody has had. Raises `KafkaError` when there are none left."""
+        """An id that nobody has had. Raises `KafkaError` when there are none left, and one to be tried again when the
+        session ended under way."""
         async with self._fetching:
             if self._next > self._last:
                 self._next, self._last = await self._take_block()
@@ -45,4 +46,6 @@ class ProducerIds:
                 await self._tree.set(paths.PRODUCER_ID_BLOCK, paths.encode_producer_ids(block), node.version)
             except BadVersion:
                 continue  # another broker took this one
+            except SessionLost:  # it may have been taken, and is lost then
+                raise KafkaError("the session ended", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
             return first, last

@@ -1,5 +1,6 @@
 """A replica moves from one data directory to another of its broker, while it is written to and read."""
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from headrace.records.batch import decode_records, iter_headers
 from tests.asker import Asker
 from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
 from tests.harness import tail
+from tests.peers import kafka
 from tests.wire import Wire, batch
 
 SECONDS = 60
@@ -345,4 +347,36 @@ def test_kafka_python_moves_and_describes(home: Home) -> None:
         assert partition.topic in repr(admin.describe_log_dirs())
     finally:
         admin.close()
+    assert broker.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_apache_kafkas_reassignment_tool_moves_and_its_log_dirs_tool_sees_it(home: Home, tmp_path: Path) -> None:
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    broker = home.start()
+    with Wire(broker.bootstrap) as wire:
+        assert wire.create_topic("t") == 0
+        values = fill(wire, "t", 10)
+    source = home.where("t")
+    target = home.other(source)
+    plan = tmp_path / "plan.json"
+    entry = {"topic": "t", "partition": 0, "replicas": [0], "log_dirs": [str(target)]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    arguments = ("--bootstrap-server", broker.bootstrap, "--reassignment-json-file", str(plan))
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    said = kafka.run_tool(tool, *arguments, "--execute", logs=tmp_path)
+    assert f"Successfully started moving log directory to {target} for replica t-0 with broker 0" in said
+    eventually(lambda: (source / "t-0").exists(), False)
+    verified = kafka.run_tool(tool, *arguments, "--verify", logs=tmp_path)
+    assert "completed successfully" in verified
+    described = kafka.run_tool(
+        "org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", broker.bootstrap, "--describe",
+        "--topic-list", "t", logs=tmp_path,
+    )  # fmt: skip
+    (found,) = json.loads(described.splitlines()[-1])["brokers"]
+    held = {each["logDir"]: [(p["partition"], p["isFuture"]) for p in each["partitions"]] for each in found["logDirs"]}
+    assert held == {str(source): [], str(target): [("t-0", False)]}
+    assert read_values(broker.bootstrap, "t") == values
     assert broker.end(signal.SIGTERM) == 0

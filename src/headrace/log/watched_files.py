@@ -3,7 +3,7 @@
 A call that the disk refuses raises as it would without this. Whether it also means that the directory is lost:
 
     full, over a quota or a limit, out of descriptors or memory     no: it heals, or is this process's own trouble
-    no such file                                                    only when meta.properties is gone too (unmounted)
+    no such file                                                    only when nothing is there any more (unmounted)
     EIO, EROFS, EACCES, ESTALE, ... and everything else             yes
 
 Apache Kafka takes a full disk for a lost directory too, and every IOException; here a full disk refuses records until
@@ -19,6 +19,7 @@ from typing import ParamSpec, TypeVar
 from headrace.log import meta_properties
 from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile
 
+_ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
 P = ParamSpec("P")
 R = TypeVar("R")
 _NOT_THE_DIRECTORY = frozenset(
@@ -59,7 +60,7 @@ class DirectoryWatch:
             return False
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             try:
-                return not self._files.exists(directory / meta_properties.FILE_NAME)
+                return not any(self._files.exists(directory / name) for name in _ALWAYS_THERE)
             except OSError:
                 return True
         return True

@@ -369,7 +369,7 @@ def test_apache_kafkas_reassignment_tool_moves_and_its_log_dirs_tool_sees_it(hom
     said = kafka.run_tool(tool, *arguments, "--execute", logs=tmp_path)
     assert f"Successfully started moving log directory to {target} for replica t-0 with broker 0" in said
     eventually(lambda: (source / "t-0").exists(), False)
-    verified = kafka.run_tool(tool, *arguments, "--verify", logs=tmp_path)
+    verified = kafka.run_tool(tool, *arguments, "--verify", "--preserve-throttles", logs=tmp_path)
     assert "completed successfully" in verified
     described = kafka.run_tool(
         "org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", broker.bootstrap, "--describe",

@@ -30,7 +30,6 @@ from headrace.broker.peer_book import PeerBook
 from headrace.broker.purgatory import Purgatory
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication import Replication
-from headrace.config import TopicConfig
 from headrace.config.properties import parse_broker
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.embedded import EmbeddedTree
@@ -297,7 +296,7 @@ class Nodes:
         self._tree_directory.mkdir(exist_ok=True)
         self._tree = await EmbeddedTree.open(self._tree_directory)
         await ensure_cluster(self._tree)
-        self.defaults = TopicConfig()
+        self.defaults = parse_broker(self.settings).topic_defaults
         self.configs = TopicConfigs(self._tree, self.defaults)
         await self.configs.start()
         for number in self.numbers:

@@ -1,6 +1,7 @@
 """Followers follow: records, high watermarks, log starts; and what acks promise holds, whoever comes and goes."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -364,6 +365,28 @@ async def test_a_leader_that_speaks_an_older_fetch_is_asked_for_its_epochs_first
         nodes.cuts = set()
         await until(lambda: nodes[2].values("t") == ["a", "b"])
         assert any(isinstance(each, m.OffsetForLeaderEpochRequest) for each in nodes[2].peers.asked)
+
+
+async def test_where_acknowledgements_mean_the_disk_a_follower_asks_on_only_after_its_flush(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2, headrace_log_flush_acks="true") as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2))
+        nodes[1].append("t", "a")
+        await until(lambda: nodes[1].high_watermark("t") == 1)
+        held: list[Callable[[], None]] = []
+        follower = nodes[2].partition("t").log
+
+        def hold(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+            held.append(lambda: (work(), done(None))[0])
+
+        follower.background = hold
+        nodes[1].append("t", "b")
+        await until(lambda: bool(held))
+        await turns()
+        assert nodes[2].values("t") == ["a", "b"]
+        assert nodes[1].high_watermark("t") == 1
+        while held:
+            held.pop()()
+        await until(lambda: nodes[1].high_watermark("t") == 2)
 
 
 async def test_a_partition_that_is_let_go_is_followed_no_more(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ class ReplicaFetcher:
     async def _nap(self) -> None:
         """Until a partition has rested, or something happens."""
         due = min((self.partitions[key].retry_at for key in self._resting), default=None)
-        timeout_s = 1.0 if due is None else max(0.0, due - self._loop.time())
+        timeout_s = 1.0 if due is None else min(1.0, max(0.0, due - self._loop.time()))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -187,6 +187,7 @@ class ReplicaFetcher:
         self._rest_and_return()
         if self._is_old:
             await self._check_epochs(address)
+        await self._until_flushed()
         request = self._request()
         if request is None:
             return False
@@ -224,6 +225,9 @@ class ReplicaFetcher:
         wanted: dict[TopicPartition, Followed] = {}
         for key in self.partitions if is_full else self._changed:
             each = self.partitions.get(key)
+            if each is not None and each.partition.log.failure is not None:
+                self._resting[key] = None  # for good: nothing is appended to it any more
+                each.retry_at = float("inf")
             if each is not None and key not in self._resting:
                 wanted[key] = each
         gone = [] if is_full else [key for key in self._changed if key not in wanted and key in self._asked]
@@ -288,7 +292,6 @@ class ReplicaFetcher:
 
     async def _take(self, answer: m.FetchResponse, address: PeerAddress) -> None:
         size = 0
-        unsafe: list[tuple[Followed, int]] = []
         for topic in answer.responses:
             name = topic.topic or self._names.get(topic.topic_id, "")
             for told in topic.partitions:
@@ -302,13 +305,9 @@ class ReplicaFetcher:
                     log.error("%s cannot follow broker %d: %s", key, self.leader, error)
                     self._rest(key, each)
                     continue
-                flush_to = each.partition.log.flush_by_count(self._around.now_ms()) if told.records else 0
-                if flush_to:
-                    unsafe.append((each, flush_to))
                 if size >= BYTES_PER_TURN:
                     size = 0
                     await asyncio.sleep(0)
-        await self._until_flushed(unsafe)
 
     async def _take_one(
         self, key: TopicPartition, each: Followed, told: m.FetchResponse.PartitionData, address: PeerAddress
@@ -373,13 +372,22 @@ class ReplicaFetcher:
             for each in await leader_offsets.truncate_to_epochs(self._around, address, self._lane, unchecked):
                 self._rest(each.partition.key, each)
 
-    async def _until_flushed(self, unsafe: list[tuple[Followed, int]]) -> None:
-        """Asking for an offset tells the leader that all before it is here for good."""
-        while any(
-            each.partition.log.recovery_point < flush_to and each.partition.log.failure is None
+    async def _until_flushed(self) -> None:
+        """Asking for an offset tells the leader that all before it is here for good, where the topic wants it so."""
+        now_ms = self._around.now_ms()
+        unsafe = [
+            (each, flush_to)
+            for key in (self.partitions if self._conversation.is_full else self._changed)
+            if (each := self.partitions.get(key)) is not None
+            and (flush_to := each.partition.log.flush_by_count(now_ms)) > 0
+        ]
+        while unsafe := [
+            (each, flush_to)
             for each, flush_to in unsafe
             if self.partitions.get(each.partition.key) is each
-        ):
+            and each.partition.log.recovery_point < flush_to
+            and each.partition.log.failure is None
+        ]:
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):

@@ -8,8 +8,8 @@ The leader's high watermark is the least log end offset among everyone who may b
 up and about to join; it never goes back while the leader leads, and stands still below `min.insync.replicas`. With a
 single replica it is the log end offset after each append, which is all that `on_leader_append` then does. Where a
 topic wants its records flushed (`flush.messages`, or at each acknowledgement), what fills that count is not committed
-before the leader's disk has it: the leader counts with its flushed offset instead of its log end. Of a follower counts
-what it has fetched, flushed or not.
+before the leader's disk has it: the leader counts with its flushed offset instead of its log end, and a follower asks
+for what is behind its own only then.
 
     acks=0, 1   answered after the append
     acks=all    refused before the append when the ISR is below min.insync.replicas (NOT_ENOUGH_REPLICAS); answered

@@ -276,11 +276,10 @@ def test_topic_settings_that_both_know_are_the_same(headrace_server: StartHeadra
             name = create_topic(asker, settings={"retention.ms": "1000", "cleanup.policy": "compact,delete"})
             described.append({each.name: each for each in configs_of(asker, 2, name, None).configs})
     ours, theirs = described
-    of_old_releases = {
-        "message.format.version",
-        "message.timestamp.difference.max.ms",
-    }  # Apache Kafka 4 has dropped them
-    assert set(ours) - set(theirs) == of_old_releases
+    of_old_releases = {"message.format.version", "message.timestamp.difference.max.ms"}  # Apache Kafka 4 dropped them
+    our_own = {name for name in ours if name.startswith("headrace.")}
+    assert our_own == {"headrace.flush.acks"}
+    assert set(ours) - set(theirs) == of_old_releases | our_own
     started_with = {"min.insync.replicas"}  # KRaft writes this one down for the whole cluster
     for name in set(ours) & set(theirs):
         our, their = ours[name], theirs[name]

@@ -338,3 +338,14 @@ def test_a_tree_that_cannot_be_written_is_refused_in_one_line(home: Home, at: in
         assert "headrace serve: " in home.stderr.read_text()[before:]
     assert "Traceback" not in home.stderr.read_text()[before:]
     check_all_is_back(home)
+
+
+def test_a_directory_that_is_empty_all_of_a_sudden_is_spoken_of(home: Home) -> None:
+    bad = home.held(home.second)
+    home.second.rename(home.second.with_name("not-mounted"))
+    broker = home.start()
+    assert broker.end(signal.SIGTERM) == 0
+    said = home.stderr.read_text()
+    for number in range(4):
+        line = f"t-{number} is in none of the data directories and begins empty: is a disk not mounted?"
+        assert (line in said) == (number in bad)

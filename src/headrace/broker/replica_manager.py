@@ -138,6 +138,15 @@ class ReplicaManager:
             if self._broker_id in state.replicas and (state.is_new or not self.logs.offline)
         ]
         missing = [(key, topic_id) for key, topic_id in missing if self.logs.get(key) is None]
+        new = {
+            (topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.is_new
+        }
+        for key, _ in missing:
+            if key not in new:
+                log.warning("%s is in none of the data directories and begins empty: is a disk not mounted?", key)
         directories = self.logs.directories_for_new(key for key, _ in missing)
         run, now_ms = asyncio.get_running_loop().run_in_executor, self._now_ms()
         made = await asyncio.gather(

@@ -290,8 +290,10 @@ class LogManager:
 
     def directories_for_new(self, partitions: Iterable[TopicPartition]) -> list[Path]:
         """Where new partitions should go: where they were asked to be, else so that each directory has about as many as
-        the others."""
+        the others. Raises StorageError when no directory is left."""
         held = {directory.path: 0 for directory in self.directories}
+        if not held:
+            raise StorageError("every data directory has failed")
         for log in self.logs.values() if len(held) > 1 else ():
             held[log.directory.parent] += 1
         chosen = []

@@ -46,6 +46,7 @@ from headrace.coordination.model import Endpoint
 from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.registration import Registration as BrokerRegistration
 from headrace.coordination.registry import ensure_cluster, next_broker_id
+from headrace.coordination.session_watch import SessionWatch
 from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
 from headrace.coordination.uuids import random_uuid, to_text
@@ -57,6 +58,8 @@ from headrace.log.progress import LoadingStopped, Progress
 from headrace.types import BrokerId, TopicPartition
 
 _IDLE_CHECK_S = 10.0
+_OUT_OF_REACH_S = 3.0
+"""A stop is not prepared while the tree is out of reach for longer: nobody can be given what this broker leads."""
 _EXPIRY_MS = 2000
 """How much longer than its time-out a session may be there: ensembles look at them once in a tick."""
 FLUSHING_THREADS = 16
@@ -77,6 +80,7 @@ class Storage(NamedTuple):
     tree: Tree
     configs: TopicConfigs
     cluster_id: str
+    session: SessionWatch
 
 
 async def start(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL) -> Running:
@@ -96,7 +100,7 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL
         await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
     server.start(loop)
     stack.callback(server.close, loop)  # again, so that at the end no request comes to parts that are gone
-    stack.push_async_callback(lead_elsewhere, broker)
+    stack.push_async_callback(_prepare_stop, broker, storage.session)
     return Running(broker, listeners)
 
 
@@ -132,6 +136,10 @@ def _registration(
     registration = BrokerRegistration(storage.tree, this, world.now_ms, patience_ms=patience_ms)
     registration.on_change(lambda now: setattr(logs, "broker_epoch", now.epoch))
     return registration
+
+
+async def _prepare_stop(broker: Broker, session: SessionWatch) -> None:
+    await session.while_connected(lead_elsewhere(broker), _OUT_OF_REACH_S)
 
 
 async def _load(logs: LogManager, world: World) -> None:
@@ -189,6 +197,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     stack.callback(logs.release)
     tree = await _open_tree(config, logs, world)
     stack.push_async_callback(tree.close)
+    session = SessionWatch(tree)
     cluster_id = await ensure_cluster(tree, logs.cluster_id)
     if config.broker_id < 0:
         known = logs.known_broker_id
@@ -197,7 +206,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     configs = TopicConfigs(tree, config.topic_defaults)
     await configs.start()
     stack.push_async_callback(configs.close)
-    return Storage(logs, tree, configs, cluster_id)
+    return Storage(logs, tree, configs, cluster_id, session)
 
 
 async def _open_tree(config: BrokerConfig, logs: LogManager, world: World) -> Tree:
@@ -217,7 +226,7 @@ async def _make_parts(
     config: BrokerConfig, storage: Storage, registered: Registration, stack: AsyncExitStack, world: World
 ) -> Broker:
     loop = asyncio.get_running_loop()
-    logs, tree, configs, cluster_id = storage
+    logs, tree, configs, cluster_id, _ = storage
     purgatory, metadata, offsets_topic = Purgatory(loop), MetadataCache(), OffsetsTopic()
 
     def touch(key: TopicPartition) -> None:
@@ -258,6 +267,7 @@ async def _make_parts(
         listener=config.inter_broker_listener_name or None,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    stack.push_async_callback(tree.close)  # requests that wait for a tree out of reach would not end
     replication = Replication(
         config,
         registered.id,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.local_cluster import LocalCluster
-from tests.zookeeper_server import ZooKeeperServer
+from tests.zookeeper_server import ZooKeeperServer, missing_tools
 
 FAST_SESSIONS = {"zookeeper.session.timeout.ms": "2500", "replica.lag.time.max.ms": "4000"}
 """Tests that wait for a session to end wait for this, not for the six seconds of the default."""
@@ -14,6 +14,8 @@ FAST_SESSIONS = {"zookeeper.session.timeout.ms": "2500", "replica.lag.time.max.m
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One ZooKeeper server."""
+    if reason := missing_tools():
+        pytest.skip(reason)
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 

@@ -293,6 +293,7 @@ async def test_a_consumer_reads_from_a_follower_what_is_committed_there(tmp_path
             assert (answer.preferred_read_replica, bool(answer.records)) == (-1, True)
         there = await fetch(2, 0, "rack-2")
         assert (there.error_code, there.preferred_read_replica, bool(there.records)) == (0, -1, True)
+        assert (await fetch(2, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await fetch(2, 2, "rack-2")).error_code == ErrorCode.NONE
         assert (await fetch(2, 3, "rack-2")).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         nodes.cuts = {(1, 2)}

@@ -3,7 +3,7 @@
 The limits are Kafka's: `max_bytes` for all partitions and `partition_max_bytes` for each cut a batch in two wherever
 they fall, but the first partition that has anything gives at least one whole batch, or nobody would get past it.
 Records leave as file ranges. In a session, a partition without news costs a few comparisons, and nothing is made for
-it. Consumers are served by any replica from version 11 on (KIP-392), up to its high watermark; a leader may name them
+it. Consumers that tell their rack are served by any replica (KIP-392), up to its high watermark; a leader may name them
 one nearby. Followers are in `follower_fetches`, fetches before version 4 in `old_fetches`.
 """
 
@@ -24,7 +24,7 @@ from headrace.log.partition_log import FileRange
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 
-ZSTD_FROM, ANY_REPLICA_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 11, 13, 16
+ZSTD_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 13, 16
 logger = logging.getLogger(__name__)
 _READ_COMMITTED = 1
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -145,9 +145,13 @@ class Fetch:
         self._taken = []
 
     def _replica(self, topic: str, number: int) -> Partition:
-        """The replica to read from. Raises what `ReplicaManager.get` and `leader` do."""
+        """The replica to read from. Raises what `ReplicaManager.get` and `leader` do.
+
+        Apache Kafka lets any consumer read from any replica. Here only those do that tell their rack, as whoever is sent
+        to a follower has done: the others are there by mistake, and hear who leads.
+        """
         replicas = self._ctx.broker.replicas
-        if self._follower is None and self._ctx.api_version >= ANY_REPLICA_FROM:
+        if self._follower is None and self._request.rack_id:
             return replicas.get(topic, number)
         return replicas.leader(topic, number)
 

@@ -9,7 +9,7 @@
 7     sessions (KIP-227)
 9     the asker's leader epoch, fenced when it is old
 10    zstd; a topic whose `compression.type` it is, is refused before
-11    the asker's rack, a preferred replica in the answer; any replica may be asked (KIP-392)
+11    the asker's rack, a preferred replica in the answer; who tells a rack may ask any replica (KIP-392)
 12    flexible; the epoch of the last record fetched, and where the logs part (followers)
 13    topics by id
 15    a follower's id together with its epoch

@@ -154,7 +154,9 @@ class RequestContext:
         """Answers as `work` returns (or with what `fail` makes of its exception); holds the connection until then."""
         self.keep_place()
         self.connection.hold()
-        self.broker.spawn(self._work(work, fail))
+        if not self.broker.spawn(self._work(work, fail)):
+            work.close()
+            self.connection.close("the broker is ending")
         return LATER
 
     def failed(self) -> None:

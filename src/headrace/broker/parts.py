@@ -45,6 +45,12 @@ class Broker:
         """Whether there can be no other broker beside it."""
         return not self.config.zookeeper_connect
 
-    def spawn(self, work: Coroutine[object, object, None]) -> None:
-        """Runs `work` beside the requests; it must not raise."""
-        self.tasks.create_task(work)
+    def spawn(self, work: Coroutine[object, object, None]) -> bool:
+        """Runs `work` beside the requests; it must not raise. False, and nothing is begun, when the broker is ending
+        because a part of it failed."""
+        try:
+            self.tasks.create_task(work)
+        except RuntimeError:  # the task group takes nothing more
+            work.close()
+            return False
+        return True

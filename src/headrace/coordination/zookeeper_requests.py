@@ -15,6 +15,7 @@ each kind of write in its own way (`KafkaZkClient`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any
 
@@ -31,7 +32,7 @@ from headrace.coordination.tree import (
     check_path,
 )
 from headrace.coordination.zookeeper_link import Answer, ConnectionBroken, Link, Then, Watching
-from headrace.coordination.zookeeper_recovery import lost_results, settle_writes
+from headrace.coordination.zookeeper_recovery import ask, lost_results, settle_writes
 
 IN_FLIGHT_MAX = 1000
 """Requests without an answer; more wait here."""
@@ -123,6 +124,14 @@ class Requests:
         self._waiting.clear()
         self._in_flight.clear()
         self._fail(everything)
+
+    async def make_marker(self) -> None:
+        """The first marker of this session: who may not make it would not be able to write anything. Raises
+        `ConnectionBroken`, `TreeError`."""
+        if 0 not in self._made_markers:
+            with suppress(NodeExists):
+                await ask(self._link.write([Create(self._marker(0), b"", ephemeral=True)]))
+            self._made_markers.add(0)
 
     async def settle_lost(self, root: str) -> None:
         """Finds out which writes were done whose answers were lost. Raises `ConnectionBroken`, `SessionLost`."""

@@ -222,6 +222,7 @@ class ZooKeeperTree:
         """From a new connection to a tree that is ready."""
         try:
             await ensure_path(self._link, self._root + MARKERS)
+            await self._requests.make_marker()
             await self._requests.settle_lost(self._root or "/")
             watches = sorted(self._watches, key=lambda each: each.path)
             missed = await set_watches(self._link, self._root, watches)

@@ -1,0 +1,191 @@
+"""The tree that a broker leaves in ZooKeeper beside the one that Apache Kafka 3.9 leaves there after the same requests,
+and Apache Kafka's own tools on ours."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kazoo.client import KazooClient
+
+from tests.harness import HeadraceServer
+from tests.peers import kafka
+from tests.peers.node import KafkaNode, ZooKeeper, old_java
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.slow,
+    pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
+    pytest.mark.xdist_group("apache-kafka"),
+]
+WAIT_SECONDS = 60
+
+LEFT_OUT = re.compile(
+    r"/kafka-acl.*|/delegation_token.*"  # without an authorizer and without tokens nobody looks for them
+    r"|/headrace.*|/migration"
+)
+Tree = dict[str, bytes | None]
+
+
+@dataclass
+class Pair:
+    """Both trees, by paths below the chroot; where ours is; what our broker logged."""
+
+    theirs: Tree
+    ours: Tree
+    address: str
+    server: HeadraceServer
+    directory: Path
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    directory = tmp_path_factory.mktemp("trees")
+    settings = {
+        "broker.rack": "here",
+        "offsets.topic.num.partitions": "3",
+        "offsets.topic.replication.factor": "1",
+    }
+    with ZooKeeper(directory / "zookeeper") as zookeeper:
+        client = KazooClient(zookeeper.address)
+        client.start()
+        ours = f"{zookeeper.address}/ours"
+        server = HeadraceServer(directory / "data", settings, ("--broker-id", "1", "--zookeeper", ours))
+        try:
+            with KafkaNode(
+                directory / "kafka", zookeeper=f"{zookeeper.address}/theirs", settings="broker.rack=here\n"
+            ) as node:
+                server.start()
+                use(node.bootstrap)
+                use(server.bootstrap)
+                yield Pair(dump(client, "/theirs"), dump(client, "/ours"), ours, server, directory)
+        finally:
+            server.stop()
+            client.stop()
+            client.close()
+
+
+def use(bootstrap: str) -> None:
+    """A bit of everything that leaves something in the tree."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [
+        NewTopic("plain", 2, 1),
+        NewTopic("configured", 1, 1, config={"retention.ms": "1000", "segment.bytes": "2048"}),
+    ]
+    for future in admin.create_topics([*topics, NewTopic("doomed", 1, 1)]).values():
+        future.result(WAIT_SECONDS)
+    for future in admin.create_partitions([NewPartitions("plain", 3)]).values():
+        future.result(WAIT_SECONDS)
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    for future in admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, "configured", incremental_configs=[change])]
+    ).values():
+        future.result(WAIT_SECONDS)
+    for future in admin.delete_topics(["doomed"]).values():
+        future.result(WAIT_SECONDS)
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer.produce("plain", b"x")
+    assert producer.flush(WAIT_SECONDS) == 0
+
+
+def dump(client: KazooClient, root: str) -> Tree:
+    """Everything below `root`, once what was deleted is gone."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while client.exists(f"{root}/brokers/topics/doomed") or client.get_children(f"{root}/admin/delete_topics"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    found: Tree = {}
+    level = [root]
+    while level:
+        for path in level:
+            found[path[len(root) :]] = client.get(path)[0]
+        level = [f"{path}/{name}" for path in level for name in client.get_children(path)]
+    return {path: data for path, data in found.items() if not LEFT_OUT.fullmatch(path)}
+
+
+def shape(value: Any) -> Any:
+    """What is there, not how much of it."""
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in sorted(value.items()) if key != "headrace"}
+    if isinstance(value, list):
+        return [shape(each) for each in value]
+    return type(value).__name__
+
+
+def test_it_has_the_same_nodes(pair: Pair) -> None:
+    assert set(pair.ours) == set(pair.theirs)
+
+
+def test_each_node_holds_the_same_kind_of_thing(pair: Pair) -> None:
+    for path, data in pair.theirs.items():
+        ours = pair.ours.get(path, b"")
+        if (data or b"")[:1] == b"{":
+            assert shape(json.loads(ours)) == shape(json.loads(data)), path
+        else:
+            assert bool(ours) == bool(data), path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/controller_epoch",
+        "/feature",
+        "/config/topics/plain",
+        "/config/topics/configured",
+        "/config/changes/config_change_0000000000",
+        "/latest_producer_id_block",
+        "/brokers/topics/plain/partitions/0/state",
+        "/brokers/topics/plain/partitions/2/state",
+    ],
+)
+def test_what_does_not_depend_on_chance_is_the_same(pair: Pair, path: str) -> None:
+    theirs, ours = pair.theirs[path], pair.ours[path]
+    assert json.loads(ours) == json.loads(theirs)
+
+
+def test_registrations_say_the_same_but_for_ports_and_times(pair: Pair) -> None:
+    theirs, ours = (json.loads(tree["/brokers/ids/1"]) for tree in (pair.theirs, pair.ours))
+    del ours["headrace"]
+    for each in (theirs, ours):
+        each["endpoints"] = [re.sub(r":\d+$", "", endpoint) for endpoint in each["endpoints"]]
+        del each["port"], each["timestamp"]
+    assert ours == theirs
+
+
+def run(pair: Pair, kind: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [*old_java(pair.directory / "tools"), kind, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_zookeeper_shell_reads_it(pair: Pair) -> None:
+    shell = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
+    assert '"brokerid":1' in run(pair, shell, "-server", pair.address, "get", "/controller")
+    assert "[configured, plain]" in run(pair, shell, "-server", pair.address, "ls", "/brokers/topics")
+
+
+def test_kafka_configs_writes_users_into_it_and_reads_them_back_while_the_broker_runs(pair: Pair) -> None:
+    command = ("kafka.admin.ConfigCommand", "--zookeeper", pair.address, "--entity-type", "users")
+    run(pair, *command, "--entity-name", "alice", "--alter", "--add-config", "SCRAM-SHA-256=[password=secret]")
+    assert "SCRAM-SHA-256=salt=" in run(pair, *command, "--describe")
+    use_again = AdminClient({"bootstrap.servers": pair.server.bootstrap})
+    assert "plain" in use_again.list_topics(timeout=WAIT_SECONDS).topics
+    assert " ERROR " not in pair.server.stderr_file.read_text()

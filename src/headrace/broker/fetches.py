@@ -147,8 +147,8 @@ class Fetch:
     def _replica(self, topic: str, number: int) -> Partition:
         """The replica to read from. Raises what `ReplicaManager.get` and `leader` do.
 
-        Apache Kafka lets any consumer read from any replica. Here only those do that tell their rack, as whoever is sent
-        to a follower has done: the others are there by mistake, and hear who leads.
+        Apache Kafka lets any consumer read from any replica. Here only those do that tell their rack, as whoever is
+        sent to a follower has done: the others are there by mistake, and hear who leads.
         """
         replicas = self._ctx.broker.replicas
         if self._follower is None and self._request.rack_id:

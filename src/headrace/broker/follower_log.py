@@ -11,7 +11,8 @@ from headrace.records.any_format import any_crc_is_valid, iter_any_headers
 from headrace.records.header import BatchHeader
 from headrace.replication.follower import EpochEnd
 
-INTACT_MIN_BYTES = 12
+PIECE_BYTES = 256 << 10
+"""How much is checked and appended at once: a few milliseconds, also when each record is a batch of its own."""
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:
@@ -26,35 +27,42 @@ def last_epoch(partition: Partition) -> int:
     return partition.log.leader_epochs.latest
 
 
-def whole_batches(records: memoryview) -> tuple[memoryview, BatchHeader | None]:
-    """The batches that came whole, and the first one's header; the leader may cut the last one off. Raises
-    `CorruptMessage` for one that does not match its checksum, and when a first batch is there that is no batch."""
+def whole_batches(records: memoryview, bytes_max: int) -> tuple[int, BatchHeader | None]:
+    """How many bytes the batches are that came whole, about `bytes_max` of them, and the first one's header.
+
+    The leader may cut the last one off. Raises `CorruptMessage` for one that does not match its checksum, and for what
+    is no batch.
+    """
     end, first = 0, None
     for position, header in iter_any_headers(records):
         if not any_crc_is_valid(records, position, header):
             raise CorruptMessage(f"the batch at offset {header.base_offset} does not match its checksum")
         first = first or header
         end = position + header.size_bytes
-    return records[:end], first
+        if end >= bytes_max:
+            break
+    return end, first
 
 
-def take_over(partition: Partition, answer: m.FetchResponse.PartitionData, now_ms: int) -> int:
-    """Appends what the leader sent, and follows its high watermark and its log's start; how many bytes were appended.
+def take_over(
+    partition: Partition, answer: m.FetchResponse.PartitionData, records: memoryview, now_ms: int
+) -> memoryview:
+    """Appends the first of `records`, which the leader sent with `answer`, and follows its high watermark and its log's
+    start; what is left to be appended.
 
     Raises `CorruptMessage`, `StorageError`, and OFFSET_OUT_OF_RANGE for records that the log has already.
     """
     log, state = partition.log, partition.state
-    batches, first = whole_batches(memoryview(answer.records or b""))
+    size, first = whole_batches(records, PIECE_BYTES)
     if first is not None:
         if first.base_offset < log.log_end_offset <= first.last_offset and log.log_end_offset == log.log_start_offset:
             log.truncate_fully(first.base_offset, now_ms)  # the leader's log begins inside its first batch
-        log.append_replicated(batches, now_ms=now_ms)
-        log.flush_by_count(now_ms)  # nobody waits for it here, but soon this disk has it as well
+        log.append_replicated(records[:size], now_ms=now_ms)
     state.on_replicated(log.log_end_offset, answer.high_watermark)
     log.update_high_watermark(state.high_watermark)
     if answer.log_start_offset > log.log_start_offset:
         log.delete_records_before(min(answer.log_start_offset, log.high_watermark), now_ms)
-    return len(batches)
+    return records[size:] if size else records[:0]
 
 
 def truncate(partition: Partition, offset: int, now_ms: int) -> None:

@@ -16,7 +16,7 @@ from headrace.replication.follower import EpochEnd, truncation
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.replica_fetcher import Followed, Surroundings
+    from headrace.broker.following import Followed, Surroundings
     from headrace.coordination.peers import PeerAddress
 
 _LATEST, _EARLIEST = -1, -2

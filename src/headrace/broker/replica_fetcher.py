@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.broker import follower_log, leader_offsets
+from headrace.broker.following import Followed, Surroundings
 from headrace.coordination.model import NO_UUID
 from headrace.coordination.peers import PeerUnreachable
 from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion
@@ -39,17 +40,13 @@ from headrace.types import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.broker.partition import Partition
-    from headrace.broker.replication_quota import ReplicationQuota
-    from headrace.coordination.peers import PeerAddress, Peers
+    from headrace.coordination.peers import PeerAddress
     from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
 
-BYTES_PER_TURN = 1 << 20
+BYTES_PER_TURN = 256 << 10
 """How much is appended before others get their turn of the event loop."""
-
-BACKOFF_MIN_S = 0.02
-"""The first back-off; each one that follows is twice as long, up to `replica.fetch.backoff.ms`."""
 
 QUOTA_PAUSE_S = 0.1
 """How long a partition rests when the replication quota is exceeded."""
@@ -59,52 +56,6 @@ _OF_SESSIONS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-class FetchSettings(NamedTuple):
-    """The settings of the same names, `replica.fetch.…` and `replica.socket.timeout.ms`."""
-
-    wait_max_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 1 << 20
-    response_max_bytes: int = 10 << 20
-    backoff_ms: int = 1000
-    socket_timeout_ms: int = 30_000
-
-    def backoff_s(self, failures: int) -> float:
-        """How long to wait after so many failures one after the other. Most end within milliseconds: the leader has
-        not heard yet that it is one, or is about to listen again."""
-        return min(self.backoff_ms / 1000, BACKOFF_MIN_S * (1 << min(failures - 1, 16)))
-
-
-class Followed:
-    """A partition that a fetcher keeps up with its leader, in one leader epoch."""
-
-    __slots__ = ("is_checked", "lag", "leader_epoch", "partition", "refusals", "retry_at")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.retry_at = 0.0
-        self.refusals = 0  # since an answer that could be used
-        self.is_checked = False  # by an older leader that does not tell with Fetch where logs part
-        self.lag = 0
-
-
-class Surroundings(NamedTuple):
-    """What every fetcher of a broker has."""
-
-    broker_id: BrokerId
-    broker_epoch: Callable[[], int]
-    peers: Peers
-    address_of: Callable[[BrokerId], PeerAddress | None]
-    settings: FetchSettings
-    quota: ReplicationQuota
-    now_ms: Callable[[], int]
-    advanced: Callable[[Partition], None]
-    """Called of a partition whose high watermark moved."""
-    received: Callable[[TopicPartition, int], None]
-    """Called with how many bytes of a partition were appended."""
 
 
 class ReplicaFetcher:
@@ -324,15 +275,7 @@ class ReplicaFetcher:
         match action:
             case Append():
                 each.refusals = 0
-                high_watermark, start = partition.high_watermark, partition.log.log_start_offset
-                size = follower_log.take_over(partition, told, around.now_ms())
-                each.lag = max(0, told.high_watermark - partition.log.log_end_offset)
-                if size or partition.log.log_start_offset != start:
-                    self._changed[key] = None
-                    around.received(key, size)
-                if partition.high_watermark != high_watermark:
-                    around.advanced(partition)
-                return size
+                return await self._append(key, each, told)
             case Truncate(offset):
                 log.warning("%s: the log is not its leader's from offset %d on, which goes", key, offset)
                 follower_log.truncate(partition, offset, around.now_ms())
@@ -343,6 +286,24 @@ class ReplicaFetcher:
                 log.info("%s: broker %d says %s", key, self.leader, code.name)
                 self._rest(key, each)
         return 0
+
+    async def _append(self, key: TopicPartition, each: Followed, told: m.FetchResponse.PartitionData) -> int:
+        """Takes the leader's records over, and where its log begins and up to where it is committed; how many bytes."""
+        partition, around = each.partition, self._around
+        high_watermark, start = partition.high_watermark, partition.log.log_start_offset
+        left = memoryview(told.records or b"")
+        size = len(left)
+        while left := follower_log.take_over(partition, told, left, around.now_ms()):
+            await asyncio.sleep(0)
+            if self.partitions.get(key) is not each:
+                return 0
+        each.lag = max(0, told.high_watermark - partition.log.log_end_offset)
+        if size or partition.log.log_start_offset != start:
+            self._changed[key] = None
+            around.received(key, size)
+        if partition.high_watermark != high_watermark:
+            around.advanced(partition)
+        return size
 
     async def _start_over(self, key: TopicPartition, each: Followed, address: PeerAddress) -> None:
         """The leader does not have the offset: goes on where it does."""

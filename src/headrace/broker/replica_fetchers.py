@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from zlib import crc32
 
+from headrace.broker.following import Surroundings
 from headrace.broker.partition import Partition
-from headrace.broker.replica_fetcher import ReplicaFetcher, Surroundings
+from headrace.broker.replica_fetcher import ReplicaFetcher
 from headrace.types import BrokerId, TopicPartition
 
 

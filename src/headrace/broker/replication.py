@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from headrace.broker.controller_link import ControllerLink
+from headrace.broker.following import FetchSettings, Surroundings
 from headrace.broker.isr_changes import IsrChanges
 from headrace.broker.partition import Partition
 from headrace.broker.peer_book import PeerBook
 from headrace.broker.purgatory import Purgatory
-from headrace.broker.replica_fetcher import FetchSettings, Surroundings
 from headrace.broker.replica_fetchers import ReplicaFetchers
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication_quota import ReplicationQuota

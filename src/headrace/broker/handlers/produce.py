@@ -17,8 +17,8 @@ A batch is checked where the socket put it and its bytes are appended as they ar
 set in place, outside the CRC. No record becomes an object. acks=all is answered when the high watermark has passed
 the batch, which on a single replica is at once; NOT_ENOUGH_REPLICAS before the append when the ISR is too small then,
 NOT_ENOUGH_REPLICAS_AFTER_APPEND when it has become so while the request waited. Where the topic asks for it
-(`flush.messages`, `headrace.flush.acks`), the answer waits for the disk too, and so does the high watermark; the batches
-that come meanwhile share the next flush. What is not in its topic's format is converted, in `produce_formats`; every
+(`flush.messages`, `headrace.flush.acks`), the answer waits for the disk too, and so does the high watermark; the
+batches that come meanwhile share the next flush. What is not in its topic's format is converted, in `produce_formats`; every
 version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
 """
 

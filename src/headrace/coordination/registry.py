@@ -6,12 +6,14 @@ session times out:
     it names our data directory     nobody else can have that, for it is locked: deleted and made anew, in one multi
     it names none, or another       may be alive: waited for, as long as a session may take to end
 
+A mark that fenced an earlier registration goes with the new one, in the same multi.
+
 Source: Kafka's `KafkaZkClient.registerBroker`, which deletes what is left over of its own last session only.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.coordination import paths, uuids
 from headrace.coordination.model import Broker
@@ -37,7 +39,9 @@ class BrokerIdInUse(Exception):
     """Another live broker has registered under this broker's id."""
 
 
-async def ensure_cluster(tree: Tree, proposed: str | None = None) -> str:
+async def ensure_cluster(
+    tree: Tree, proposed: str | None = None, new_uuid: Callable[[], bytes] = uuids.random_uuid
+) -> str:
     """The cluster's id. Makes the persistent nodes that are missing, in one write.
 
     A new cluster takes `proposed` as its id, else a random one.
@@ -50,14 +54,14 @@ async def ensure_cluster(tree: Tree, proposed: str | None = None) -> str:
             path = parent_of(path)
         wanted.update(dict.fromkeys(reversed(above)))
     found = dict(zip(wanted, await tree.get_many(list(wanted)), strict=True))
-    cluster_id = proposed or uuids.to_text(uuids.random_uuid())
+    cluster_id = proposed or uuids.to_text(new_uuid())
     content = {paths.FEATURE: paths.encode_feature(), paths.CLUSTER_ID: paths.encode_cluster_id(cluster_id)}
     missing: list[Op] = [Create(path, content.get(path, b"")) for path, node in found.items() if node is None]
     try:
         if missing:
             await tree.multi(missing)
     except NodeExists:  # another broker starts at this moment
-        return await ensure_cluster(tree, proposed)
+        return await ensure_cluster(tree, proposed, new_uuid)
     node = found[paths.CLUSTER_ID]
     return cluster_id if node is None else paths.decode_cluster_id(node.data)
 
@@ -90,12 +94,13 @@ async def register_broker(tree: Tree, broker: Broker, now_ms: int, *, patience_m
         is_own = found is not None and _is_of_directory(found, broker)
         if found is None or is_own:
             try:
-                await tree.multi([*(await _removal(tree, broker.id, found)), Create(path, data, ephemeral=True)])
+                removal = [*(await _removal(tree, broker.id, found)), *(await _unmark(tree, broker.id))]
+                await tree.multi([*removal, Create(path, data, ephemeral=True)])
                 node = await tree.get(path)
             except (NodeExists, NoNode, BadVersion):
                 continue  # it changed meanwhile
             if found is not None:
-                log.info("took over the registration that an earlier process left")
+                log.info("took over the registration that was left of an earlier life")
             return broker._replace(epoch=node.czxid)
         if loop.time() >= deadline:
             raise BrokerIdInUse(
@@ -129,6 +134,11 @@ async def _removal(tree: Tree, broker_id: BrokerId, left: Node | None) -> Sequen
     if controller is not None and epoch is not None and controller.ephemeral_owner == left.ephemeral_owner:
         removal += [Check(paths.CONTROLLER_EPOCH, epoch.version), Delete(paths.CONTROLLER, controller.version)]
     return removal
+
+
+async def _unmark(tree: Tree, broker_id: BrokerId) -> Sequence[Op]:
+    mark = await tree.exists(paths.fenced(broker_id))
+    return () if mark is None else (Delete(paths.fenced(broker_id), mark.version),)
 
 
 def _endpoints(node: Node, broker_id: BrokerId) -> str:

@@ -62,6 +62,7 @@ class Client:
         self.process = cluster.scheduler.process(name)
         self.chance = Random(f"{cluster.seed}/{name}")
         self._callers: dict[int, Caller] = {}
+        self._failed_us: dict[int, int] = {}
         self.leaders: dict[int, tuple[int, int]] = {}
         """Per partition: the leader's number and its epoch."""
         cluster.network.host(name)
@@ -86,15 +87,23 @@ class Client:
                 return await caller.ask(request, answer, version)
         except TimeoutError:
             caller.close("the time was up")
+            self._failed_us[broker] = self.now_us
             raise PeerUnreachable("the time was up") from None
+        except PeerUnreachable:
+            self._failed_us[broker] = self.now_us
+            raise
+
+    def anyone(self) -> list[int]:
+        """Every broker, in the order in which to ask where each may answer: those that failed last come last."""
+        numbers = sorted(self.cluster.brokers)
+        self.chance.shuffle(numbers)
+        return sorted(numbers, key=lambda number: self._failed_us.get(number, -1))
 
     async def refresh(self) -> None:
         """Asks any broker for metadata, until one answers."""
-        numbers = sorted(self.cluster.brokers)
         topic = m.MetadataRequest.MetadataRequestTopic(name=self.cluster.topic)
         request = m.MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
-        for _ in range(len(numbers)):
-            number = self.chance.choice(numbers)
+        for number in self.anyone():
             try:
                 found = await self.ask(number, request, m.MetadataResponse, 8, 800)
             except PeerUnreachable:
@@ -204,9 +213,7 @@ class Producer:
         client = self._client
         request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         try:
-            answer = await client.ask(
-                client.chance.choice(sorted(client.cluster.brokers)), request, m.InitProducerIdResponse, 4
-            )
+            answer = await client.ask(client.anyone()[0], request, m.InitProducerIdResponse, 4)
         except PeerUnreachable:
             return False
         if answer.error_code:
@@ -330,9 +337,8 @@ class Committer:
 
     async def _find(self) -> int:
         client = self._client
-        number = client.chance.choice(sorted(client.cluster.brokers))
         request = m.FindCoordinatorRequest(key=self._group, key_type=0)
-        found = await client.ask(number, request, m.FindCoordinatorResponse, 3)
+        found = await client.ask(client.anyone()[0], request, m.FindCoordinatorResponse, 3)
         return -1 if found.error_code else found.node_id
 
     async def _commit(self, coordinator: int) -> None:

@@ -11,7 +11,8 @@ import json
 import logging
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.broker.parts import Broker
@@ -87,7 +88,7 @@ class Cluster:
 
     def run(self) -> None:
         """All of it."""
-        if not self._start():
+        if not self.start():
             self.failures.append("the cluster did not start, or its topic was not made")
             return
         self.network.weather = self.plan.weather
@@ -100,9 +101,10 @@ class Cluster:
             worker.is_stopping = True
         whole = self.scheduler.run(self._is_whole, HEALING_US)
         self.timeline.note("cluster", "is whole again" if whole else "is not whole")
-        self._look(whole)
+        self.look()
 
-    def _start(self) -> bool:
+    def start(self) -> bool:
+        """Starts the brokers and makes the topic; whether that came about."""
         for broker in self.brokers.values():
             broker.start()
         self._sample()
@@ -240,7 +242,7 @@ class Cluster:
 
     # The end
 
-    def _look(self, whole: bool) -> None:
+    def look(self) -> None:
         """Writes to every partition, lets the replicas take that over, and reads all of them."""
         took: dict[int, list[object]] = {}
         producer = Producer(self.admin, "last", acks=-1, is_idempotent=True, pace_ms=0)
@@ -332,30 +334,55 @@ class _LogLines(logging.Handler):
             scheduler.fail(process, f"{record.getMessage()}\n{trace}".rstrip())
 
 
+def started(cluster: Cluster) -> None:
+    """Starts the brokers and makes the topic, for a test that does the rest itself."""
+    with _overhearing(cluster):
+        assert cluster.start(), str(cluster.timeline)
+
+
+def finish(cluster: Cluster) -> list[str]:
+    """Looks at every replica at the end of such a test; what went wrong besides. The history is then complete."""
+    with _overhearing(cluster):
+        cluster.look()
+        scheduler = cluster.scheduler
+        failures = [*cluster.failures, *scheduler.failures, *scheduler.unretrieved()]
+        scheduler.dispose()
+    return failures
+
+
+@contextmanager
+def _overhearing(cluster: Cluster) -> Iterator[None]:
+    """Takes the place of what a simulation must not have from outside: chance, and the log."""
+    logger = logging.getLogger("headrace")
+    handler, level, propagates = _LogLines(cluster), logger.level, logger.propagate
+    urandom, os.urandom = os.urandom, cluster.scheduler.urandom  # ids of topics, names of deleted directories
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        os.urandom = urandom
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+
+
 def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], None] | None = None) -> Result:
     """One run. `prepare` may change the cluster before it starts."""
     plan = plan or draw(seed)
     cluster = Cluster(seed, plan)
     if prepare is not None:
         prepare(cluster)
-    logger = logging.getLogger("headrace")
-    handler, level, propagates = _LogLines(cluster), logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
     network, scheduler = cluster.network, cluster.scheduler
-    urandom, os.urandom = os.urandom, scheduler.urandom  # topic ids, names of deleted directories
-    try:
-        cluster.run()
-    except Exhausted as error:
-        cluster.failures.append(str(error))
-    finally:
-        failures = [*cluster.failures, *scheduler.failures, *scheduler.unretrieved()]
-        cluster.timeline.note("network", f"{network.messages} messages, digest {network.digest:08x}")
-        scheduler.dispose()
-        os.urandom = urandom
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates
+    with _overhearing(cluster):
+        try:
+            cluster.run()
+        except Exhausted as error:
+            cluster.failures.append(str(error))
+        finally:
+            failures = [*cluster.failures, *scheduler.failures, *scheduler.unretrieved()]
+            cluster.timeline.note("network", f"{network.messages} messages, digest {network.digest:08x}")
+            scheduler.dispose()
     findings = check(cluster.history, plan.promises)
     return Result(seed, plan, findings, failures, cluster.timeline, scheduler.steps, network.messages)

@@ -18,6 +18,7 @@ from headrace.coordination import peers
 from headrace.coordination.peers import PeerAddress, PeerUnreachable
 from headrace.errors import InvalidRequest
 from headrace.log.partition_log import FileRange
+from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.protocol.message import Message
@@ -48,6 +49,11 @@ class Caller:
         self._client_id, self._correlation = client_id, 0
         self._waiting: deque[tuple[asyncio.Future[Any], type[Message], ApiKey, int]] = deque()
         self.is_open = True
+        self._over = asyncio.Event()
+
+    async def broken(self) -> None:
+        """Returns when it is not open any more."""
+        await self._over.wait()
 
     def ask(self, request: Message, answer: type[R], version: int | None = None) -> "asyncio.Future[R]":
         """The answer, or `PeerUnreachable`."""
@@ -69,13 +75,14 @@ class Caller:
     def _on_closed(self, reason: str) -> None:
         self._end_all(reason)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str = "it is not needed any more") -> None:
         """Nobody is interested any more; what was sent may be done all the same."""
         self._end.close()
         self._end_all(reason)
 
     def _end_all(self, reason: str) -> None:
         self.is_open = False
+        self._over.set()
         for waiting, *_ in self._waiting:
             if not waiting.done():
                 kind = PeerRefused if "refused" in reason else PeerUnreachable
@@ -102,6 +109,20 @@ class SimPeers:
         except TimeoutError:
             caller.close("the time was up")
             raise PeerUnreachable(f"broker {to.id} did not answer within {timeout_ms} ms") from None
+
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Caller:
+        """See `Peers.hold`."""
+        caller = Caller(self._network, self._process, self._host, to.host, self._client_id)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await caller.ask(m.ApiVersionsRequest(), m.ApiVersionsResponse)
+        except TimeoutError:
+            caller.close()
+            raise PeerUnreachable(f"broker {to.id} did not answer within {timeout_ms} ms") from None
+        except BaseException:
+            caller.close()
+            raise
+        return caller
 
     async def close(self) -> None:
         """See `Peers.close`."""

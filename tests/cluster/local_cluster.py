@@ -11,7 +11,7 @@ brokers while clients reach both.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -168,6 +168,10 @@ class LocalCluster:
         return self._when(
             lambda view, health: len(view.brokers) == wanted and health.is_ready, f"{wanted} brokers, all in sync"
         )
+
+    def wait_until_present(self, brokers: Collection[int]) -> ClusterView:
+        """Returns once these brokers are there, and no other."""
+        return self._when(lambda view, _: set(view.brokers) == set(brokers), f"brokers {sorted(brokers)}")
 
     def create_topic(self, name: str, partitions: int = 3, replicas: int = 3, **configs: str) -> None:
         """Makes a topic; `_` in a setting's name stands for a dot."""

@@ -38,6 +38,7 @@ from headrace.broker.replication import Replication
 from headrace.broker.server import Server
 from headrace.broker.world import REAL, World
 from headrace.config import BrokerConfig
+from headrace.coordination.broker_settings import BrokerSettings
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.controller import Controller, Rebalancing
 from headrace.coordination.embedded import FILE_NAME
@@ -198,7 +199,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     tree = await _open_tree(config, logs, world)
     stack.push_async_callback(tree.close)
     session = SessionWatch(tree)
-    cluster_id = await ensure_cluster(tree, logs.cluster_id)
+    cluster_id = await ensure_cluster(tree, logs.cluster_id, lambda: random_uuid(world.random_bytes))
     if config.broker_id < 0:
         known = logs.known_broker_id
         logs.broker_id = await next_broker_id(tree, config.reserved_broker_max_id) if known is None else known
@@ -268,6 +269,9 @@ async def _make_parts(
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(tree.close)  # requests that wait for a tree out of reach would not end
+    settings = BrokerSettings(tree, registered.id, config)
+    await settings.start()
+    stack.push_async_callback(settings.close)
     replication = Replication(
         config,
         registered.id,
@@ -280,6 +284,7 @@ async def _make_parts(
         loop=loop,
         now_ms=now_ms,
         spawn=tasks.create_task,
+        settings=settings,
     )
     replication.start()
     stack.callback(replication.close)
@@ -291,7 +296,7 @@ async def _make_parts(
         replicas,
         tasks,
         now_ms=now_ms,
-        bytes_per_second=lambda: config.replica_alter_log_dirs_io_max_bytes_per_second,
+        bytes_per_second=lambda: settings.number("replica.alter.log.dirs.io.max.bytes.per.second"),
     )
     failures.on_failure = moves.directory_failed
     stack.callback(moves.close)
@@ -311,6 +316,7 @@ async def _make_parts(
         fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _session_ids(world)),
         control=control,
         replication=replication,
+        settings=settings,
         served=advertised(),
     )
     offsets_topic.broker = broker

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headrace.coordination.term import NotController
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
-from headrace.types import BrokerId, TopicPartition
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.broker.parts import Broker
@@ -54,7 +54,7 @@ async def lead_elsewhere(broker: Broker) -> None:
 
 async def _ask(broker: Broker) -> Sequence[TopicPartition]:
     """What is led here still. Raises `KafkaError`."""
-    own, epoch = BrokerId(broker.config.broker_id), broker.control.broker_epoch
+    own, epoch = broker.replication.broker_id, broker.control.broker_epoch
     if broker.controller.is_active:
         try:
             left = await broker.controller.controlled_shutdown(own, epoch)
@@ -89,4 +89,4 @@ def _has_others(broker: Broker, partition: TopicPartition) -> bool:
     known = broker.metadata.partition(*partition)
     if known is None:
         return False
-    return any(each not in known.offline_replicas and each != broker.config.broker_id for each in known.replicas)
+    return any(each not in known.offline_replicas and each != broker.replication.broker_id for each in known.replicas)

@@ -13,6 +13,7 @@ from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replica_moves import ReplicaMoves
 from headrace.broker.replication import Replication
 from headrace.config import BrokerConfig
+from headrace.coordination.broker_settings import BrokerSettings
 from headrace.coordination.controller import Controller
 from headrace.coordination.producer_ids import ProducerIds
 from headrace.protocol.apis import ApiKey
@@ -37,6 +38,7 @@ class Broker:
     fetch_sessions: FetchSessionCache
     control: ControlPlane
     replication: Replication
+    settings: BrokerSettings
     served: tuple[tuple[ApiKey, range], ...] = ()
     """Each API and the versions that are advertised of it."""
 

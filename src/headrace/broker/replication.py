@@ -22,6 +22,7 @@ from headrace.broker.replica_fetchers import ReplicaFetchers
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication_quota import ReplicationQuota
 from headrace.config import BrokerConfig
+from headrace.coordination.broker_settings import BrokerSettings
 from headrace.coordination.controller import Controller
 from headrace.coordination.peers import Peers
 from headrace.protocol import messages as m
@@ -51,8 +52,14 @@ class Replication:
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
+        settings: BrokerSettings | None = None,
     ) -> None:
-        """`broker_epoch` is that of the present registration; `spawn` runs what must not raise beside the requests."""
+        """`broker_epoch` is that of the present registration; `spawn` runs what must not raise beside the requests;
+        without `settings` the rates are those of the start."""
+
+        def rate_of(name: str, at_start: int) -> Callable[[], int]:
+            return (lambda: at_start) if settings is None else lambda: settings.number(name)
+
         self.broker_id, self._replicas, self._controller, self._purgatory = broker_id, replicas, controller, purgatory
         self._loop, self._book = loop, book
         self._lag_max_ms = config.replica_lag_time_max_ms
@@ -64,12 +71,12 @@ class Replication:
         configs = replicas.configs
         self.leader_quota = ReplicationQuota(
             broker_id,
-            lambda: config.leader_replication_throttled_rate,
+            rate_of("leader.replication.throttled.rate", config.leader_replication_throttled_rate),
             lambda topic: configs.get(topic).leader_throttled_replicas,
         )
         self.follower_quota = ReplicationQuota(
             broker_id,
-            lambda: config.follower_replication_throttled_rate,
+            rate_of("follower.replication.throttled.rate", config.follower_replication_throttled_rate),
             lambda topic: configs.get(topic).follower_throttled_replicas,
         )
         self.link = ControllerLink(replicas.metadata, book, peers, loop)

@@ -114,7 +114,8 @@ class TopicManager:
             topic = state.topics[name]
             factor = len(next(iter(topic.partitions.values())).replicas)
             outcomes[name] = TopicOutcome(topic.id, len(topic.partitions), factor)
-        await self.begin_deletions([name for name, outcome in outcomes.items() if isinstance(outcome, TopicOutcome)])
+        marked = [name for name, outcome in outcomes.items() if isinstance(outcome, TopicOutcome)]
+        await self.begin_deletions(dict.fromkeys([*self._undeleted, *marked]))  # what failed before is tried again
         return outcomes
 
     # Deletion

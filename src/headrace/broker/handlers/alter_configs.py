@@ -3,7 +3,7 @@
 2     flexible
 The older way to change settings: what a resource sets is afterwards exactly what the request says, so that everything
 it does not name goes back to its default. Clients since 2.3 ask IncrementalAlterConfigs.
-Each resource is changed or refused as a whole. Topics only: no setting of a broker can change while it runs.
+Each resource is changed or refused as a whole. Of brokers only the rates of replication can change while they run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.handlers.describe_configs import BROKER, TOPIC
+from headrace.coordination.broker_settings import ALL
 from headrace.coordination.config_changes import replaced
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.protocol import messages as m
@@ -59,7 +60,9 @@ async def _alter(ctx: RequestContext, request: m.AlterConfigsRequest) -> m.Alter
     async def alter_one(resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
         after = replaced([(each.name, each.value) for each in resource.configs])
         if resource.resource_type == BROKER:
-            refuse_broker(ctx, resource.resource_name, [each.name for each in resource.configs])
+            entity = broker_entity(ctx, resource.resource_name)
+            given = [(each.name, each.value) for each in resource.configs]
+            await ctx.broker.settings.rewrite(entity, None, given, validate_only=request.validate_only)
             return
         configs = ctx.broker.replicas.configs
         await configs.rewrite(resource.resource_name, lambda _own: after, validate_only=request.validate_only)
@@ -108,15 +111,12 @@ def _check_resource(kind: int, name: str) -> None:
         raise InvalidRequest("Default topic resources are not allowed.")
 
 
-def refuse_broker(ctx: RequestContext, name: str, settings: Sequence[str]) -> None:
-    """Raises `InvalidRequest` unless nothing is to change. An empty name is every broker of the cluster."""
-    own_id = str(ctx.broker.config.broker_id)
+def broker_entity(ctx: RequestContext, name: str) -> str:
+    """Whose settings these are in the tree: this broker's, or, with an empty name, every broker's. Raises
+    `InvalidRequest` for another one's."""
+    own_id = str(ctx.broker.replication.broker_id)
     if name and not name.lstrip("-").isdecimal():
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
     if name not in ("", own_id):
         raise InvalidRequest(f"Unexpected broker id, expected {own_id}, but received {name}")
-    if settings:
-        raise InvalidRequest(
-            f"Cannot update these configs dynamically: [{', '.join(settings)}]. Settings of a broker are those it is "
-            "started with (headrace serve --set NAME=VALUE)"
-        )
+    return name or ALL

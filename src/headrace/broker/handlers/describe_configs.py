@@ -9,7 +9,7 @@ the same settings is the same, but for this:
     of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles); a default
                  that Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
                  `message.format.version` and `message.timestamp.difference.max.ms` are still here
-    of brokers   all are read-only: none changes while the broker runs, and so the cluster's own (no name) are none;
+    of brokers   all but the rates of replication are read-only: no other changes while the broker runs;
                  `broker.rack` is empty, not null, and the like of `log.roll.ms` has the value in force, not null
 
 Left out: loggers, client metrics, groups.
@@ -17,11 +17,12 @@ Left out: loggers, client metrics, groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.context import RequestContext
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, format_value, topic_config
+from headrace.coordination.broker_settings import ALL, DYNAMIC
 from headrace.coordination.topics import validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from headrace.protocol import messages as m
@@ -31,7 +32,7 @@ API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(5)
 
 TOPIC, BROKER = 2, 4  # resource types
-_SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
+_SOURCE_TOPIC, _SOURCE_BROKER, _SOURCE_ALL_BROKERS, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 2, 3, 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "password": 9}
 
 if TYPE_CHECKING:
@@ -85,14 +86,16 @@ def _entries(ctx: RequestContext, kind: int, name: str) -> Iterator[Entry]:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return _topic_entries(ctx.broker.config, ctx.broker.replicas.topic_overrides(name))
     if kind == BROKER:
+        settings = ctx.broker.settings
         if not name:
-            return iter(())
-        own_id = str(ctx.broker.config.broker_id)
+            return _set_for_all(settings.set_for(ALL))
+        own_id = str(ctx.broker.replication.broker_id)
         if not name.lstrip("-").isdecimal():
             raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
         if name != own_id:
             raise InvalidRequest(f"Unexpected broker id, expected {own_id} or empty string, but received {name}")
-        return _broker_entries(ctx.broker.config)
+        changed = [(_SOURCE_BROKER, settings.set_for(own_id)), (_SOURCE_ALL_BROKERS, settings.set_for(ALL))]
+        return _broker_entries(ctx.broker.config, changed)
     raise InvalidRequest(f"resource type {kind} has no settings here, only topics (2) and brokers (4)")
 
 
@@ -111,7 +114,14 @@ def _topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterat
         yield _entry(setting, format_value(getattr(own, attribute)), synonyms)
 
 
-def _broker_entries(config: BrokerConfig) -> Iterator[Entry]:
+def _set_for_all(values: Mapping[str, str]) -> Iterator[Entry]:
+    for name, value in values.items():
+        synonyms = [_synonym(name=name, value=value, source=_SOURCE_ALL_BROKERS)]
+        yield _entry(BROKER_SETTINGS[name][1], value, synonyms)
+
+
+def _broker_entries(config: BrokerConfig, changed: Sequence[tuple[int, Mapping[str, str]]]) -> Iterator[Entry]:
+    """`changed` while the broker runs: from where, and which, the strongest first."""
     topics = {
         setting.broker_names[0][0]: (getattr(config.topic_defaults, attribute), setting)
         for attribute, setting in TOPIC_SETTINGS.values()
@@ -119,12 +129,12 @@ def _broker_entries(config: BrokerConfig) -> Iterator[Entry]:
     }
     own = {name: (getattr(config, attribute), setting) for name, (attribute, setting) in BROKER_SETTINGS.items()}
     for name, (value, setting) in {**topics, **own}.items():
-        synonyms = []
+        synonyms = [_synonym(name=name, value=each[name], source=source) for source, each in changed if name in each]
         if value != setting.default:
             synonyms.append(_synonym(name=name, value=format_value(value), source=_SOURCE_STATIC_BROKER))
         synonyms.append(_synonym(name=name, value=format_value(setting.default), source=_SOURCE_DEFAULT))
-        entry = _entry(setting, format_value(value), synonyms)
-        entry.name, entry.read_only = name, True
+        entry = _entry(setting, synonyms[0].value or "", synonyms)
+        entry.name, entry.read_only = name, name not in DYNAMIC
         if setting.kind == "password":
             entry.is_sensitive, entry.value = True, None
             for synonym in entry.synonyms:

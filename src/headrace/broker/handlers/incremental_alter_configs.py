@@ -2,7 +2,8 @@
 
 1     flexible
 Each setting is set, taken back to its default, or, when it is a list, appended to or subtracted from; those that are
-not named stay. Each resource is changed or refused as a whole. Topics only, as in AlterConfigs.
+not named stay. Each resource is changed or refused as a whole. Of brokers only the rates of replication, as in
+AlterConfigs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.broker.context import Answer, RequestContext
-from headrace.broker.handlers.alter_configs import Outcome, change_each, refuse_broker
+from headrace.broker.handlers.alter_configs import Outcome, broker_entity, change_each
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.handlers.describe_configs import BROKER
 from headrace.coordination.config_changes import Change, Operation, changed
@@ -38,7 +39,8 @@ async def _alter(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest)
     async def alter_one(resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource) -> None:
         changes = [Change(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
         if resource.resource_type == BROKER:
-            refuse_broker(ctx, resource.resource_name, [each.name for each in changes])
+            entity = broker_entity(ctx, resource.resource_name)
+            await ctx.broker.settings.rewrite(entity, changes, validate_only=request.validate_only)
             return
         await configs.rewrite(
             resource.resource_name,

@@ -78,7 +78,7 @@ class Requests:
         self._watch = watch
         self._numbers = 0
         self._waiting: list[_Request] = []  # a heap
-        self._in_flight: set[_Request] = set()
+        self._in_flight: dict[_Request, None] = {}  # in the order in which they were sent
         self._session = 0
         self._free_markers: list[int] = []
         self._made_markers: set[int] = set()
@@ -170,7 +170,7 @@ class Requests:
                 if not self._free_markers:
                     return
                 request.marker = self._free_markers.pop()
-            self._in_flight.add(heappop(self._waiting))
+            self._in_flight[heappop(self._waiting)] = None
             self._send(request)
 
     def _send(self, request: _Request) -> None:
@@ -184,7 +184,7 @@ class Requests:
                 return  # given up since
             request.answered.append(result if error is None else error)
             if len(request.answered) == len(answers):
-                self._in_flight.discard(request)
+                del self._in_flight[request]
                 self._finish(request)
                 self._pump()
 

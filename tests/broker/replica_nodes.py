@@ -33,7 +33,7 @@ from headrace.broker.replication import Replication
 from headrace.config.properties import parse_broker
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.embedded import EmbeddedTree
-from headrace.coordination.peers import PeerAddress, PeerUnreachable
+from headrace.coordination.peers import Held, PeerAddress, PeerUnreachable
 from headrace.coordination.registry import ensure_cluster
 from headrace.errors import ErrorCode
 from headrace.log.manager import LogManager
@@ -121,6 +121,9 @@ class InProcessPeers:
             raise PeerUnreachable(f"the answer of node {to.id} is lost")
         _, pos = read_response_header(data, key, version)
         return answer.decode(version, data, pos)[0]
+
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Held:
+        raise PeerUnreachable("nobody watches anybody here")
 
     async def close(self) -> None:
         for pipe in self._pipes.values():

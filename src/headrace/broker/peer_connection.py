@@ -28,12 +28,18 @@ class PeerConnection:
     """A socket that is connected, owned by the event loop."""
 
     def __init__(
-        self, sock: socket.socket, name: str, *, loop: asyncio.AbstractEventLoop, answer_bytes_max: int
+        self,
+        sock: socket.socket,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        answer_bytes_max: int,
+        scratch_bytes: int = SCRATCH_BYTES,
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock, self._loop, self._name = sock, loop, name
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._scratch = memoryview(bytearray(scratch_bytes))
         self._inbound = Inbound(self._scratch, answer_bytes_max)
         self._unsent: deque[memoryview] = deque()
         self._in_flight: deque[_InFlight] = deque()
@@ -42,6 +48,7 @@ class PeerConnection:
         """What the peer serves: the first and the last version by API key."""
         self.failure: PeerUnreachable | None = None
         """Why it is of no use any more."""
+        self._over = asyncio.Event()
         loop.add_reader(sock, self._on_readable)
 
     def next_id(self) -> int:
@@ -62,11 +69,16 @@ class PeerConnection:
             self._send()
         return answered
 
-    def close(self, why: str) -> None:
+    async def broken(self) -> None:
+        """Returns when it is of no use any more."""
+        await self._over.wait()
+
+    def close(self, why: str = "it is not needed any more") -> None:
         """Ends it; whoever waits gets `PeerUnreachable`."""
         if self.failure is not None:
             return
         self.failure = PeerUnreachable(f"{self._name}: {why}")
+        self._over.set()
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
         self._sock.close()

@@ -14,7 +14,7 @@ import socket
 from typing import TypeVar
 
 import headrace
-from headrace.broker.peer_connection import PeerConnection
+from headrace.broker.peer_connection import SCRATCH_BYTES, PeerConnection
 from headrace.coordination.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from headrace.limits import PEER_ANSWER_BYTES_MAX
@@ -28,6 +28,7 @@ R = TypeVar("R", bound=Message)
 CONNECT_TIMEOUT_MS = 10_000
 _BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.05, 1.0
 _HEADER_BYTES = 4
+_HELD_SCRATCH_BYTES = 4096
 
 
 class PeerLinks:
@@ -51,6 +52,15 @@ class PeerLinks:
             link.close(f"no answer within {timeout_ms} ms")
             raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
 
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> PeerConnection:
+        """As `Peers.hold`."""
+        link = _Link(to, self._client_id, self._answer_bytes_max, scratch_bytes=_HELD_SCRATCH_BYTES)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await link.opened()
+        except TimeoutError:
+            raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
+
     async def close(self) -> None:
         """As `Peers.close`."""
         for link in self._links.values():
@@ -60,7 +70,10 @@ class PeerLinks:
 class _Link:
     """The way to one broker in one lane."""
 
-    def __init__(self, to: PeerAddress, client_id: str, answer_bytes_max: int) -> None:
+    def __init__(
+        self, to: PeerAddress, client_id: str, answer_bytes_max: int, *, scratch_bytes: int = SCRATCH_BYTES
+    ) -> None:
+        self._scratch_bytes = scratch_bytes
         self._to, self._client_id, self._answer_bytes_max = to, client_id, answer_bytes_max
         self._name = f"broker {to.id} at {to.host}:{to.port}"
         self._connection: PeerConnection | None = None
@@ -129,7 +142,7 @@ class _Link:
         self._backoff_s = min(_BACKOFF_MAX_S, max(_BACKOFF_MIN_S, 2 * self._backoff_s))
         self._retry_at = loop.time() + self._backoff_s
         try:
-            connection = await self._opened(loop)
+            connection = await self.opened()
         except PeerUnreachable as refusal:
             self._refusal = refusal
             raise
@@ -138,13 +151,19 @@ class _Link:
         self._backoff_s, self._refusal = 0.0, None
         return connection
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop) -> PeerConnection:
+    async def opened(self) -> PeerConnection:
+        """A new connection to a broker that has said what it serves. Raises `PeerUnreachable`."""
+        loop = asyncio.get_running_loop()
         sock = await self._connect(loop)
         if self._is_ended:
             sock.close()
             raise PeerUnreachable("this broker is going")
         self._connection = connection = PeerConnection(
-            sock, self._name, loop=loop, answer_bytes_max=self._answer_bytes_max
+            sock,
+            self._name,
+            loop=loop,
+            answer_bytes_max=self._answer_bytes_max,
+            scratch_bytes=self._scratch_bytes,
         )
         try:
             await _negotiate(connection, self._client_id)

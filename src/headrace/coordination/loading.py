@@ -8,7 +8,7 @@ from typing import TypeVar
 from headrace.coordination import paths
 from headrace.coordination.cluster import ClusterState
 from headrace.coordination.model import Broker
-from headrace.coordination.tree import Tree, Watch
+from headrace.coordination.tree import Node, Tree, Watch
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
@@ -25,16 +25,24 @@ def _read(what: str, decode: Callable[[], T]) -> T | None:
 
 
 async def load_brokers(tree: Tree, watch: Watch | None = None) -> dict[BrokerId, Broker]:
-    """The live brokers; `watch` fires when one comes or goes. A registration made anew is seen as another child."""
+    """The live brokers: registered, and not fenced in that registration.
+
+    `watch` fires when one comes or goes. A registration made anew is seen as another child.
+    """
     ids = [int(name) for name in await tree.children(paths.BROKER_IDS, watch)]
-    nodes = await tree.get_many([paths.broker(number) for number in ids])
+    nodes = await tree.get_many([*map(paths.broker, ids), *map(paths.fenced, ids)])
     found = {}
-    for number, node in zip(ids, nodes, strict=True):
+    for number, node, mark in zip(ids, nodes[: len(ids)], nodes[len(ids) :], strict=True):
         if node is not None:
             broker = _read(paths.broker(number), partial(paths.decode_broker, number, node.data, node.czxid))
-            if broker is not None:
+            if broker is not None and not (mark and is_marked(mark, broker)):
                 found[broker.id] = broker
     return found
+
+
+def is_marked(mark: Node, broker: Broker) -> bool:
+    """Whether a broker is fenced in its present registration; the mark may be one of an earlier."""
+    return _read(paths.fenced(broker.id), partial(paths.decode_fenced, mark.data)) == broker.epoch
 
 
 async def load_cluster(

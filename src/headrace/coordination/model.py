@@ -41,6 +41,8 @@ class Broker(NamedTuple):
     """False when its last stop was a crash: its logs may have lost their ends, so it leaves every ISR."""
     directory: str | None = None
     """The id of its data directory, by which it knows its own registration; None from a broker that says none."""
+    heeds_fencing: bool = False
+    """Whether it registers anew when it is fenced; who does not is never fenced."""
 
 
 class Replicas(NamedTuple):

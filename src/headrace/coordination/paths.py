@@ -13,6 +13,8 @@
     /isr_change_notification, /log_dir_event_notification    from brokers of before AlterPartition
     /latest_producer_id_block               the block of producer ids handed out last
     /feature                                finalized features
+    /headrace/sightings/...                 who saw whom refuse connections; ours, ephemeral
+    /headrace/fenced/N                      {"version":1,"epoch":E}: broker N in registration E counts as gone; ours
 
 Tools that read Kafka's tree read ours; a test compares with the bytes that Kafka's own classes write.
 Source: Kafka's `ZkData.scala`. Left out: `/kafka-acl*`, delegation tokens, `/migration`.
@@ -39,6 +41,8 @@ CONFIG_BROKERS = "/config/brokers"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
+SIGHTINGS = "/headrace/sightings"
+FENCED = "/headrace/fenced"
 
 PERSISTENT = (
     "/consumers",
@@ -93,6 +97,16 @@ def config(entity_type: str, name: str) -> str:
 def delete_topic(name: str) -> str:
     """The wish that a topic be deleted."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def sighting(name: str) -> str:
+    """What one broker saw of another; `fencing.Sighting` has the names."""
+    return f"{SIGHTINGS}/{name}"
+
+
+def fenced(broker_id: int) -> str:
+    """The mark on a broker that counts as gone though it is registered."""
+    return f"{FENCED}/{broker_id}"
 
 
 class CorruptNode(ValueError):
@@ -153,7 +167,8 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
     `headrace` is ours, for a broker that names its data directory; other readers pass over it.
     """
     plain = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
-    own = {"headrace": {"clean": broker.is_clean, "directory": broker.directory}}
+    heeding = {"heeds_fencing": True} if broker.heeds_fencing else {}
+    own = {"headrace": {"clean": broker.is_clean, "directory": broker.directory, **heeding}}
     return _dump(
         {
             "features": {},
@@ -191,6 +206,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> Broker:
         epoch,
         is_clean=own.get("clean") is not False,
         directory=None if directory is None else _text(directory),
+        heeds_fencing=own.get("heeds_fencing") is True,
     )
 
 
@@ -285,6 +301,16 @@ def decode_epoch(data: bytes) -> int:
     if not data.isdigit():
         raise CorruptNode(f"{data!r} is not an epoch")
     return int(data)
+
+
+def encode_fenced(epoch: int) -> bytes:
+    """Version 1; `epoch` is the czxid of the registration that counts as gone."""
+    return _dump({"version": 1, "epoch": epoch})
+
+
+def decode_fenced(data: bytes) -> int:
+    """The inverse of `encode_fenced`. Raises `CorruptNode`."""
+    return _number(_load(data).get("epoch"))
 
 
 # Settings

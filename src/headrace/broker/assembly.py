@@ -199,7 +199,9 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, world: World
     tree = await _open_tree(config, logs, world)
     stack.push_async_callback(tree.close)
     session = SessionWatch(tree)
-    cluster_id = await ensure_cluster(tree, logs.cluster_id, lambda: random_uuid(world.random_bytes))
+    # An empty chroot is another cluster's beginning, not this directory's: its id will not be the directory's.
+    proposed = None if config.zookeeper_connect else logs.cluster_id
+    cluster_id = await ensure_cluster(tree, proposed, lambda: random_uuid(world.random_bytes))
     if config.broker_id < 0:
         known = logs.known_broker_id
         logs.broker_id = await next_broker_id(tree, config.reserved_broker_max_id) if known is None else known

@@ -33,7 +33,7 @@ from headrace.types import BrokerId, TopicPartition
 log = logging.getLogger(__name__)
 
 PAUSE_MIN_S = 0.02
-PAUSE_MAX_S = 1.0
+PAUSE_MAX_S = 0.3
 """How long a broker that did not answer is left alone: doubled from the one to the other."""
 
 

@@ -14,29 +14,29 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from headrace.config import TopicConfig
 from headrace.coordination import paths
 from headrace.coordination.alter_partition import changes_of, response_to
 from headrace.coordination.channels import Send
 from headrace.coordination.configs import TopicConfigs
-from headrace.coordination.disk_answers import DiskAnswer, deleted_replicas, found_on_disk
 from headrace.coordination.events import EventQueue
 from headrace.coordination.growth import MorePartitions
 from headrace.coordination.isr_changes import is_from_the_living
-from headrace.coordination.leader_manager import Elected, LeaderManager
-from headrace.coordination.loading import load_brokers, load_cluster
-from headrace.coordination.model import Broker, Replicas
+from headrace.coordination.leader_manager import Elected
+from headrace.coordination.model import Replicas
+from headrace.coordination.office import Office, Rebalancing
 from headrace.coordination.preferred import ElectionKind
-from headrace.coordination.reassignment_manager import ReassignmentManager, Targets
-from headrace.coordination.requests import ControlRequest, ControlResponse, Sender
+from headrace.coordination.reassignment_manager import Targets
+from headrace.coordination.requests import Sender
 from headrace.coordination.term import NotController, Term
-from headrace.coordination.topic_manager import TopicManager, TopicPolicy
+from headrace.coordination.topic_manager import TopicPolicy
 from headrace.coordination.topics import NewTopic, TopicDefaults, TopicOutcome
 from headrace.coordination.tree import (
     BadVersion,
     Create,
+    Delete,
     NodeExists,
     Op,
     SessionLost,
@@ -45,7 +45,6 @@ from headrace.coordination.tree import (
     Tree,
     WatchEvent,
 )
-from headrace.coordination.tree_requests import TreeRequests
 from headrace.coordination.uuids import random_uuid
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -56,30 +55,12 @@ __all__ = ["Controller", "NotController", "Rebalancing"]
 log = logging.getLogger(__name__)
 
 WAIT_MS = 30_000
+RETRY_S = 1.0
+"""How long after a failure an event that nobody waits for is tried again."""
+GIVE_UP_S = 0.5
+"""How long a broker that could not take over keeps the office, so that candidates do not fail in quick turns."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Rebalancing:
-    """When preferred leaders are elected without being asked for: so often, beyond so many percent elsewhere."""
-
-    is_enabled: bool = True
-    interval_s: float = 300.0
-    percentage: int = 10
-    first_s: float = 5.0
-    """How long after an election of the controller; Apache Kafka's is fixed, too."""
-
-
-@dataclass(slots=True)
-class Office:
-    """A term, and what is done in it."""
-
-    term: Term
-    leaders: LeaderManager
-    topics: TopicManager
-    reassignments: ReassignmentManager
-    requests: TreeRequests
 
 
 class Controller:
@@ -97,7 +78,7 @@ class Controller:
         delete_enabled: bool = True,
         random_below: Callable[[int], int] = lambda bound: int.from_bytes(os.urandom(8)) % bound,
         new_uuid: Callable[[], bytes] = random_uuid,
-        rebalancing: Rebalancing = Rebalancing(),
+        rebalancing: Rebalancing | None = None,
         listener: str | None = None,
     ) -> None:
         """`listener`: the name of that through which brokers reach each other; the first of each when None."""
@@ -107,14 +88,13 @@ class Controller:
         self._configs = configs
         self._now_ms = now_ms
         self._policy = TopicPolicy(defaults, delete_enabled, random_below, new_uuid)
-        self._rebalancing = rebalancing
+        self._rebalancing = rebalancing or Rebalancing()
         self._listener = listener
         self._events = EventQueue("controller")
         self._office: Office | None = None
         self._epoch = 0
-        self._timer: asyncio.TimerHandle | None = None
         self.controller_id: BrokerId | None = None  # as last heard
-        configs.on_change(lambda topic, config: self._on_config(topic, config.unclean_leader_election_enable))
+        configs.on_change(self._on_config)
 
     @property
     def is_active(self) -> bool:
@@ -169,7 +149,7 @@ class Controller:
                     made = office.term.state.topics[wish.name].partitions
                     served[wish.name] = self._tell_new(office, wish.name, made)
 
-        await self._events.do(create)
+        await self._wish(create)
         for name in await self._late(served, timeout_ms):
             outcomes[name] = _timed_out(f"Topic '{name}' was made, but")
         return outcomes
@@ -194,7 +174,7 @@ class Controller:
                 except KafkaError as error:
                     outcomes[wish.name] = error
 
-        await self._events.do(grow)
+        await self._wish(grow)
         for name in await self._late(served, timeout_ms):
             outcomes[name] = _timed_out(f"The partitions of '{name}' were made, but")
         return outcomes
@@ -213,7 +193,7 @@ class Controller:
                 waited.extend(office.term.answered())
             return outcomes
 
-        outcomes = await self._events.do(delete)
+        outcomes = await self._wish(delete)
         await self._wait(waited, timeout_ms)
         await self._events.do(_nothing)  # by then the answers have been taken in, and what is whole is gone
         return outcomes
@@ -232,7 +212,7 @@ class Controller:
                 waited.extend(office.term.answered())
             return outcomes
 
-        outcomes = await self._events.do(elect)
+        outcomes = await self._wish(elect)
         await self._wait(waited, timeout_ms)
         return outcomes
 
@@ -241,7 +221,7 @@ class Controller:
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begins, replaces or cancels (None) reassignments, of as many replicas as before if `keep_factor`; what
         became of each. Raises `NotController`."""
-        return await self._events.do(lambda: self._in_office().reassignments.begin(targets, keep_factor=keep_factor))
+        return await self._wish(lambda: self._in_office().reassignments.begin(targets, keep_factor=keep_factor))
 
     async def list_reassignments(
         self, among: Iterable[TopicPartition] | None = None
@@ -251,13 +231,13 @@ class Controller:
         async def listed() -> Mapping[TopicPartition, Replicas]:
             return self._in_office().reassignments.under_way(among)
 
-        return await self._events.do(listed)
+        return await self._wish(listed)
 
     # What brokers wish
 
     async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
         """The answer to a leader that changes its ISR. Raises `NotController`."""
-        return await self._events.do(lambda: self._alter_partition(request))
+        return await self._wish(lambda: self._alter_partition(request))
 
     async def _alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
         office = self._in_office()
@@ -274,7 +254,15 @@ class Controller:
     async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> list[TopicPartition]:
         """What a broker that asks to stop leads still. Raises `NotController`, STALE_BROKER_EPOCH,
         BROKER_NOT_AVAILABLE."""
-        return await self._events.do(lambda: self._in_office().leaders.controlled_shutdown(broker, broker_epoch))
+        return await self._wish(lambda: self._in_office().leaders.controlled_shutdown(broker, broker_epoch))
+
+    async def _wish(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` returns, in its turn. Raises `NotController` also when the session is lost over it."""
+        try:
+            return await self._events.do(work)
+        except SessionLost as error:
+            self._resign()
+            raise NotController("the session with the tree is lost") from error
 
     # Elections of the controller
 
@@ -288,7 +276,6 @@ class Controller:
         self._resign()
         epoch_node = await self._tree.exists(paths.CONTROLLER_EPOCH)
         epoch = 1 + (paths.decode_epoch(epoch_node.data) if epoch_node else 0)
-        stand = Create(paths.CONTROLLER, paths.encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
         data = paths.encode_epoch(epoch)
         count: Op = (
             Set(paths.CONTROLLER_EPOCH, data, epoch_node.version)
@@ -296,13 +283,34 @@ class Controller:
             else Create(paths.CONTROLLER_EPOCH, data)
         )
         try:
-            _, version = await self._tree.multi([stand, count])
+            _, version = await self._tree.multi([self._candidacy(), count])
         except (NodeExists, BadVersion):
             await self._elect()  # another broker was first
             return
+        await self._begin(epoch, version if isinstance(version, int) else 0)
+
+    def _candidacy(self) -> Create:
+        return Create(paths.CONTROLLER, paths.encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
+
+    async def _begin(self, epoch: int, version: int) -> None:
+        """This broker is controller; `version` is what counting it in /controller_epoch gave."""
         self.controller_id = self._broker_id
         self._epoch = epoch
-        await self._take_over(epoch, version if isinstance(version, int) else 0)
+        try:
+            await self._take_over(epoch, version)
+        except (SessionLost, NotController):
+            raise
+        except Exception:
+            log.exception("broker %d cannot be controller; it leaves that to another", self._broker_id)
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Leaves office, for whoever is faster now; it may be this broker again."""
+        office = self._office
+        self._resign()
+        if office is not None:
+            await asyncio.sleep(GIVE_UP_S)
+            await self._tree.multi([office.term.guard, Delete(paths.CONTROLLER)])
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         term = Term(
@@ -310,27 +318,13 @@ class Controller:
             Sender(self._broker_id, epoch),
             epoch_version,
             send=self._send,
-            on_answer=lambda broker, request, response: self._on_answer(term, broker, request, response),
+            on_answer=lambda broker, request, response: office.on_answer(broker, request, response),
             on_over=self._resign,
             listener=self._listener,
         )
-        requests = TreeRequests(term, lambda work: self._post(term, work))
-        leaders = LeaderManager(term, self._configs)
-        topics = TopicManager(term, leaders, self._policy, requests.on_topic)
-        reassignments = ReassignmentManager(term)
-        requests.topics, requests.leaders, requests.reassignments = topics, leaders, reassignments
-        office = self._office = Office(term, leaders, topics, reassignments, requests)
-        term.state = await load_cluster(
-            self._tree,
-            on_brokers=lambda event: self._post(term, lambda: self._brokers_changed(office)),
-            on_topics=requests.on_topics,
-            on_topic=requests.on_topic,
-        )
-        await topics.take_over()
-        await leaders.take_over()
-        await requests.take_over()
-        await reassignments.take_over()
-        self._rebalance_in(self._rebalancing.first_s)
+        office = Office(term, self._configs, self._policy, self._rebalancing, lambda work: self._post(term, work))
+        self._office = office
+        await office.take_over()
 
     def _resign(self) -> None:
         if self._office is not None:
@@ -339,16 +333,17 @@ class Controller:
 
     def _leave_office(self) -> None:
         if self._office is not None:
-            self._office.term.end()
+            self._office.end()
             self._office = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _in_office(self) -> Office:
         if self._office is None:
             raise NotController(f"the controller is broker {self.controller_id}")
         return self._office
+
+    def _on_config(self, topic: str, config: TopicConfig) -> None:
+        if self._office is not None:
+            self._office.on_config(topic, config)
 
     def _on_controller_changed(self, event: WatchEvent) -> None:
         self._events.post(lambda: self._follow(self._elect))
@@ -371,59 +366,15 @@ class Controller:
         """Does `work` in its turn, if the term is not over by then."""
 
         async def in_term() -> None:
-            if not term.is_over:
-                await self._follow(work)
+            try:
+                if not term.is_over:
+                    await self._follow(work)
+            except Exception:
+                log.exception("an event is tried again")
+                asyncio.get_running_loop().call_later(RETRY_S, self._post, term, work)
 
         if not term.is_over:
             self._events.post(in_term)
-
-    # What brokers, settings and time bring
-
-    async def _brokers_changed(self, office: Office) -> None:
-        brokers = await load_brokers(
-            self._tree, lambda event: self._post(office.term, lambda: self._brokers_changed(office))
-        )
-        came = await office.leaders.brokers_changed(brokers)
-        office.topics.resume_deletions({broker.id for broker in came})
-        await office.reassignments.finish()
-
-    def _on_answer(self, term: Term, broker: Broker, request: ControlRequest, response: ControlResponse) -> None:
-        office = self._office
-        if office is None or office.term is not term:
-            return
-        if isinstance(request, m.StopReplicaRequest) and isinstance(response, m.StopReplicaResponse):
-            gone = deleted_replicas(request, response)
-            if gone:
-                self._post(term, lambda: office.topics.replicas_deleted(broker.id, gone))
-        elif isinstance(response, m.LeaderAndIsrResponse):
-            found = found_on_disk(response, term.state, broker.id)
-            if found:
-                self._post(term, lambda: self._disk_answered(office, broker, found))
-
-    async def _disk_answered(self, office: Office, broker: Broker, found: DiskAnswer) -> None:
-        if office.term.state.brokers.get(broker.id) == broker:
-            await office.leaders.replicas_online(broker.id, found.offline, found.online)
-
-    def _on_config(self, topic: str, allows_unclean: bool) -> None:
-        office = self._office
-        if office is not None and allows_unclean and topic in office.term.state.topics:
-            partitions = [TopicPartition(topic, number) for number in office.term.state.topics[topic].partitions]
-            self._post(office.term, lambda: self._elect_partitions(office, partitions))
-
-    async def _elect_partitions(self, office: Office, partitions: Sequence[TopicPartition]) -> None:
-        known = [each for each in partitions if office.term.state.replicas(each) is not None]
-        office.term.tell(await office.leaders.elect(known))
-
-    def _rebalance_in(self, pause_s: float) -> None:
-        if self._rebalancing.is_enabled and self._office is not None:
-            term = self._office.term
-            self._timer = asyncio.get_running_loop().call_later(pause_s, self._post, term, self._rebalance)
-
-    async def _rebalance(self) -> None:
-        try:
-            await self._in_office().leaders.rebalance(self._rebalancing.percentage)
-        finally:
-            self._rebalance_in(self._rebalancing.interval_s)
 
     # Waiting for brokers
 

@@ -54,7 +54,7 @@ class Term:
         self.tree = tree
         self.sender = sender
         self.is_over = False
-        self._guard = Check(paths.CONTROLLER_EPOCH, epoch_version)
+        self.guard = Check(paths.CONTROLLER_EPOCH, epoch_version)
         self._send, self._on_answer, self._on_over, self._listener = send, on_answer, on_over, listener
         self._channels: dict[BrokerId, Channel] = {}
 
@@ -84,7 +84,7 @@ class Term:
         if self.is_over:
             raise NotController("this controller's term is over")
         try:
-            return (await self.tree.multi([self._guard, *ops]))[1:]
+            return (await self.tree.multi([self.guard, *ops]))[1:]
         except BadVersion as error:
             if error.index:
                 error.index -= 1

@@ -213,7 +213,18 @@ def test_the_broker_path_loads_no_terminal_toolkit_and_nothing_of_spark() -> Non
     command = ["python", "-c", code]
     done = subprocess.run([_python(), *command[1:]], capture_output=True, text=True, check=True, timeout=60)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert not loaded & {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "typer", "rich", "click", "matplotlib", "kazoo"}
+    assert not loaded & {
+        "pyspark",
+        "pyarrow",
+        "numpy",
+        "pandas",
+        "pydantic",
+        "typer",
+        "rich",
+        "click",
+        "matplotlib",
+        "kazoo",
+    }
 
 
 def _python() -> str:

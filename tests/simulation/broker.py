@@ -154,6 +154,7 @@ class SimBroker:
             "offsets.topic.replication.factor": str(self.cluster.plan.replicas),
             "group.initial.rebalance.delay.ms": "0",
             "replica.lag.time.max.ms": "1500",
+            "replica.selector.class": "RackAwareReplicaSelector",
             "replica.fetch.wait.max.ms": "300",
             "replica.fetch.backoff.ms": "200",
             "replica.socket.timeout.ms": "2000",

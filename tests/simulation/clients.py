@@ -223,10 +223,11 @@ class Producer:
 
 
 class Reader:
-    """Reads every partition from its start, for ever."""
+    """Reads every partition from its start, for ever; from a replica in its rack, if it names one."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, rack: str = "") -> None:
+        self._client, self._rack = client, rack
+        self._nearby: dict[int, int] = {}
         self._positions = dict.fromkeys(range(client.cluster.plan.partitions), 0)
         self.is_stopping = False
 
@@ -238,7 +239,8 @@ class Reader:
                 await client.refresh()
             by_leader: dict[int, list[int]] = {}
             for partition in self._positions:
-                by_leader.setdefault(client.leaders.get(partition, (-1, -1))[0], []).append(partition)
+                source = self._nearby.get(partition, client.leaders.get(partition, (-1, -1))[0])
+                by_leader.setdefault(source, []).append(partition)
             for leader in by_leader:
                 if leader >= 0:
                     await self._read(leader, by_leader[leader])
@@ -250,10 +252,17 @@ class Reader:
         client = self._client
         try:
             await self._fetch(leader, partitions)
-            if client.chance.random() < 0.3:
-                await self._ask_for_ends(leader, partitions)
+            led = [each for each in partitions if each not in self._nearby]
+            if led and client.chance.random() < 0.3:
+                await self._ask_for_ends(leader, led)
         except PeerUnreachable:
+            self._leave(partitions)
             await client.refresh()
+
+    def _leave(self, partitions: list[int]) -> None:
+        """Reads from the leader again."""
+        for each in partitions:
+            self._nearby.pop(each, None)
 
     async def _fetch(self, leader: int, partitions: list[int]) -> None:
         client, cluster = self._client, self._client.cluster
@@ -269,6 +278,7 @@ class Reader:
         ]
         topic = m.FetchRequest.FetchTopic(topic=cluster.topic, partitions=wanted)
         request = m.FetchRequest(replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+        request.rack_id = self._rack
         answer = await client.ask(leader, request, m.FetchResponse, 11)
         for each in (part for told in answer.responses for part in told.partitions):
             number, code = each.partition_index, ErrorCode(each.error_code)
@@ -282,6 +292,10 @@ class Reader:
             )  # fmt: skip
             if seen:
                 self._positions[number] = seen[-1].offset + 1
+            if code:
+                self._leave([number])
+            elif each.preferred_read_replica >= 0:
+                self._nearby[number] = each.preferred_read_replica
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 client.note(f"partition {number}: position {position} is out of range at broker {leader}")
                 self._positions[number] = 0
@@ -315,13 +329,52 @@ def _records(data: bytes, position: int) -> list[Seen]:
     ]
 
 
+class Administrator:
+    """Asks the controller, whoever that is, to move leaders and replicas; what becomes of it the run shows."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def elect_preferred(self) -> None:
+        """Has preferred leaders lead."""
+        request = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2000)
+        for number in self._client.anyone():
+            try:
+                answer = await self._client.ask(number, request, m.ElectLeadersResponse, 2, 3000)
+            except PeerUnreachable:
+                continue
+            if answer.error_code != ErrorCode.NOT_CONTROLLER:
+                self._client.note(f"elects preferred leaders: {ErrorCode(answer.error_code).name}")
+                return
+
+    async def reassign(self, partition: int, replicas: list[int]) -> None:
+        """Has a partition's replicas be these."""
+        wanted = m.AlterPartitionReassignmentsRequest.ReassignablePartition(
+            partition_index=partition, replicas=replicas
+        )
+        topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name=self._client.cluster.topic, partitions=[wanted]
+        )
+        request = m.AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=2000)
+        for number in self._client.anyone():
+            try:
+                answer = await self._client.ask(number, request, m.AlterPartitionReassignmentsResponse, 0, 3000)
+            except PeerUnreachable:
+                continue
+            if answer.error_code != ErrorCode.NOT_CONTROLLER:
+                codes = [each.error_code for told in answer.responses for each in told.partitions]
+                name = ErrorCode(answer.error_code or (codes or [0])[0]).name
+                self._client.note(f"moves partition {partition} to {replicas}: {name}")
+                return
+
+
 class Committer:
     """A group without members, whose offset only ever grows."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client, self._group = client, group
         self._offset = 0
-        self.is_stopping = False
+        self.is_stopping = self._has_stopped = False
 
     async def run(self) -> None:
         """Until it is told to stop."""
@@ -334,6 +387,7 @@ class Committer:
             except PeerUnreachable:
                 pass
             await client.pause(50, 400)
+        self._has_stopped = True
 
     async def _find(self) -> int:
         client = self._client
@@ -364,7 +418,7 @@ class Committer:
         while client.now_us < deadline:
             try:
                 coordinator = await self._find()
-                if coordinator >= 0 and await self._read_back(coordinator, is_final=True):
+                if coordinator >= 0 and self._has_stopped and await self._read_back(coordinator, is_final=True):
                     return True
             except PeerUnreachable:
                 pass

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.broker.parts import Broker
 from headrace.coordination import paths
-from headrace.coordination.model import PartitionLeadership
+from headrace.coordination.model import PartitionLeadership, Replicas
 from headrace.coordination.tree import Create, Delete, Op, Set
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -78,7 +78,7 @@ class Cluster:
         self.ensemble = Ensemble(self.network, session_timeout_us=plan.session_timeout_ms * 1000)
         self.ensemble.store.on_write = self._on_tree_write
         self.ensemble.on_expired = lambda host, session: self.timeline.note("zookeeper", f"forgets {host}")
-        self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + 1)}
+        self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + plan.spare_brokers + 1)}
         self.failures: list[str] = []
         self.committer: Producer | Reader | Committer | None = None
         self._last_led: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -147,7 +147,8 @@ class Cluster:
             client.process.call(client.process.loop.create_task, workers[-1].run())
         for number in range(1, self.plan.readers + 1):
             client = Client(self, f"reader-{number}")
-            workers.append(Reader(client))
+            rack = f"rack-{number}" if number == 1 and self.plan.reads_followers else ""
+            workers.append(Reader(client, rack))
             client.process.call(client.process.loop.create_task, workers[-1].run())
         if self.plan.has_group:
             client = Client(self, "group")
@@ -180,18 +181,31 @@ class Cluster:
                 found[number] = paths.decode_leadership(node.data, node.version, node.mzxid)
         return found
 
+    def replicas(self, number: int) -> Replicas:
+        """Whom the tree says to have replicas of a partition."""
+        node = self.ensemble.store.find(paths.topic(self.topic))
+        assert node is not None
+        return paths.decode_topic(self.topic, node.data).partitions[number]
+
+    def holders(self, number: int) -> list[SimBroker]:
+        """The brokers that should have a replica."""
+        return [self.brokers[each] for each in self.replicas(number).replicas]
+
     def led_and_in_sync(self) -> bool:
-        """Whether every partition has a leader and every replica is in its ISR, as the tree has it."""
+        """Whether every partition has a leader, every replica is in its ISR, and none is moving, as the tree has it."""
         states = self.leaderships()
         return len(states) == self.plan.partitions and all(
-            state.has_leader and len(state.isr) == self.plan.replicas for state in states.values()
+            state.has_leader
+            and sorted(state.isr) == sorted((found := self.replicas(number)).replicas)
+            and not found.adding + found.removing
+            for number, state in states.items()
         )
 
     def _is_whole(self) -> bool:
         return (
             all(broker.is_ready for broker in self.brokers.values())
             and self.led_and_in_sync()
-            and all(self._knows(broker, number) for broker in self.brokers.values() for number in self.leaderships())
+            and all(self._knows(broker, number) for number in self.leaderships() for broker in self.holders(number))
         )
 
     def _knows(self, broker: SimBroker, number: int) -> bool:
@@ -228,6 +242,10 @@ class Cluster:
                         f"{name}: leader {told['leader']} in epoch {told['leader_epoch']}, ISR {told['isr']} "
                         f"(controller epoch {told['controller_epoch']})",
                     )
+                case Set(path, data) if path == paths.topic(self.topic):
+                    for number, found in sorted(paths.decode_topic(self.topic, data).partitions.items()):
+                        moving = f", adding {list(found.adding)}, removing {list(found.removing)}"
+                        self.timeline.note("tree", f"{self.topic}-{number}: replicas {list(found.replicas)}{moving}")
                 case Create(path, data) if path == paths.CONTROLLER:
                     self.timeline.note("tree", f"broker {json.loads(data)['brokerid']} becomes controller")
                 case Create(path) if path.startswith(paths.BROKER_IDS + "/"):
@@ -257,7 +275,8 @@ class Cluster:
         states = self.leaderships()
         for number in range(self.plan.partitions):
             state = states.get(number)
-            live = tuple(each.number for each in self.brokers.values() if each.is_running)
+            holders = self.holders(number)
+            live = tuple(each.number for each in holders if each.is_running)
             isr = tuple(state.isr) if state is not None else ()
             self.history.availability.append(
                 Availability(
@@ -269,7 +288,7 @@ class Cluster:
                     took[number] == [True],
                 )
             )
-            for broker in self.brokers.values():
+            for broker in holders:
                 if broker.parts is not None:
                     self._read_replica(broker, broker.parts, number, isr)
 
@@ -277,7 +296,7 @@ class Cluster:
         """Whether every replica has everything, and knows that it is committed."""
         for number in range(self.plan.partitions):
             ends = set()
-            for broker in self.brokers.values():
+            for broker in self.holders(number):
                 found = broker.parts.replicas.find((self.topic, number)) if broker.parts is not None else None
                 ends.add(None if found is None else found.log.log_end_offset)
                 ends.add(None if found is None else found.high_watermark)

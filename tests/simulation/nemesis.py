@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
+from tests.simulation.clients import Administrator
 from tests.simulation.network import CALM, ENSEMBLE
 from tests.simulation.scheduler import Life
 
@@ -50,7 +51,11 @@ class Nemesis:
         if self.is_over:
             return
         plan, chance = self._cluster.plan, self._chance
-        self._do(chance.choice(plan.faults))
+        kind = chance.choice(plan.faults)
+        if kind in (kinds.ELECT, kinds.REASSIGN):
+            self._administrate(kind)
+        else:
+            self._do(kind)
         self._later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
 
     def _down(self) -> list[SimBroker]:
@@ -63,11 +68,12 @@ class Nemesis:
             if not broker.is_ready or any(broker.host in pair for pair in cluster.network.cuts)
         ]
         if kinds.POWER in cluster.plan.faults:
-            states = cluster.leaderships().values()
+            isrs = [(number, state.isr) for number, state in cluster.leaderships().items()]
             down += [
                 broker
                 for broker in cluster.brokers.values()
-                if broker not in down and any(broker.number not in state.isr for state in states)
+                if broker not in down
+                and any(broker in cluster.holders(number) and broker.number not in isr for number, isr in isrs)
             ]
         return down
 
@@ -112,6 +118,18 @@ class Nemesis:
             self._cut(kind, victim)
             if network.cuts:
                 self._later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self._heal_network)
+
+    def _administrate(self, kind: str) -> None:
+        """Moves leaders and replicas, which is no fault, at any moment."""
+        cluster, chance = self._cluster, self._chance
+        client = cluster.admin
+        administrator = Administrator(client)
+        if kind == kinds.ELECT:
+            work = administrator.elect_preferred()
+        else:
+            replicas = chance.sample(sorted(cluster.brokers), cluster.plan.replicas)
+            work = administrator.reassign(chance.randrange(cluster.plan.partitions), replicas)
+        client.process.call(client.process.loop.create_task, work)
 
     def _cut(self, kind: str, victim: SimBroker) -> None:
         chance, network = self._chance, self._cluster.network

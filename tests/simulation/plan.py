@@ -13,8 +13,9 @@ from typing import NamedTuple
 from tests.simulation.history import Promises
 from tests.simulation.network import CALM, Weather
 
-CRASH, POWER, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, NOTHING = (
-    "crash", "power", "pause", "cut", "cut one way", "isolate", "session", "stop", "skew", "slow disk", "nothing",
+CRASH, POWER, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN = (
+    "crash", "power", "pause", "cut", "cut one way", "isolate", "session", "stop", "skew", "slow disk", "elect",
+    "reassign",
 )  # fmt: skip
 
 
@@ -22,6 +23,7 @@ class Plan(NamedTuple):
     """One run's shape."""
 
     replicas: int = 3
+    spare_brokers: int = 0
     min_insync_replicas: int = 2
     partitions: int = 2
     duration_ms: int = 12_000
@@ -34,6 +36,9 @@ class Plan(NamedTuple):
     session_timeout_ms: int = 3000
     producers: tuple[tuple[int, bool], ...] = ((-1, True), (-1, False), (1, False))
     readers: int = 2
+    reads_followers: bool = False
+    """Whether one of the readers tells its rack, and is sent to the replica in it (KIP-392)."""
+
     has_group: bool = False
     settings: Mapping[str, str] = {}
     topic_settings: Mapping[str, str] = {}
@@ -41,13 +46,16 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         faults = ", ".join(self.faults) or "no faults"
+        spare = f" of {self.replicas + self.spare_brokers} brokers" if self.spare_brokers else ""
         return (
-            f"{self.replicas} replicas, min.insync.replicas={self.min_insync_replicas}, {self.partitions} partitions, "
-            f"{faults}, up to {self.failures_max} at a time, for {self.duration_ms / 1000:g} s"
+            f"{self.replicas} replicas{spare}, min.insync.replicas={self.min_insync_replicas}, "
+            f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, for {self.duration_ms / 1000:g} s"
         )
 
 
-SOFT = (PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK)
+SOFT = (PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN)
+HARMLESS = frozenset({SKEW, SLOW_DISK})
+"""Faults that leave leaders where they are."""
 
 
 def draw(seed: int | str) -> Plan:
@@ -56,6 +64,8 @@ def draw(seed: int | str) -> Plan:
     replicas = chance.choice((2, 3, 3))
     hard = chance.choice(((CRASH,), (CRASH,), (POWER,), (CRASH, POWER), ()))
     soft = tuple(sorted(chance.sample(SOFT, chance.randrange(1, 4))))
+    if chance.random() < 0.04:
+        hard, soft = (), tuple(sorted(HARMLESS))
     has_power_loss = POWER in hard
     min_insync = chance.choice((1, 2)) if not has_power_loss else 2
     is_rough = chance.random() < 0.6
@@ -71,5 +81,7 @@ def draw(seed: int | str) -> Plan:
         weather=Weather() if is_rough else CALM,
         has_group=chance.random() < 0.35,
         topic_settings={"segment.bytes": segment_bytes},
-        promises=Promises(),
+        spare_brokers=1 if REASSIGN in soft and chance.random() < 0.6 else 0,
+        reads_followers=chance.random() < 0.4,
+        promises=Promises(acks_one_kept=set(hard + soft) <= HARMLESS),
     )

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from headrace.client.metadata import PartitionInfo
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.peers import kafka
@@ -111,6 +114,36 @@ def test_apache_kafkas_tools_move_partitions_and_elect_leaders(cluster: LocalClu
     until(lambda: not (cluster.directory / "broker-1" / "moved-0").exists(), "the replica that was moved away is gone")
 
 
+def test_only_the_controller_decides_and_the_others_say_so(cluster: LocalCluster) -> None:
+    other = next(number for number in cluster.brokers if number != cluster.controller())
+    wish = m.CreateTopicsRequest.CreatableTopic(name="here", num_partitions=1, replication_factor=1)
+    grown = m.CreatePartitionsRequest.CreatePartitionsTopic(name="here", count=2, assignments=None)
+    moved = m.AlterPartitionReassignmentsRequest.ReassignableTopic(name="here", partitions=[])
+    elected = m.ElectLeadersRequest.TopicPartitions(topic="here", partitions=[0])
+    with Asker(cluster.brokers[other].bootstrap) as asker:
+        codes = {
+            "create": asker.ask(m.CreateTopicsRequest(topics=[wish]), 5).topics[0].error_code,
+            "delete": asker.ask(m.DeleteTopicsRequest(topic_names=["here"]), 5).responses[0].error_code,
+            "grow": asker.ask(m.CreatePartitionsRequest(topics=[grown]), 2).results[0].error_code,
+            "move": asker.ask(m.AlterPartitionReassignmentsRequest(topics=[moved]), 0).error_code,
+            "list": asker.ask(m.ListPartitionReassignmentsRequest(topics=None), 0).error_code,
+            "all": asker.ask(m.ElectLeadersRequest(topic_partitions=None), 2).error_code,
+            "elect": asker.ask(m.ElectLeadersRequest(topic_partitions=[elected]), 2)
+            .replica_election_results[0].partition_result[0].error_code,
+            "isr": asker.ask(m.AlterPartitionRequest(broker_id=other, broker_epoch=1), 3).error_code,
+            "stop": asker.ask(m.ControlledShutdownRequest(broker_id=other, broker_epoch=1), 3).error_code,
+        }  # fmt: skip
+    assert set(codes.values()) == {ErrorCode.NOT_CONTROLLER}, codes
+
+
+def test_a_topic_that_a_client_asks_for_is_made_whichever_broker_it_asks(cluster: LocalCluster) -> None:
+    for number, server in cluster.brokers.items():
+        with Asker(server.bootstrap) as asker:
+            topic = m.MetadataRequest.MetadataRequestTopic(name=f"wanted-of-{number}")
+            answer = asker.ask(m.MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 9)
+        assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (ErrorCode.NONE, 3)
+
+
 def test_a_topic_is_made_grown_and_deleted_whichever_broker_is_asked_first(cluster: LocalCluster) -> None:
     for number, server in cluster.brokers.items():
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
@@ -118,5 +151,7 @@ def test_a_topic_is_made_grown_and_deleted_whichever_broker_is_asked_first(clust
         admin.create_topics([NewTopic(name, 2, 3)])[name].result(30)
         until(lambda name=name: name in cluster.view().topics, f"{name} is there")
         assert len(partitions(cluster, name)) == 2
+        admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
+        until(lambda name=name: len(partitions(cluster, name)) == 3, f"{name} has grown")
         admin.delete_topics([name])[name].result(30)
         until(lambda name=name: name not in cluster.view().topics, f"{name} is gone")

@@ -26,6 +26,7 @@ from headrace.broker.group_shell import GroupShell
 from headrace.broker.handlers import MODULES, advertised
 from headrace.broker.listeners import Listener, endpoints, parse_protocols
 from headrace.broker.log_dir_failures import LogDirFailures
+from headrace.broker.lookout import Lookout
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.offsets_topic import OffsetsTopic
 from headrace.broker.partition import end_key
@@ -121,7 +122,28 @@ async def assemble(
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)
     stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
+    if _can_fence(config):
+        lookout = _lookout(config, broker, storage.tree)
+        lookout.start()
+        stack.push_async_callback(lookout.close)
+    stack.callback(registration.stop_heeding)
     return broker
+
+
+def _can_fence(config: BrokerConfig) -> bool:
+    return config.fencing_enable and bool(config.zookeeper_connect)
+
+
+def _lookout(config: BrokerConfig, broker: Broker, tree: Tree) -> Lookout:
+    return Lookout(
+        BrokerId(config.broker_id),
+        tree=tree,
+        peers=broker.replication.peers,
+        metadata=broker.metadata,
+        controller=broker.controller,
+        broker_epoch=lambda: broker.control.broker_epoch,
+        listener=config.inter_broker_listener_name,
+    )
 
 
 def _registration(
@@ -132,7 +154,7 @@ def _registration(
     this = Registration(BrokerId(config.broker_id), told, config.broker_rack or None)
     if config.zookeeper_connect:
         directory = logs.directory_id(lambda: to_text(random_uuid(world.random_bytes)))
-        this = this._replace(is_clean=logs.was_clean, directory=directory)
+        this = this._replace(is_clean=logs.was_clean, directory=directory, heeds_fencing=_can_fence(config))
     patience_ms = config.zookeeper_session_timeout_ms + _EXPIRY_MS if config.zookeeper_connect else 0
     registration = BrokerRegistration(storage.tree, this, world.now_ms, patience_ms=patience_ms)
     registration.on_change(lambda now: setattr(logs, "broker_epoch", now.epoch))
@@ -268,6 +290,7 @@ async def _make_parts(
             config.leader_imbalance_per_broker_percentage,
         ),
         listener=config.inter_broker_listener_name or None,
+        can_fence=_can_fence(config),
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(tree.close)  # requests that wait for a tree out of reach would not end

@@ -5,7 +5,7 @@ makes a new `Snapshot`; a handler that took one sees one moment, whatever happen
 Source: Kafka's `ZkMetadataCache`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,6 +49,11 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` after each request that was taken over."""
+        self._listeners.append(listener)
 
     @property
     def topics(self) -> Mapping[str, TopicMetadata]:
@@ -104,6 +109,8 @@ class MetadataCache:
         ids = {topic.id: topic.name for topic in topics.values() if topic.id != NO_UUID}
         brokers = {BrokerId(each.id): _broker(each) for each in request.live_brokers}
         self.snapshot = Snapshot(topics, ids, brokers, BrokerId(request.controller_id))
+        for listener in self._listeners:
+            listener()
         return gone
 
 

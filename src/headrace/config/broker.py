@@ -43,6 +43,10 @@ class BrokerConfig:
     default_replication_factor: int = declare(
         1, "default.replication.factor", "int", "Replicas of a topic that does not say.", low=1, high=32767)
     delete_topic_enable: bool = declare(True, "delete.topic.enable", "boolean", "Whether topics may be deleted.")
+    fencing_enable: bool = declare(
+        True, "headrace.fencing.enable", "boolean", "Whether a broker whose connections broke and are refused is taken "
+        "for dead at once, when the controller and another broker see that, instead of when its session ends. Where it "
+        "is false, that broker is never fenced. It is not done beside brokers of Apache Kafka.")
     fetch_max_bytes: int = declare(
         55 << 20, "fetch.max.bytes", "int", "The most that one fetch is answered with, whatever it asks for.",
         unit="bytes", low=1024)

@@ -11,6 +11,7 @@
     topics        may this topic be made, and how; `growth`: may it get more partitions
     elections     who leads a partition, from its ISR
     isr_changes   may a leader change its ISR; `alter_partition`: the wire form of that
+    fencing       when a registered broker counts as gone; `fence_manager`: read, decided, written
     shutdown      what a broker that stops leaves to others
     preferred     elections that are asked for, and the balance of leaders
     reassignment  how a partition moves to other brokers

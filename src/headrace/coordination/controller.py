@@ -1,6 +1,7 @@
 """The controller: one broker that decides for all who leads what. This is its shell; the decisions are elsewhere.
 
     elect      /controller (ephemeral) and /controller_epoch + 1, in one multi: whoever made it is controller
+    fence      brokers whose ports refuse, before their sessions end, the controller too: `fence_manager`
     term       what it knows, how it writes, its voice; over when the session is lost or another was elected
     leaders, topics, reassignments, tree requests: what it does in a term, each in a module of its own
 
@@ -22,6 +23,7 @@ from headrace.coordination.alter_partition import changes_of, response_to
 from headrace.coordination.channels import Send
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.events import EventQueue
+from headrace.coordination.fence_manager import Fences
 from headrace.coordination.growth import MorePartitions
 from headrace.coordination.isr_changes import is_from_the_living
 from headrace.coordination.leader_manager import Elected
@@ -38,12 +40,15 @@ from headrace.coordination.tree import (
     Create,
     Delete,
     NodeExists,
+    NoNode,
     Op,
+    OpResult,
     SessionLost,
     SessionState,
     Set,
     Tree,
     WatchEvent,
+    ensure_path,
 )
 from headrace.coordination.uuids import random_uuid
 from headrace.errors import ErrorCode, KafkaError
@@ -80,8 +85,10 @@ class Controller:
         new_uuid: Callable[[], bytes] = random_uuid,
         rebalancing: Rebalancing | None = None,
         listener: str | None = None,
+        can_fence: bool = False,
     ) -> None:
-        """`listener`: the name of that through which brokers reach each other; the first of each when None."""
+        """`listener`: the name of that through which brokers reach each other; the first of each when None.
+        `can_fence`: whether sightings of dead brokers are heeded."""
         self._tree = tree
         self._broker_id = broker_id
         self._send = send
@@ -90,6 +97,8 @@ class Controller:
         self._policy = TopicPolicy(defaults, delete_enabled, random_below, new_uuid)
         self._rebalancing = rebalancing or Rebalancing()
         self._listener = listener
+        self._fences: Fences | None = None
+        self._can_fence = can_fence
         self._events = EventQueue("controller")
         self._office: Office | None = None
         self._epoch = 0
@@ -109,6 +118,10 @@ class Controller:
     async def start(self) -> None:
         """Stands for election; when elected, this broker has been told everything on return."""
         self._tree.on_session(self._on_session)
+        if self._can_fence:
+            await ensure_path(self._tree, paths.SIGHTINGS)
+            await ensure_path(self._tree, paths.FENCED)
+            self._fences = Fences(self._tree, self._broker_id, self._configs, asyncio.get_running_loop().time)
         self._events.start()
         await self._events.do(self._elect)
         await self.settled({self._broker_id})
@@ -264,6 +277,27 @@ class Controller:
             self._resign()
             raise NotController("the session with the tree is lost") from error
 
+    # What this broker sees
+
+    def sighted(self, broker: BrokerId) -> None:
+        """This broker has a sighting of another in the tree: if that is the controller, it may have to be replaced."""
+        if self._office is None and broker == self.controller_id:
+            self._events.post(lambda: self._follow(lambda: self._replace(broker)))
+
+    async def _replace(self, dead: BrokerId) -> None:
+        if self._fences is None or self._office is not None or self.controller_id != dead:
+            return
+        found = await self._fences.takeover(dead, lambda event: self.sighted(dead), self._candidacy())
+        if found is None:
+            return
+        epoch, ops = found
+        try:
+            *_, version = await self._tree.multi(ops)
+        except (NodeExists, BadVersion, NoNode):
+            await self._elect()  # somebody was first, or it lives
+            return
+        await self._begin(epoch, version)
+
     # Elections of the controller
 
     async def _elect(self) -> None:
@@ -287,17 +321,17 @@ class Controller:
         except (NodeExists, BadVersion):
             await self._elect()  # another broker was first
             return
-        await self._begin(epoch, version if isinstance(version, int) else 0)
+        await self._begin(epoch, version)
 
     def _candidacy(self) -> Create:
         return Create(paths.CONTROLLER, paths.encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
 
-    async def _begin(self, epoch: int, version: int) -> None:
+    async def _begin(self, epoch: int, version: OpResult) -> None:
         """This broker is controller; `version` is what counting it in /controller_epoch gave."""
         self.controller_id = self._broker_id
         self._epoch = epoch
         try:
-            await self._take_over(epoch, version)
+            await self._take_over(epoch, version if isinstance(version, int) else 0)
         except (SessionLost, NotController):
             raise
         except Exception:
@@ -322,7 +356,9 @@ class Controller:
             on_over=self._resign,
             listener=self._listener,
         )
-        office = Office(term, self._configs, self._policy, self._rebalancing, lambda work: self._post(term, work))
+        office = Office(
+            term, self._configs, self._policy, self._rebalancing, lambda work: self._post(term, work), self._fences
+        )
         self._office = office
         await office.take_over()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from headrace.config import TopicConfig
 from headrace.coordination.configs import TopicConfigs
 from headrace.coordination.disk_answers import DiskAnswer, deleted_replicas, found_on_disk
+from headrace.coordination.fence_manager import Fences
 from headrace.coordination.leader_manager import LeaderManager
 from headrace.coordination.loading import load_brokers, load_cluster
 from headrace.coordination.model import Broker
@@ -23,7 +24,7 @@ from headrace.coordination.topic_manager import TopicManager, TopicPolicy
 from headrace.coordination.tree import WatchEvent
 from headrace.coordination.tree_requests import TreeRequests
 from headrace.protocol import messages as m
-from headrace.types import TopicPartition
+from headrace.types import BrokerId, TopicPartition
 
 Post = Callable[[Callable[[], Awaitable[object]]], None]
 
@@ -43,9 +44,15 @@ class Office:
     """A term, and what is done in it."""
 
     def __init__(
-        self, term: Term, configs: TopicConfigs, policy: TopicPolicy, rebalancing: Rebalancing, post: Post
+        self,
+        term: Term,
+        configs: TopicConfigs,
+        policy: TopicPolicy,
+        rebalancing: Rebalancing,
+        post: Post,
+        fences: Fences | None = None,
     ) -> None:
-        """`post` does work in its turn, if the term is not over by then."""
+        """`post` does work in its turn, if the term is not over by then; without `fences` nobody is fenced."""
         self.term = term
         self.requests = TreeRequests(term, post)
         self.leaders = LeaderManager(term, configs)
@@ -53,6 +60,7 @@ class Office:
         self.reassignments = ReassignmentManager(term)
         self.requests.topics, self.requests.leaders = self.topics, self.leaders
         self.requests.reassignments = self.reassignments
+        self._fences = fences
         self._rebalancing = rebalancing
         self._post = post
         self._timer: asyncio.TimerHandle | None = None
@@ -65,6 +73,8 @@ class Office:
             on_topics=self.requests.on_topics,
             on_topic=self.requests.on_topic,
         )
+        for fenced in await self._judge():
+            del self.term.state.brokers[fenced]
         await self.topics.take_over()
         await self.leaders.take_over()
         await self.requests.take_over()
@@ -86,6 +96,20 @@ class Office:
         came = await self.leaders.brokers_changed(await load_brokers(self.term.tree, self._on_brokers))
         self.topics.resume_deletions({broker.id for broker in came})
         await self.reassignments.finish()
+
+    async def _judge(self) -> set[BrokerId]:
+        """Whom to fence of those who are said to be dead; the next sighting is an event."""
+        if self._fences is None:
+            return set()
+        return await self._fences.judge(self.term, lambda event: self._post(self._sightings_changed))
+
+    async def _sightings_changed(self) -> None:
+        fenced = await self._judge()
+        if fenced:
+            brokers = self.term.state.brokers
+            live = {number: broker for number, broker in brokers.items() if number not in fenced}
+            await self.leaders.brokers_changed(live)
+            await self.reassignments.finish()
 
     def on_answer(self, broker: Broker, request: ControlRequest, response: ControlResponse) -> None:
         """A broker has answered what it was told."""

@@ -2,6 +2,7 @@
 
     session lost    the registration is gone; the controller gives this broker's partitions to others
     connected       registered anew; whoever asked is told the new epoch
+    fenced          others took this broker for dead, and marked its registration: it makes another
 
 Until then the broker serves on: it learns from the next LeaderAndIsr what it does not lead any more, and its writes to
 the cluster are refused, since they carry the old epoch.
@@ -9,11 +10,13 @@ the cluster are refused, since they carry the old epoch.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
+from headrace.coordination import paths
+from headrace.coordination.loading import is_marked
 from headrace.coordination.model import Broker
 from headrace.coordination.registry import BrokerIdInUse, register_broker
-from headrace.coordination.tree import SessionLost, SessionState, Tree, TreeError
+from headrace.coordination.tree import SessionLost, SessionState, Tree, TreeError, WatchEvent
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ class Registration:
     """Registers one broker, again and again. `patience_ms` is how long another's registration is waited for."""
 
     def __init__(self, tree: Tree, broker: Broker, now_ms: Callable[[], int], *, patience_ms: int = 0) -> None:
+        """Watches for marks if `broker.heeds_fencing`."""
         self._tree = tree
         self._broker = broker
         self._now_ms = now_ms
@@ -31,6 +35,7 @@ class Registration:
         self._listeners: list[Callable[[Broker], None]] = []
         self._is_lost = False
         self._task: asyncio.Task[None] | None = None
+        self._is_watching = self._is_stopping = False  # for a mark; altogether
 
     @property
     def broker(self) -> Broker:
@@ -55,12 +60,40 @@ class Registration:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            self._is_lost = True
+            self._is_lost, self._is_watching = True, False
         elif state is SessionState.CONNECTED and self._is_lost:
             self._is_lost = False
-            if self._task is not None:
-                self._task.cancel()
-            self._task = asyncio.get_running_loop().create_task(self._again(), name="registration")
+            self._begin(self._again())
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.get_running_loop().create_task(work, name="registration")
+
+    def stop_heeding(self) -> None:
+        """This broker stops: it does not care any more who takes it for dead."""
+        self._is_stopping = True
+
+    def _on_mark(self, _: WatchEvent) -> None:
+        self._is_watching = False
+        if not (self._is_stopping or self._is_lost) and (self._task is None or self._task.done()):
+            self._begin(self._look_for_mark())
+
+    async def _look_for_mark(self) -> None:
+        try:
+            if not await self._is_marked():
+                return
+        except SessionLost:
+            return
+        log.warning("broker %d was taken for dead by others, and registers anew", self._broker.id)
+        await self._again()
+
+    async def _is_marked(self) -> bool:
+        """Whether others count this broker as gone; is told of marks from now on."""
+        watch = None if self._is_watching else self._on_mark
+        self._is_watching = True
+        node = await self._tree.exists(paths.fenced(self._broker.id), watch)
+        return node is not None and is_marked(node, self._broker)
 
     async def _again(self) -> None:
         while True:
@@ -79,3 +112,5 @@ class Registration:
         self._broker = broker
         for listener in self._listeners:
             listener(broker)
+        if broker.heeds_fencing and not self._is_stopping and await self._is_marked():
+            await self._register()

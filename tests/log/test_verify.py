@@ -77,6 +77,28 @@ def test_a_damaged_batch_in_the_middle_is_told_with_its_place_and_its_offsets(pa
     assert damage.loss == f"offsets {first} to {last}, at most 2 records"
 
 
+@pytest.mark.parametrize("has_gap", [False, True], ids=["one by one", "behind a gap"])
+def test_of_batches_that_contradict_each_other_the_one_with_the_wrong_offset_is_told(
+    partition: Path, has_gap: bool
+) -> None:
+    """No checksum covers a base offset, and a flipped one may be that of the batch before."""
+    path = segments(partition)[1]
+    pristine = path.read_bytes()
+    every = places(path)
+    for number in range(2, len(every) - 1):
+        position, size, first, last = every[number]
+        for bit in range(8):
+            if has_gap:  # as compaction leaves: what is before the batch before is gone
+                gone = every[number - 2]
+                path.write_bytes(pristine[: gone[0]] + pristine[gone[0] + gone[1] :])
+                at = position - gone[1]
+            else:
+                path.write_bytes(pristine)
+                at = position
+            flip(path, at + 7, 1 << bit)
+            assert [each[1:5] for each in found(path, Damage)] == [(at, size, first, last)], bit
+
+
 def test_the_end_of_a_log_that_is_torn_or_garbage(partition: Path) -> None:
     path = segments(partition)[-1]
     position, size, first, _ = places(path)[-1]

@@ -157,13 +157,14 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
     limit = base + RELATIVE_OFFSET_MAX + 1 if end_offset is None else end_offset
     position, expected, batches, damages = 0, base, 0, 0
     good: list[Range] = []
-    before = Range(0, 0), base  # the last good batch, and what was expected there
+    before = Range(0, 0), base, False  # the last good batch, what was expected there, and whether that is what it was
     while position < size:
         checked = _check(file, position, size, expected, limit, deep)
-        if isinstance(checked, str) and before[1] < expected:
+        if isinstance(checked, str) and before[1] < expected and not before[2]:
             again = _check(file, position, size, before[1], limit, deep)
-            if isinstance(again, BatchHeader):  # good, but for what the one before says of its offsets
-                (at, length), first = before
+            if isinstance(again, BatchHeader) and not _is_odd(file, position, size, expected, end_offset, again):
+                # good, but for what the one before says of its offsets
+                (at, length), first, _ = before
                 reason = f"it says that it ends with offset {expected - 1}, and is followed by {again.base_offset}"
                 yield Damage(path, at, length, first, again.base_offset - 1, reason)
                 _take_back(good, length)
@@ -174,7 +175,7 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
                 bad = bad or f"its entry for position {position} names another batch"
             _join(good, position, checked.size_bytes)
             batches += 1
-            before = Range(position, checked.size_bytes), expected
+            before = Range(position, checked.size_bytes), expected, checked.base_offset == expected
             position, expected = position + checked.size_bytes, checked.next_offset
             continue
         if end_offset is None and is_room(files, path, file, position):
@@ -186,7 +187,7 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
         yield Damage(path, position, stop - position, expected, last_offset, checked)
         damages += 1
         position = stop
-        before = Range(stop, 0), expected
+        before = Range(stop, 0), expected, False
     yield CheckedSegment(path, size, batches, base, expected, good, damages)
     if not damages:
         if places:
@@ -229,6 +230,22 @@ def _check(file: LogFile, position: int, size: int, expected: int, limit: int, d
         except KafkaError as error:
             return error.message
     return header
+
+
+def _is_odd(
+    file: LogFile, position: int, size: int, expected: int, end_offset: int | None, header: BatchHeader
+) -> bool:
+    """Whether of two batches that contradict each other it is the second, `header`, whose base offset is wrong (no
+    checksum covers it): what comes behind it begins where it would end, were it to follow the first."""
+    behind = position + header.size_bytes
+    if behind == size:
+        next_offset = end_offset
+    else:
+        try:
+            next_offset = read_any_header(file.read(min(HEADER_BYTES, size - behind), behind)).base_offset
+        except KafkaError:
+            return False
+    return next_offset == expected + header.last_offset - header.base_offset + 1
 
 
 def _resume(file: LogFile, position: int, size: int, expected: int, limit: int) -> tuple[int, BatchHeader] | None:

@@ -65,7 +65,9 @@ class Nemesis:
         down = [
             broker
             for broker in cluster.brokers.values()
-            if not broker.is_ready or any(broker.host in pair for pair in cluster.network.cuts)
+            if not broker.is_ready
+            or any(broker.host in pair for pair in cluster.network.cuts)
+            or any(broker.host == target for _, target in cluster.network.refusals)
         ]
         if kinds.POWER in cluster.plan.faults:
             isrs = [(number, state.isr) for number, state in cluster.leaderships().items()]
@@ -114,6 +116,8 @@ class Nemesis:
             assert victim.process is not None
             victim.process.loop.slow_disk_us = chance.choice((5_000, 50_000, 300_000))
             victim.note(f"its disk takes {victim.process.loop.slow_disk_us / 1000:g} ms longer")
+        elif kind == kinds.REFUSE:
+            self._refuse(victim)
         elif kind in (kinds.CUT, kinds.CUT_ONE_WAY, kinds.ISOLATE):
             self._cut(kind, victim)
             if network.cuts:
@@ -143,8 +147,17 @@ class Nemesis:
         arrow = "to" if kind == kinds.CUT_ONE_WAY else "from"
         self._note(f"cuts {victim.host} {'off ' if arrow == 'from' else ''}{arrow} {', '.join(others)}")
 
+    def _refuse(self, victim: SimBroker) -> None:
+        """Some brokers, or all, take a live one for dead."""
+        others = [broker.host for broker in self._cluster.brokers.values() if broker is not victim]
+        deceived = self._chance.sample(others, self._chance.randrange(1, len(others) + 1))
+        self._note(f"has {victim.host} refuse {', '.join(deceived)}")
+        for other in deceived:
+            self._cluster.network.refuse(other, victim.host)
+        self._later(self._chance.choice((100, 1500, 4000)) + self._chance.randrange(500), self._heal_network)
+
     def _heal_network(self) -> None:
-        if self._cluster.network.cuts:
+        if self._cluster.network.cuts or self._cluster.network.refusals:
             self._note("heals the network")
             self._cluster.network.heal()
 

@@ -166,7 +166,7 @@ class _Connection:
         if not host.is_on:
             return
         if item is _OPEN:
-            if host.accept is None:
+            if host.accept is None or self.hosts in self._network.refusals:
                 self._to_client.put(_CLOSE)
                 return
             self._network.accept(self, host)
@@ -196,6 +196,7 @@ class Network:
         self.process = scheduler.process("network")
         self.hosts: dict[str, Host] = {ENSEMBLE: Host(ENSEMBLE)}
         self.cuts: dict[tuple[str, str], None] = {}
+        self.refusals: dict[tuple[str, str], None] = {}
         self.stalled: list[Lane] = []
         self.messages = 0
         self.digest = 0
@@ -247,9 +248,18 @@ class Network:
         """Nothing goes from one to the other any more."""
         self.cuts[source, target] = None
 
+    def refuse(self, source: str, target: str) -> None:
+        """To `source` it looks as if the process at `target` were dead, which lives: connections break, and new ones
+        are refused."""
+        self.refusals[source, target] = None
+        for each in {id(each): each for some in self._connections.values() for each in some}.values():
+            if each.hosts == (source, target):
+                each.break_off("the connection was reset")
+
     def heal(self) -> None:
         """Everything goes everywhere, first what has been waiting."""
         self.cuts.clear()
+        self.refusals.clear()
         stalled, self.stalled = self.stalled, []
         for lane in stalled:
             self.process.call_in(1_000 + self.chance.randrange(300_000), lane.pump)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.simulation.history import Promises
 from tests.simulation.network import CALM, Weather
 
-CRASH, POWER, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN = (
+CRASH, POWER, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN, REFUSE = (
     "crash", "power", "pause", "cut", "cut one way", "isolate", "session", "stop", "skew", "slow disk", "elect",
-    "reassign",
+    "reassign", "refuse",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         )
 
 
-SOFT = (PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN)
+SOFT = (PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN, REFUSE)
 HARMLESS = frozenset({SKEW, SLOW_DISK})
 """Faults that leave leaders where they are."""
 

@@ -49,7 +49,8 @@ class Plan(NamedTuple):
         spare = f" of {self.replicas + self.spare_brokers} brokers" if self.spare_brokers else ""
         return (
             f"{self.replicas} replicas{spare}, min.insync.replicas={self.min_insync_replicas}, "
-            f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, for {self.duration_ms / 1000:g} s"
+            f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, "
+            f"for {self.duration_ms / 1000:g} s"
         )
 
 

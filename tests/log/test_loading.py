@@ -216,19 +216,19 @@ def test_a_disk_that_does_not_take_the_recovery_point_is_asked_again_when_its_tu
     log = manager.create(PARTITIONS[0], None, NOW_MS)
     while len(log.segments) < 2:
         append(log, b"x" * 100)
-    straight = manager.background
+    straight = manager.checkpoints.background
 
     def refuse(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
         asked.append(work)
         done(OSError("no"))
 
-    manager.background = refuse
+    manager.checkpoints.background = refuse
     manager.tick(NOW_MS + 1000)
     assert len(asked) == 1
     manager.tick(NOW_MS + 2000)
     assert len(asked) == 1, "not every second"
     assert log.checkpointed_to == 0
-    manager.background = straight
+    manager.checkpoints.background = straight
     manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
     assert log.checkpointed_to == log.active.base_offset
     manager.release()

@@ -136,7 +136,7 @@ class ReplicaMoves:
     def _end(self, key: TopicPartition) -> None:
         self._moves.pop(key, None)
         self._resting.pop(key, None)
-        self._logs.incoming.pop(key, None)
+        self._logs.checkpoints.incoming.pop(key, None)
         self._logs.cleaner.paused.discard(key)
 
     def directory_failed(self, directory: Path) -> None:
@@ -197,11 +197,11 @@ class ReplicaMoves:
 
     def _swap(self, key: TopicPartition, move: LogMove) -> bool:
         if move.log.log_start_offset > move.log.segments[0].base_offset:  # no segment's name says it
-            self._logs.incoming[key] = move.directory
+            self._logs.checkpoints.incoming[key] = move.directory
             self._logs.checkpoint_log_starts(self._now_ms())
         if not move.swap(self._now_ms()):
             return True
-        self._logs.incoming.pop(key, None)
+        self._logs.checkpoints.incoming.pop(key, None)
         self._logs.moved(move.log, move.source.parent)
         return True
 

@@ -36,13 +36,13 @@ class ProducerIds:
 
     async def _take_block(self) -> tuple[int, int]:
         while True:
-            node = await self._tree.get(paths.PRODUCER_ID_BLOCK)
-            first = paths.decode_producer_ids(node.data).last + 1 if node.data else 0
-            last = first + BLOCK_SIZE - 1
-            if last > INT64_MAX:
-                raise KafkaError("every producer id has been handed out")
-            block = paths.ProducerIdBlock(self._broker_id, first, last)
             try:
+                node = await self._tree.get(paths.PRODUCER_ID_BLOCK)
+                first = paths.decode_producer_ids(node.data).last + 1 if node.data else 0
+                last = first + BLOCK_SIZE - 1
+                if last > INT64_MAX:
+                    raise KafkaError("every producer id has been handed out")
+                block = paths.ProducerIdBlock(self._broker_id, first, last)
                 await self._tree.set(paths.PRODUCER_ID_BLOCK, paths.encode_producer_ids(block), node.version)
             except BadVersion:
                 continue  # another broker took this one

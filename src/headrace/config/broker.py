@@ -51,8 +51,8 @@ class BrokerConfig:
         55 << 20, "fetch.max.bytes", "int", "The most that one fetch is answered with, whatever it asks for.",
         unit="bytes", low=1024)
     follower_replication_throttled_rate: int = declare(
-        INT64_MAX, "follower.replication.throttled.rate", "long", "The most that this broker fetches as a follower that "
-        "is not in sync, of the partitions that follower.replication.throttled.replicas of their topic names.",
+        INT64_MAX, "follower.replication.throttled.rate", "long", "The most that this broker fetches as a follower "
+        "that is not in sync, of the partitions that follower.replication.throttled.replicas of their topic names.",
         unit="bytes/s", low=1)
     group_initial_rebalance_delay_ms: int = declare(
         3000, "group.initial.rebalance.delay.ms", "int", "How long an empty group waits for more members to join.",
@@ -65,8 +65,9 @@ class BrokerConfig:
         6000, "group.min.session.timeout.ms", "int", "The shortest session time-out a member may ask for.", unit="ms",
         low=1)
     inter_broker_listener_name: str = declare(
-        "", "inter.broker.listener.name", "string", "The listener through which brokers reach each other; the one named "
-        "PLAINTEXT, or else the first, when empty. When it is named, what only brokers may ask is answered there alone.")
+        "", "inter.broker.listener.name", "string", "The listener through which brokers reach each other; the one "
+        "named PLAINTEXT, or else the first, when empty. When it is named, what only brokers may ask is answered there "
+        "alone.")
     leader_imbalance_check_interval_seconds: int = declare(
         300, "leader.imbalance.check.interval.seconds", "long", "How often the controller looks whether leaders are "
         "where they should be.", unit="s", low=1)
@@ -132,8 +133,8 @@ class BrokerConfig:
         "The most partitions that one DescribeTopicPartitions is answered with.", low=1)
     num_partitions: int = declare(1, "num.partitions", "int", "Partitions of a topic that does not say.", low=1)
     num_recovery_threads_per_data_dir: int = declare(
-        2, "num.recovery.threads.per.data.dir", "int", "Threads for each data directory that read what a crash may have "
-        "damaged, at a start.", low=1)
+        2, "num.recovery.threads.per.data.dir", "int", "Threads for each data directory that read what a crash may "
+        "have damaged, at a start.", low=1)
     num_replica_fetchers: int = declare(
         1, "num.replica.fetchers", "int", "Connections over which the partitions that another broker leads are "
         "followed.", low=1, high=64)
@@ -173,11 +174,11 @@ class BrokerConfig:
         "Whether each record of a produced batch is walked. Without it only the batch's CRC is checked, as if every "
         "producer told the truth.")
     replica_fetch_backoff_ms: int = declare(
-        1000, "replica.fetch.backoff.ms", "int", "How long a follower leaves a partition alone that it could not fetch.",
-        unit="ms", low=0)
+        1000, "replica.fetch.backoff.ms", "int", "How long a follower leaves a partition alone that it could not "
+        "fetch.", unit="ms", low=0)
     replica_fetch_max_bytes: int = declare(
-        1 << 20, "replica.fetch.max.bytes", "int", "How much of one partition a follower asks for; a first batch may be "
-        "larger.", unit="bytes", low=0)
+        1 << 20, "replica.fetch.max.bytes", "int", "How much of one partition a follower asks for; a first batch may "
+        "be larger.", unit="bytes", low=0)
     replica_fetch_min_bytes: int = declare(
         1, "replica.fetch.min.bytes", "int", "How much a leader waits for before it answers a follower.", unit="bytes",
         low=0)

@@ -1,5 +1,6 @@
 """TLS both ways, users and access control lists, and what is said when they do not fit; on a real ZooKeeper."""
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,11 +16,14 @@ from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from headrace.broker.ensemble import open_ensemble
 from headrace.broker.options import Refused
+from headrace.cli.main import main as headrace
 from headrace.config import BrokerConfig
 from headrace.coordination import paths
+from headrace.coordination.ensemble import ensemble_of
 from headrace.coordination.model import Broker
 from headrace.coordination.registry import ensure_cluster, register_broker
 from headrace.coordination.tree import Create, NotAllowed
+from headrace.coordination.zookeeper import how_to_speak
 from headrace.errors import InvalidConfig
 from headrace.types import BrokerId
 from tests.harness import free_ports
@@ -102,6 +106,41 @@ async def test_who_is_not_known_by_certificate_gets_no_session(tls_config: Broke
         config = replace(tls_config, zookeeper_connection_timeout_ms=1500, **wrong)
         with pytest.raises(Refused, match=r"zookeeper.connect=127.0.0.1:\d+/tls/.*no server answered within 1.5 s"):
             await open_ensemble(config)
+
+
+def test_a_migration_speaks_as_its_file_says(
+    tls_config: BrokerConfig, tls_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fill() -> str:
+        tree = await open_ensemble(tls_config)
+        cluster_id = await ensure_cluster(tree)
+        await tree.close()
+        return cluster_id
+
+    cluster_id = asyncio.run(fill())
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "zookeeper.ssl.client.enable=true\nlog.dirs=/passed/over\nno.such.setting=1\n"
+        f"zookeeper.ssl.keystore.location={tls_config.zookeeper_ssl_keystore_location}\n"
+        f"zookeeper.ssl.truststore.location={tls_config.zookeeper_ssl_truststore_location}\n"
+        f"headrace.zookeeper.digest=brokers:{SECRET}\nzookeeper.set.acl=true\n"
+    )
+    config, saved = ("--zookeeper-config", str(properties)), str(tmp_path / "tree.json")
+    assert headrace(["migrate", "save-tree", saved, "--zookeeper", tls_config.zookeeper_connect, *config]) == 0
+    there = f"{tls_server}/loaded-{uuid4()}"
+    assert headrace(["migrate", "load-tree", saved, "--zookeeper", there, *config]) == 0
+    assert cluster_id in capsys.readouterr().out
+
+    client = KazooClient(there, **how_to_speak(ensemble_of(tls_config)))
+    client.start()
+    assert cluster_id.encode() in client.get(paths.CLUSTER_ID)[0]
+    rights = {acl.id.scheme: acl.acl_list for acl in client.get_acls(paths.CLUSTER_ID)[0]}
+    client.stop()
+    client.close()
+    assert rights == {"digest": ["ALL"], "x509": ["ALL"], "world": ["READ"]}
+    properties.write_text("zookeeper.ssl.client.enable=true\nzookeeper.ssl.keystore.location=/nowhere\n")
+    assert headrace(["migrate", "load-tree", saved, "--zookeeper", there, *config]) == 1
+    assert "zookeeper.ssl.keystore.location=/nowhere: No such file" in capsys.readouterr().err
 
 
 async def test_files_that_are_no_pem_are_named(tls_config: BrokerConfig, tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ Targets = Annotated[
     list[Path],
     typer.Option("--to", metavar="DIR", help="A new or empty directory: one for all, or one for each, in their order."),
 ]
+ZookeeperConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--zookeeper-config",
+        metavar="FILE",
+        help="A properties file that says how to speak to it: zookeeper.ssl.*, zookeeper.set.acl, "
+        "headrace.zookeeper.digest; others in it are passed over.",
+    ),
+]
 Zookeeper = Annotated[str, typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="A live ZooKeeper.")]
 
 
@@ -39,6 +48,7 @@ def from_kafka(
         Path | None,
         typer.Option("--metadata", metavar="DIR", help="KRaft's metadata.log.dir, where that is another directory."),
     ] = None,
+    zookeeper_config: ZookeeperConfig = None,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
@@ -47,7 +57,8 @@ def from_kafka(
         raise UsageProblem("name one of --zookeeper, --tree and --metadata")
     from headrace.cli import migrating  # the other commands need nothing of it
 
-    return migrating.from_kafka(sources, to, zookeeper, tree, metadata, dry_run, json)
+    access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
+    return migrating.from_kafka(sources, to, access, tree, metadata, dry_run, json)
 
 
 @app.command("to-kafka")
@@ -61,6 +72,7 @@ def to_kafka(
     tree: Annotated[
         Path | None, typer.Option("--tree", metavar="FILE", help="Where to write the tree, for load-tree.")
     ] = None,
+    zookeeper_config: ZookeeperConfig = None,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
@@ -74,22 +86,31 @@ def to_kafka(
         raise UsageProblem(f"--tree: {tree} is there already")
     from headrace.cli import migrating
 
-    return migrating.to_kafka(sources, to, zookeeper, tree, dry_run, json)
+    access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
+    return migrating.to_kafka(sources, to, access, tree, dry_run, json)
 
 
 @app.command("save-tree")
-def save_tree(file: Annotated[Path, typer.Argument(metavar="FILE")], zookeeper: Zookeeper) -> int:
+def save_tree(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    zookeeper: Zookeeper,
+    zookeeper_config: ZookeeperConfig = None,
+) -> int:
     """Save what ZooKeeper holds of a Kafka cluster to a file."""
     if file.exists():
         raise UsageProblem(f"{file} is there already")
     from headrace.cli import migrating
 
-    return migrating.save_tree(file, zookeeper)
+    return migrating.save_tree(file, migrating.Access(zookeeper, zookeeper_config))
 
 
 @app.command("load-tree")
-def load_tree(file: Annotated[Path, typer.Argument(metavar="FILE")], zookeeper: Zookeeper) -> int:
+def load_tree(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    zookeeper: Zookeeper,
+    zookeeper_config: ZookeeperConfig = None,
+) -> int:
     """Put a saved tree into an empty chroot of a live ZooKeeper."""
     from headrace.cli import migrating
 
-    return migrating.load_tree(file, zookeeper)
+    return migrating.load_tree(file, migrating.Access(zookeeper, zookeeper_config))

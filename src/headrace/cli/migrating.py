@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from headrace.cli.output import complain, print_json, printable
 from headrace.log.files import LocalFiles
+from headrace.migrate.access import Access
 from headrace.migrate.from_kafka import from_kafka as move_from_kafka
 from headrace.migrate.move import Migration
 from headrace.migrate.nodes import Nodes, carried, understood
@@ -16,6 +17,8 @@ from headrace.migrate.refusal import MigrationRefused
 from headrace.migrate.to_kafka import to_kafka as move_to_kafka
 from headrace.migrate.tree_file import read_tree, write_tree
 from headrace.migrate.zookeeper import check_empty, read_zookeeper, write_zookeeper
+
+__all__ = ["Access", "from_kafka", "load_tree", "save_tree", "to_kafka"]
 
 _FAILED = 1
 _PROGRESS_SECONDS = 1.0
@@ -26,7 +29,7 @@ T = TypeVar("T")
 def from_kafka(
     sources: list[Path],
     targets: list[Path],
-    zookeeper: str | None,
+    zookeeper: Access | None,
     tree: Path | None,
     metadata: Path | None,
     dry_run: bool,
@@ -36,7 +39,7 @@ def from_kafka(
 
     def read() -> tuple[str, Nodes]:
         if zookeeper is not None:
-            return f"ZooKeeper {zookeeper}", read_zookeeper(zookeeper)
+            return f"ZooKeeper {zookeeper.address}", read_zookeeper(zookeeper.ensemble())
         assert tree is not None
         return str(tree), read_tree(LocalFiles(), tree)
 
@@ -46,13 +49,13 @@ def from_kafka(
 
 
 def to_kafka(
-    sources: list[Path], targets: list[Path], zookeeper: str | None, tree: Path | None, dry_run: bool, as_json: bool
+    sources: list[Path], targets: list[Path], zookeeper: Access | None, tree: Path | None, dry_run: bool, as_json: bool
 ) -> int:
     """The exit code."""
 
     def check_place() -> None:
         if zookeeper is not None:
-            check_empty(zookeeper)
+            check_empty(zookeeper.ensemble())
 
     def write(nodes: Nodes) -> str:
         places = []
@@ -61,23 +64,23 @@ def to_kafka(
             places.append(f"{tree} (headrace migrate load-tree {tree} --zookeeper HOST:PORT/CHROOT)")
         if zookeeper is not None:
             try:
-                write_zookeeper(zookeeper, nodes)
+                write_zookeeper(zookeeper.ensemble(), nodes)
             except BaseException:
                 if tree is not None:
                     tree.unlink()
                 raise
-            places.append(f"zookeeper.connect={zookeeper}")
+            places.append(f"zookeeper.connect={zookeeper.address}")
         return " and ".join(places)
 
     migration = _migration(sources, targets, dry_run)
     return _tell(lambda: move_to_kafka(migration, check_place=check_place, write_tree=write), as_json)
 
 
-def save_tree(file: Path, zookeeper: str) -> int:
+def save_tree(file: Path, zookeeper: Access) -> int:
     """The exit code."""
 
     def work() -> str:
-        nodes = read_zookeeper(zookeeper)
+        nodes = read_zookeeper(zookeeper.ensemble())
         cluster = understood(nodes)
         write_tree(LocalFiles(), file, nodes)
         return f"{file}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
@@ -85,14 +88,14 @@ def save_tree(file: Path, zookeeper: str) -> int:
     return _say(work)
 
 
-def load_tree(file: Path, zookeeper: str) -> int:
+def load_tree(file: Path, zookeeper: Access) -> int:
     """The exit code."""
 
     def work() -> str:
         nodes = carried(read_tree(LocalFiles(), file))
         cluster = understood(nodes)
-        write_zookeeper(zookeeper, nodes)
-        return f"{zookeeper}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
+        write_zookeeper(zookeeper.ensemble(), nodes)
+        return f"{zookeeper.address}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
 
     return _say(work)
 

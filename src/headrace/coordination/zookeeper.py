@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -26,6 +26,7 @@ from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, 
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from headrace.coordination.ensemble import Ensemble
 from headrace.coordination.tree import (
     BadPath,
     BadVersion,
@@ -84,27 +85,6 @@ _OTHERS_WRITE_BELOW = "/consumers"
 _SECRET = ("/config/users", "/delegation_token/tokens")
 
 
-class Tls(NamedTuple):
-    """How servers are known, and this client to them: PEM files; '' for none."""
-
-    trusted: str = ""  # certificates; the system's when ''
-    key_and_certificate: str = ""
-    password: str = ""
-    check_hostname: bool = True
-
-
-class Ensemble(NamedTuple):
-    """Where the servers are and how they are spoken to."""
-
-    hosts: str  # HOST:PORT[,HOST:PORT...]
-    root: str = ""  # the chroot, '' or /path
-    session_timeout_ms: int = 6000
-    connection_timeout_ms: int = 6000
-    tls: Tls | None = None
-    digest: str = ""  # USER:PASSWORD
-    set_acl: bool = False
-
-
 class Unreachable(OSError):
     """No server answered in time."""
 
@@ -130,7 +110,7 @@ class KazooLink:
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._loop = asyncio.get_running_loop()
-        self._acls = _Acls(ensemble.root, ensemble.set_acl)
+        self._acls = AccessLists(ensemble.root, ensemble.set_acl)
         self._handler = _Handler(self._post, self._answered, self._happened, 1 + ensemble.hosts.count(","))
         self._ensemble = ensemble
         self._client = self._make_client()
@@ -138,24 +118,18 @@ class KazooLink:
         self.tree = ZooKeeperTree(self, ensemble.root, self._loop)
 
     def _make_client(self) -> KazooClient:
-        ensemble, tls = self._ensemble, self._ensemble.tls
+        ensemble = self._ensemble
         own_log = logging.getLogger(f"{__name__}.kazoo")
         own_log.setLevel(max(log.getEffectiveLevel(), logging.ERROR))  # it warns of each attempt to connect
         client = KazooClient(
             hosts=ensemble.hosts,
             timeout=ensemble.session_timeout_ms / 1000,
             handler=self._handler,
-            auth_data=[("digest", ensemble.digest)] if ensemble.digest else None,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
             ),
             logger=own_log,
-            use_ssl=tls is not None,
-            ca=(tls and tls.trusted) or None,
-            keyfile=(tls and tls.key_and_certificate) or None,
-            certfile=(tls and tls.key_and_certificate) or None,
-            keyfile_password=(tls and tls.password) or None,
-            check_hostname=tls is not None and tls.check_hostname,
+            **how_to_speak(ensemble),
         )
         client.add_listener(lambda state: self._on_state(client, state))
         return client
@@ -262,6 +236,20 @@ class KazooLink:
             self.tree.happened(watching, _EVENTS[event.type])
 
 
+def how_to_speak(ensemble: Ensemble) -> dict[str, Any]:
+    """kazoo's names for who this client is and how it knows the servers."""
+    tls = ensemble.tls
+    return {
+        "auth_data": [("digest", ensemble.digest)] if ensemble.digest else None,
+        "use_ssl": tls is not None,
+        "ca": (tls and tls.trusted) or None,
+        "keyfile": (tls and tls.key_and_certificate) or None,
+        "certfile": (tls and tls.key_and_certificate) or None,
+        "keyfile_password": (tls and tls.password) or None,
+        "check_hostname": tls is not None and tls.check_hostname,
+    }
+
+
 def _write_results(ops: Sequence[Op], results: Sequence[Any]) -> tuple[list[OpResult] | None, Exception | None]:
     """What a transaction was answered with, from kazoo's list: of a refused one the operations before the refused one
     have 'rolled back', those after it 'inconsistent'."""
@@ -284,7 +272,7 @@ def _translated(error: Exception) -> Exception:
     return refused
 
 
-class _Acls:
+class AccessLists:
     """Access control lists of new nodes, as Apache Kafka gives them with `zookeeper.set.acl`."""
 
     def __init__(self, root: str, is_set: bool) -> None:

@@ -1,4 +1,4 @@
-"""A tree from and to a live ZooKeeper, through kazoo, which is imported here only (the extra `zookeeper`).
+"""A tree from and to a live ZooKeeper, through kazoo (the extra `zookeeper`).
 
 Reads ask for a whole level of the tree at once; writes go in transactions below ZooKeeper's limit of 1 MiB. A chroot
 that holds something is not written to.
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.coordination.ensemble import Ensemble
 from headrace.migrate.nodes import LOOKED_AT, Nodes
 from headrace.migrate.refusal import MigrationRefused, some
 
@@ -20,14 +21,15 @@ NODES_ASKED_AT_ONCE = 1000
 ZOOKEEPERS_OWN = "zookeeper"
 
 
-def read_zookeeper(address: str) -> Nodes:
-    """The persistent nodes of what a migration looks at, below the chroot in `HOST:PORT[,...][/chroot]`.
+def read_zookeeper(ensemble: Ensemble) -> Nodes:
+    """The persistent nodes of what a migration looks at, below the chroot.
 
     Raises MigrationRefused when it cannot be reached, or keeps something from us.
     """
-    with _connected(address) as (client, chroot):
+    chroot = ensemble.root
+    with _connected(ensemble) as client:
         if chroot and client.exists(chroot) is None:
-            raise MigrationRefused(f"ZooKeeper {address} has no node {chroot}")
+            raise MigrationRefused(f"ZooKeeper {ensemble} has no node {chroot}")
         nodes: Nodes = {}
         level = list(LOOKED_AT)
         while level:
@@ -40,59 +42,62 @@ def read_zookeeper(address: str) -> Nodes:
         return nodes
 
 
-def write_zookeeper(address: str, nodes: Mapping[str, bytes]) -> None:
+def write_zookeeper(ensemble: Ensemble, nodes: Mapping[str, bytes]) -> None:
     """Puts a tree, parents before their children, into an empty chroot, which is made. Raises MigrationRefused."""
-    with _connected(address) as (client, chroot):
-        _must_be_empty(client, address, chroot)
+    chroot = ensemble.root
+    with _connected(ensemble) as client:
+        from headrace.coordination.zookeeper import AccessLists
+
+        acls = AccessLists(chroot, ensemble.set_acl)
+        _must_be_empty(client, ensemble)
         if chroot:
-            client.ensure_path(chroot)
+            client.ensure_path(chroot, acl=acls.of(chroot))
         for piece in _pieces(nodes):
             transaction = client.transaction()
             for path, data in piece:
-                transaction.create(chroot + path, data)
+                transaction.create(chroot + path, data, acl=acls.of(chroot + path))
             failed = [each for each in transaction.commit() if isinstance(each, Exception)]
             if failed:
                 raise MigrationRefused(
-                    f"ZooKeeper {address} refused a part of the tree ({failed[0]!r}): the chroot holds the other "
+                    f"ZooKeeper {ensemble} refused a part of the tree ({failed[0]!r}): the chroot holds the other "
                     "parts; delete it and try again"
                 )
 
 
-def check_empty(address: str) -> None:
+def check_empty(ensemble: Ensemble) -> None:
     """Raises MigrationRefused unless `write_zookeeper` could write there."""
-    with _connected(address) as (client, chroot):
-        _must_be_empty(client, address, chroot)
+    with _connected(ensemble) as client:
+        _must_be_empty(client, ensemble)
 
 
-def _must_be_empty(client: Any, address: str, chroot: str) -> None:
+def _must_be_empty(client: Any, ensemble: Ensemble) -> None:
+    chroot = ensemble.root
     found = client.get_children(chroot or "/") if client.exists(chroot or "/") else []
     others = [name for name in found if name != ZOOKEEPERS_OWN]
     if others:
-        raise MigrationRefused(f"ZooKeeper {address} is not empty ({some(others)}): name a chroot that is")
+        raise MigrationRefused(f"ZooKeeper {ensemble} is not empty ({some(others)}): name a chroot that is")
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[tuple[Any, str]]:
-    """A client without a chroot, and the chroot ('' for none)."""
+def _connected(ensemble: Ensemble) -> Iterator[Any]:
+    """A client without a chroot."""
     try:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
         from kazoo.retry import KazooRetry
+
+        from headrace.coordination.zookeeper import how_to_speak
     except ImportError:
         raise MigrationRefused("a ZooKeeper is reached through kazoo: pip install 'headrace[zookeeper]'") from None
-    hosts, slash, chroot = address.partition("/")
-    chroot = f"/{chroot.strip('/')}" if slash and chroot.strip("/") else ""
-    try:
-        client = KazooClient(hosts=hosts, read_only=False, connection_retry=KazooRetry(max_tries=3, max_delay=1))
-    except ValueError as error:
-        raise MigrationRefused(f"{address!r} is no HOST:PORT[,HOST:PORT...][/chroot]: {error}") from None
+    retry = KazooRetry(max_tries=3, max_delay=1)
+    client = KazooClient(hosts=ensemble.hosts, read_only=False, connection_retry=retry, **how_to_speak(ensemble))
     try:
         client.start(timeout=CONNECT_SECONDS)
-        yield client, chroot
+        yield client
     except (KazooTimeoutError, KazooException, OSError) as error:
         said = str(error) or type(error).__name__
-        raise MigrationRefused(f"ZooKeeper {address}: {said}") from error
+        raise MigrationRefused(f"ZooKeeper {ensemble}: {said}") from error
     finally:
         client.stop()
         client.close()

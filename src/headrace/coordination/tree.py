@@ -11,7 +11,11 @@ Every write transaction has a number, the zxid. A node keeps that of its creatio
 that of its registration) and of its last change (`mzxid`).
 
 Invariants: whoever reads the new state of a node has been sent its watch event before; a write that returned
-survives a crash of this process and of the machine.
+survives a crash of this process and of the machine; what is asked is done in the order of asking.
+
+Where the tree is behind a connection that breaks, what is asked waits for the next one. A write that was under way is
+neither lost nor done twice while its session lives. When the session ends, writes that were asked for and not answered
+fail with `SessionLost`; reads wait for the next session, and watches live on in it.
 Source: ZooKeeper's programmer's guide. Left out: ACLs, containers, time-to-live, quotas, reconfiguration.
 """
 
@@ -68,7 +72,8 @@ class TreeRefused(TreeError):
 
 
 class SessionLost(TreeError):
-    """The session is over, and with it this process's ephemeral nodes; whether the write was done is not known."""
+    """The session is over, and with it this process's ephemeral nodes; whether the write was done is not known. Or the
+    tree was closed."""
 
 
 class Node(NamedTuple):
@@ -144,7 +149,8 @@ class SessionState(Enum):
 
 
 class Tree(Protocol):
-    """What the coordination code needs of ZooKeeper; every method may raise `SessionLost`."""
+    """What the coordination code needs of ZooKeeper; a write, and everything once it is closed, may raise
+    `SessionLost`."""
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         """The path made. Raises `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `BadPath`."""

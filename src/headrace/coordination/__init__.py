@@ -2,6 +2,9 @@
 
     tree          the interface: ZooKeeper's data model (versions, ephemeral and sequential nodes, watches, multi)
     embedded      that tree inside this process, durable in the data directory
+    zookeeper     the connection to an ensemble, through kazoo; `zookeeper_tree`: that tree over it, with
+                  `zookeeper_requests` (what is under way), `_recovery` (after each connection) and `_link` (the seam);
+                  `ensemble`: where it is; `session_watch`: whether it can be reached
     model, uuids  brokers, topics, leaderships; ids as text
     paths         where Apache Kafka 3.9 keeps what in the tree, and its JSON
     admin_nodes   what its tools write for the controller                              (all below are pure)
@@ -23,7 +26,7 @@
     tree_requests what tools write, watched
     channels      the way to each broker, in order, until it answers
     events        the queue; `loading`: from the tree to what is known
-    registry      this broker's registration, the cluster's id
+    registry      this broker's registration, the cluster's id; `registration` keeps the former alive
     configs       a topic's settings, from the tree to those who use them
     producer_ids  blocks of producer ids
 

@@ -179,7 +179,7 @@ class ReplicaMoves:
             return True
         rate = self._bytes_per_second()
         piece = move.next_piece(max(1, int(min(PIECE_BYTES_MAX, rate / PIECES_PER_SECOND_MIN))))
-        if piece is not None:
+        if piece is not None and not move.is_last(piece):
             try:
                 await self._call(lambda: move.copy(piece))
             except FileNotFoundError:

@@ -50,6 +50,8 @@ REPLACES = "replaces"
 READ_BYTES = 1 << 20
 SWAP_BYTES_MAX = 1 << 20
 """What the owner copies itself, at the swap."""
+LAST_PIECE_BYTES = 128 << 10
+"""A swap is tried with so much left: a log that is always written to has always something left."""
 
 _FUTURE = re.compile(r"(.+-\d+)\.[0-9a-f]{32}-future")
 
@@ -141,6 +143,11 @@ class LogMove:
             if segment is not log.active and not copy.is_complete:
                 return Piece(copy, segment.file, copy.size, 0)
         return None
+
+    def is_last(self, piece: Piece) -> bool:
+        """Whether a piece is the little that the active segment has grown by, and can be left to the swap."""
+        rest = piece.copy.segment.size - piece.position
+        return piece.copy.segment is self.log.active and piece.position > 0 and piece.size == rest <= LAST_PIECE_BYTES
 
     def copy(self, piece: Piece) -> None:
         """Copy a piece. Any thread. Raises OSError; FileNotFoundError when the segment was deleted meanwhile."""

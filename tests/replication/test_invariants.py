@@ -89,3 +89,40 @@ def test_once_everyone_is_there_everything_is_committed(steps: list[tuple[str, i
     world.step("accept", 0, 0)
     assert world.state.high_watermark == world.ends[LEADER]
     assert world.state.isr == {LEADER, *FOLLOWERS}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 3), st.just(0)),
+            st.tuples(st.just("fetch"), st.sampled_from([0, 1]), st.integers(0, 2)),
+            st.tuples(st.just("wait"), st.integers(1, 150), st.just(0)),
+            st.tuples(st.just("shrink"), st.just(0), st.just(0)),
+            st.tuples(st.just("accept"), st.just(0), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_the_short_way_of_a_follower_that_is_at_the_end_changes_what_the_long_one_does(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    long, short = World(1), World(1)
+    for kind, first, second in steps:
+        if kind == "fetch":
+            follower = FOLLOWERS[first]
+            end = short.ends[follower] = min(short.ends[LEADER], short.ends[follower] + second)
+            long.ends[follower] = end
+            long.state.follower_fetched(follower, end, long.now_ms)
+            is_at_the_end = end == short.state.log_end_offset
+            if not (is_at_the_end and short.state.is_still_at_the_end(follower, -1, short.now_ms)):
+                short.state.follower_fetched(follower, end, short.now_ms)
+        else:
+            long.step(kind, first, second)
+            short.step(kind, first, second)
+        assert long.state.high_watermark == short.state.high_watermark
+        assert long.state.isr_state == short.state.isr_state
+        for follower in FOLLOWERS:
+            one, other = long.state.followers[follower], short.state.followers[follower]
+            assert one.last_caught_up_ms == other.last_caught_up_ms
+            assert (one.last_fetch_ms, one.last_fetch_leader_end) == (other.last_fetch_ms, other.last_fetch_leader_end)

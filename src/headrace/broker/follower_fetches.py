@@ -37,12 +37,13 @@ def follower_of(request: m.FetchRequest) -> BrokerId | None:
 class FollowerAsks:
     """One fetch of one follower."""
 
-    __slots__ = ("_broker", "_broker_epoch", "_id", "_is_alive")
+    __slots__ = ("_broker", "_broker_epoch", "_id", "_is_alive", "_now_ms")
 
     def __init__(self, broker: Broker, follower: BrokerId, request: m.FetchRequest) -> None:
         self._broker, self._id = broker, follower
         self._broker_epoch = request.replica_state.replica_epoch
         self._is_alive = follower in broker.metadata.brokers
+        self._now_ms = broker.now_ms()
 
     def begin(
         self, partition: Partition, wanted: m.FetchRequest.FetchPartition, *, counts: bool
@@ -80,7 +81,7 @@ class FollowerAsks:
             and told.topic_id in (NO_UUID, log.topic_id)
             and self._id in state.followers
         ):
-            if counts:
+            if counts and not state.is_still_at_the_end(self._id, self._broker_epoch, self._now_ms):
                 self._count(partition, wanted)
             return state.high_watermark == told.high_watermark
         return False
@@ -99,7 +100,7 @@ class FollowerAsks:
         fetched = partition.follower_fetched(
             self._id,
             wanted.fetch_offset,
-            broker.now_ms(),
+            self._now_ms,
             log_start_offset=wanted.log_start_offset,
             broker_epoch=self._broker_epoch,
             may_join=self._is_alive,

@@ -229,6 +229,22 @@ class PartitionState:
         alter = self._propose_expand(follower, progress) if may_join else None
         return FollowerFetched(self.advance_high_watermark(now_ms), alter)
 
+    def is_still_at_the_end(self, follower: BrokerId, broker_epoch: int, now_ms: int) -> bool:
+        """Whether an in-sync follower asks for the log's end as before: then all that changes is when it was seen.
+        Most partitions are idle most of the time, and a follower asks for all of them with each fetch."""
+        progress, end = self.followers.get(follower), self.log_end_offset
+        if (
+            progress is None
+            or progress.log_end_offset != end
+            or progress.broker_epoch != broker_epoch
+            or progress.last_fetch_leader_end != end
+            or follower not in self.isr_state.isr
+        ):
+            return False
+        progress.last_fetch_ms = now_ms
+        progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
+        return True
+
     # The follower's log
 
     def on_replicated(self, log_end_offset: int, leader_high_watermark: int) -> None:

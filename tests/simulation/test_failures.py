@@ -171,3 +171,30 @@ def test_with_two_in_sync_replicas_required_a_single_one_takes_no_writes_and_los
     scene.come_back()
     scene.writes_go_on()
     scene.end()
+
+
+@pytest.mark.parametrize("seed", (10, 11, 12))
+def test_where_acknowledged_means_synced_all_may_lose_their_power_at_once(seed: int) -> None:
+    scene = Scene(seed, 3, topic_settings={"flush.messages": "1"})
+    for _ in range(2):
+        scene.writes_go_on()
+        for broker in scene.cluster.brokers.values():
+            broker.lose_power()
+        scene.wait(0.5)
+        scene.come_back()
+    scene.end()
+
+
+def test_where_it_does_not_that_costs_records_and_the_checker_says_so() -> None:
+    kinds = set()
+    for seed in range(20, 30):
+        scene = Scene(seed, 3)
+        scene.writes_go_on()
+        for broker in scene.cluster.brokers.values():
+            broker.lose_power()
+        scene.come_back()
+        scene.producer.is_stopping = True
+        scene.wait(7)
+        finish(scene.cluster)
+        kinds |= {finding.kind for finding in check(scene.history, Promises())}
+    assert "lost" in kinds

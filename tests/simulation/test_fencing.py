@@ -1,0 +1,249 @@
+"""Brokers that are taken for dead: rightly, by one other only, or by all others while they live.
+
+An acknowledged record of acks=all stays in any case, and nobody leads in another's epoch. What a live leader has
+acknowledged with acks=1 is lost only when it is fenced wrongly, for which the controller and another broker must both
+see it refuse; the last tests show what one sighting alone would cost.
+"""
+
+import pytest
+
+from headrace.coordination import fencing, paths
+from headrace.coordination.fencing import parse_sighting
+from headrace.coordination.model import PartitionLeadership
+from tests.simulation import plan as kinds
+from tests.simulation.broker import SimBroker
+from tests.simulation.checker import Finding, check, report
+from tests.simulation.clients import Client, Producer
+from tests.simulation.cluster import SECOND_US, Cluster, finish, run, started
+from tests.simulation.history import Outcome, Promises
+from tests.simulation.plan import Plan
+
+SESSION_MS = 30_000
+"""So long that nothing in these tests comes of a session's end."""
+
+
+class Scene:
+    """Three brokers with one partition; producers with acks=all and acks=1, whose clients reach everybody always."""
+
+    def __init__(self, seed: int, settings: dict[str, str] | None = None) -> None:
+        plan = Plan(
+            replicas=3, min_insync_replicas=1, partitions=1, producers=(), readers=0, session_timeout_ms=SESSION_MS,
+            settings=settings or {},
+        )  # fmt: skip
+        self.cluster = Cluster(seed, plan)
+        started(self.cluster)
+        self.run_until(self.cluster.led_and_in_sync)
+        self.wait(1)  # everybody looks after everybody
+        self.producers = []
+        for name, acks in (("all", -1), ("one", 1)):
+            client = Client(self.cluster, f"producer-{name}")
+            producer = Producer(client, name, acks=acks, is_idempotent=True, pace_ms=20)
+            client.process.call(client.process.loop.create_task, producer.run())
+            self.producers.append(producer)
+        self.writes_go_on()
+
+    @property
+    def state(self) -> PartitionLeadership:
+        return self.cluster.leaderships()[0]
+
+    @property
+    def leader(self) -> SimBroker:
+        return self.cluster.brokers[self.state.leader]
+
+    @property
+    def controller(self) -> SimBroker:
+        node = self.cluster.ensemble.store.find(paths.CONTROLLER)
+        assert node is not None
+        return self.cluster.brokers[paths.decode_controller(node.data)]
+
+    def others(self, broker: SimBroker) -> list[SimBroker]:
+        return [each for each in self.cluster.brokers.values() if each is not broker]
+
+    def epoch(self, broker: SimBroker) -> int:
+        """The czxid of its registration."""
+        node = self.cluster.ensemble.store.find(paths.broker(broker.number))
+        return -1 if node is None else node.czxid
+
+    def sightings(self) -> set[tuple[int, int]]:
+        """(of whom, by whom), as the tree has it."""
+        names = [path.rpartition("/")[2] for path in self.cluster.ensemble.store.nodes if paths.SIGHTINGS + "/" in path]
+        return {(found.broker, found.observer) for name in names if (found := parse_sighting(name)) is not None}
+
+    def deceive(self, observer: SimBroker, about: SimBroker) -> None:
+        self.cluster.network.refuse(observer.host, about.host)
+
+    def run_until(self, is_done, seconds: float = 10) -> None:  # type: ignore[no-untyped-def]
+        assert self.cluster.scheduler.run(is_done, int(seconds * SECOND_US)), str(self.cluster.timeline)
+
+    def wait(self, seconds: float) -> None:
+        self.cluster.scheduler.run_for(int(seconds * SECOND_US))
+
+    def writes_go_on(self, seconds: float = 10) -> None:
+        sent, known = self.cluster.history.sent, len(self.cluster.history.sent)
+        self.run_until(
+            lambda: {each.acks for each in sent[known:] if each.outcome is Outcome.ACKNOWLEDGED} == {-1, 1}, seconds
+        )
+
+    def end(self, promises: Promises = Promises()) -> list[Finding]:
+        """What is wrong, after everything was healed."""
+        self.cluster.network.heal()
+        for broker in self.cluster.brokers.values():
+            if not broker.is_running:
+                broker.start()
+        self.run_until(self.cluster.led_and_in_sync, 30)
+        for producer in self.producers:
+            producer.is_stopping = True
+        self.wait(7)
+        failures = finish(self.cluster)
+        assert not failures, "\n".join([*failures, str(self.cluster.timeline)])
+        return check(self.cluster.history, promises)
+
+    def end_well(self, promises: Promises = Promises()) -> None:
+        findings = self.end(promises)
+        assert not findings, "\n".join([*report(findings), str(self.cluster.timeline)])
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
+def test_a_killed_leader_is_replaced_long_before_its_session_ends(seed: int, is_controller: bool) -> None:
+    scene = Scene(seed)
+    victim = find_leader(scene, is_controller=is_controller)
+    epoch = scene.state.leader_epoch
+    victim.kill()
+    scene.run_until(lambda: scene.state.leader_epoch > epoch and scene.state.leader != victim.number, 2)
+    assert scene.epoch(victim) >= 0, "its session lives on"
+    assert victim.number not in scene.state.isr
+    assert scene.controller is not victim
+    scene.writes_go_on()
+    scene.end_well()
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
+def test_a_live_leader_that_all_others_take_for_dead_loses_nothing_that_is_committed(
+    seed: int, is_controller: bool
+) -> None:
+    scene = Scene(seed)
+    victim = find_leader(scene, is_controller=is_controller)
+    epoch = scene.state.leader_epoch
+    registered = scene.epoch(victim)
+    for observer in scene.others(victim):
+        scene.deceive(observer, victim)
+    scene.run_until(lambda: scene.state.leader != victim.number, 2)
+    assert scene.state.leader_epoch > epoch
+    scene.run_until(lambda: scene.epoch(victim) > registered, 2)
+    assert scene.cluster.ensemble.store.find(paths.fenced(victim.number)) is None, "it took the mark away"
+    scene.writes_go_on()
+    scene.cluster.network.heal()
+    scene.run_until(lambda: victim.number in scene.state.isr)
+    scene.end_well()
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
+def test_a_broker_that_one_other_takes_for_dead_leads_on_and_loses_nothing(seed: int, is_controller: bool) -> None:
+    scene = Scene(seed)
+    victim = find_leader(scene, is_controller=is_controller)
+    state = scene.state
+    controller, registered = scene.controller, scene.epoch(victim)
+    deceived = controller if victim is not controller else scene.others(victim)[0]
+    scene.deceive(deceived, victim)
+    scene.run_until(lambda: scene.sightings() == {(victim.number, deceived.number)})
+    scene.wait(5)
+    scene.cluster.network.heal()
+    scene.run_until(lambda: not scene.sightings())
+    assert (scene.state.leader, scene.epoch(victim), scene.controller) == (state.leader, registered, controller)
+    scene.end_well(Promises(acks_one_kept=True))
+
+
+@pytest.mark.parametrize("seed", (1, 2))
+def test_two_others_that_are_not_the_controller_do_not_fence_either(seed: int) -> None:
+    plan = Plan(replicas=4, min_insync_replicas=1, partitions=1, session_timeout_ms=SESSION_MS)
+    cluster = Cluster(seed, plan)
+    started(cluster)
+    assert cluster.scheduler.run(cluster.led_and_in_sync, 10 * SECOND_US)
+    cluster.scheduler.run_for(SECOND_US)
+    node = cluster.ensemble.store.find(paths.CONTROLLER)
+    assert node is not None
+    controller = paths.decode_controller(node.data)
+    victim, *deceived = [each for each in cluster.brokers.values() if each.number != controller]
+    for each in deceived:
+        cluster.network.refuse(each.host, victim.host)
+    cluster.scheduler.run_for(4 * SECOND_US)
+    assert sum(paths.SIGHTINGS + "/" in path for path in cluster.ensemble.store.nodes) == 2
+    assert cluster.ensemble.store.find(paths.fenced(victim.number)) is None
+    assert not finish(cluster)
+
+
+def test_a_silent_leader_is_not_fenced() -> None:
+    scene = Scene(1)
+    victim = scene.leader
+    scene.controller.note("is the controller")
+    victim.lose_power()
+    scene.wait(SESSION_MS / 1000 / 2)
+    assert scene.state.leader == victim.number
+    assert not scene.sightings()
+    scene.run_until(lambda: scene.state.leader != victim.number, SESSION_MS / 1000)
+    scene.end_well()
+
+
+def test_nobody_is_fenced_where_the_setting_is_off() -> None:
+    scene = Scene(1, {"headrace.fencing.enable": "false"})
+    victim = scene.leader
+    victim.kill()
+    scene.wait(SESSION_MS / 1000 / 2)
+    assert scene.state.leader == victim.number
+    scene.end_well()
+
+
+def test_a_leader_whose_isr_is_itself_alone_is_not_fenced() -> None:
+    scene = Scene(1)
+    victim = find_leader(scene, is_controller=False)
+    followers = scene.others(victim)
+    for each in followers:
+        scene.cluster.network.cut(each.host, victim.host)  # what they fetch does not arrive
+    scene.run_until(lambda: scene.state.isr == (victim.number,))
+    scene.cluster.network.heal()
+    for each in followers:
+        scene.deceive(each, victim)
+    scene.run_until(lambda: len(scene.sightings()) == 2)
+    scene.wait(2)
+    assert scene.state.leader == victim.number
+    scene.end_well(Promises(acks_one_kept=True))
+
+
+def find_leader(scene: Scene, *, is_controller: bool) -> SimBroker:
+    """Moves the office until the leader has it, or has it not."""
+    for _ in range(30):
+        if (scene.controller is scene.leader) is is_controller:
+            return scene.leader
+        scene.cluster.ensemble.expire(scene.controller.host)
+        scene.wait(1)
+        scene.run_until(scene.cluster.led_and_in_sync, 20)
+        scene.wait(1)  # everybody looks after everybody again
+    raise AssertionError("the office does not move")
+
+
+ROUGH = Plan(faults=(kinds.REFUSE, kinds.CRASH), failures_max=2, gap_ms=900, min_insync_replicas=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_taken_for_dead_by_whom_nothing_committed_is_lost(seed: int) -> None:
+    result = run(seed, ROUGH)
+    assert result.is_good, result.story()
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+def test_one_sighting_alone_would_lose_what_a_live_leader_acknowledged(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "WITNESSES", 1)
+    scene = Scene(seed)
+    victim = find_leader(scene, is_controller=False)
+    scene.deceive(scene.controller, victim)
+    scene.run_until(lambda: scene.state.leader != victim.number, 5)
+    scene.writes_go_on()
+    findings = scene.end(Promises(acks_one_kept=True))
+    assert {finding.kind for finding in findings} == {"lost"}
+    assert all("acks=1" in finding.text for finding in findings)

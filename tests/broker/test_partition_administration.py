@@ -90,6 +90,7 @@ def test_what_is_reassigned_to_where_it_is_serves_on(asker: Asker, topic: str) -
     [
         m.AlterPartitionRequest(broker_id=0, broker_epoch=1),
         m.ControlledShutdownRequest(broker_id=0, broker_epoch=1),
+        m.AllocateProducerIdsRequest(broker_id=0, broker_epoch=1),
     ],
     ids=lambda each: type(each).__name__,
 )

@@ -159,6 +159,16 @@ async def test_a_stop_of_nobody_or_of_an_earlier_life_is_refused(cluster: Cluste
     assert stale.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
+async def test_producer_ids_are_given_in_blocks_to_brokers_that_are_registered_so(cluster: Cluster) -> None:
+    blocks = [await cluster.controller.allocate_producer_ids(BrokerId(n), await epoch_of(cluster, n)) for n in (2, 3)]
+    assert [(each.broker_id, each.first, each.last) for each in blocks] == [(2, 0, 999), (3, 1000, 1999)]
+    assert paths.decode_producer_ids((await cluster.tree.get(paths.PRODUCER_ID_BLOCK)).data) == blocks[1]
+    for broker, epoch in ((2, 1), (9, 1)):
+        with pytest.raises(KafkaError) as refused:
+            await cluster.controller.allocate_producer_ids(BrokerId(broker), epoch)
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
 async def test_preferred_leaders_are_elected_where_asked_and_possible(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (2, 3), 1: (2, 3), 2: (1, 3)})
     await cluster.go(2)

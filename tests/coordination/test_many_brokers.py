@@ -73,6 +73,26 @@ async def test_a_broker_that_comes_is_told_everything_and_the_others_that_it_cam
     assert cluster.led(1) == []
 
 
+async def test_nobody_is_told_to_follow_a_broker_that_it_was_not_told_of(cluster: Cluster) -> None:
+    await create(cluster, "t", {0: (3, 1), 1: (3, 2)})
+    await cluster.go(2)
+    await cluster.go(3)
+    cluster.forget()
+    await cluster.come(3)  # leads again, elsewhere as far as 1 knows
+    await cluster.come(2)
+    for broker in (1, 2):
+        alive: dict[int, int] = {}
+        for request in cluster.told[broker]:
+            if isinstance(request, m.UpdateMetadataRequest):
+                alive = {each.id: each.endpoints[0].port for each in request.live_brokers}
+                continue
+            assert isinstance(request, m.LeaderAndIsrRequest)
+            leaders = {state.leader for topic in request.topic_states for state in topic.partition_states}
+            assert leaders <= alive.keys() | {-1}, request
+    first, *_ = cluster.told[2]
+    assert isinstance(first, m.UpdateMetadataRequest) and not first.topic_states
+
+
 async def test_a_leader_that_restarted_unnoticed_leads_in_a_new_epoch(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (2, 3)})
     cluster.forget()

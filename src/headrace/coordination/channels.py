@@ -3,7 +3,9 @@
     say       LeaderAndIsr, UpdateMetadata and StopReplica of partitions, gathered in a batch
     merge     while a broker is slow, what comes later is laid over the batch that waits: of each partition the
               newest word is sent, once; only a replica that is to be deleted first and made anew begins another batch
-    send      a batch's LeaderAndIsr, UpdateMetadata, StopReplica, each repeated with growing pauses until answered
+    send      a batch's LeaderAndIsr, UpdateMetadata, StopReplica, each repeated with growing pauses until answered;
+              before them, where a leader is of a registration that the broker has not heard of, who is alive: Apache
+              Kafka's brokers follow nobody whom they do not know
     close     the broker's registration is gone, or this controller's term is over: what waits is dropped
 
 Nobody waits for a slow broker, except who asks for a batch's `answered`. Source: Kafka's `ControllerChannelManager`,
@@ -60,9 +62,17 @@ class Batch:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
 
     def requests(
-        self, sender: Sender, to: Broker, brokers: Mapping[BrokerId, Broker], listener: str | None
+        self,
+        sender: Sender,
+        to: Broker,
+        brokers: Mapping[BrokerId, Broker],
+        listener: str | None,
+        known: Mapping[BrokerId, Broker],
     ) -> Iterator[ControlRequest]:
-        """In the order in which they are sent."""
+        """In the order in which they are sent; `known`: the brokers that were told last."""
+        leaders = {state.leader for state in self.lead.values()} - {to.id}
+        if any(brokers.get(each) != known.get(each) for each in leaders):
+            yield update_metadata(sender, to, {}, {}, brokers.values())
         if self.lead:
             yield leader_and_isr(sender, to, self.lead, self.topic_ids, brokers, listener)
         if self.metadata or self.tells_brokers:
@@ -88,6 +98,7 @@ class Channel:
         self._brokers, self._on_answer, self._listener = brokers, on_answer, listener
         self._waiting: deque[Batch] = deque()
         self._sending: Batch | None = None
+        self._known: Mapping[BrokerId, Broker] = {}
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller to broker {to.id}")
 
@@ -130,8 +141,11 @@ class Channel:
             self._wake.clear()
             while self._waiting:
                 self._sending = batch = self._waiting.popleft()
-                for request in batch.requests(self._sender, self._to, self._brokers(), self._listener):
+                brokers = dict(self._brokers())
+                for request in batch.requests(self._sender, self._to, brokers, self._listener, self._known):
                     self._on_answer(self._to, request, await self._ask(request))
+                    if isinstance(request, m.UpdateMetadataRequest):
+                        self._known = brokers
                 self._sending = None
                 _done(batch)
 

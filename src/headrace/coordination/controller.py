@@ -30,6 +30,7 @@ from headrace.coordination.leader_manager import Elected
 from headrace.coordination.model import Replicas
 from headrace.coordination.office import Office, Rebalancing
 from headrace.coordination.preferred import ElectionKind
+from headrace.coordination.producer_ids import take_block
 from headrace.coordination.reassignment_manager import Targets
 from headrace.coordination.requests import Sender
 from headrace.coordination.term import NotController, Term
@@ -268,6 +269,18 @@ class Controller:
         """What a broker that asks to stop leads still. Raises `NotController`, STALE_BROKER_EPOCH,
         BROKER_NOT_AVAILABLE."""
         return await self._wish(lambda: self._in_office().leaders.controlled_shutdown(broker, broker_epoch))
+
+    async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> paths.ProducerIdBlock:
+        """The next block of producer ids, for a broker that does not take it from the tree itself. Raises
+        `NotController`, STALE_BROKER_EPOCH."""
+
+        async def allocate() -> paths.ProducerIdBlock:
+            if not is_from_the_living(self._in_office().term.state, broker, broker_epoch):
+                words = f"broker {broker} is not registered with the epoch {broker_epoch}"
+                raise KafkaError(words, ErrorCode.STALE_BROKER_EPOCH)
+            return await take_block(self._tree, broker)
+
+        return await self._wish(allocate)
 
     async def _wish(self, work: Callable[[], Awaitable[T]]) -> T:
         """What `work` returns, in its turn. Raises `NotController` also when the session is lost over it."""

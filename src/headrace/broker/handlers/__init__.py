@@ -6,6 +6,7 @@
 from types import ModuleType
 
 from headrace.broker.handlers import (
+    allocate_producer_ids,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -81,6 +82,7 @@ MODULES: tuple[ModuleType, ...] = (
     update_metadata,
     controlled_shutdown,
     alter_partition,
+    allocate_producer_ids,
     elect_leaders,
     alter_partition_reassignments,
     list_partition_reassignments,

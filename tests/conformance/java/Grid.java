@@ -29,6 +29,7 @@ public class Grid {
     static final Duration PATIENCE = Duration.ofSeconds(30);
     static final ObjectMapper JSON = new ObjectMapper();
     static final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
+    static KafkaProducer<byte[], byte[]> writer;
 
     public static void main(String[] arguments) throws IOException {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -52,6 +53,7 @@ public class Grid {
         String consumer = c.path("consumer").asText();
         switch (c.get("do").asText()) {
             case "produce": return produce(c);
+            case "write": return write(c);
             case "open": return open(c);
             case "join": return join(c);
             case "poll": return poll(consumers.get(consumer), Duration.ofMillis(c.get("ms").asLong()));
@@ -123,6 +125,23 @@ public class Grid {
             for (Future<RecordMetadata> each : sent) {
                 each.get();
             }
+        }
+        return null;
+    }
+
+    /** Writes with one idempotent producer that lives as long as the program. */
+    static Object write(JsonNode c) throws Exception {
+        if (writer == null) {
+            Map<String, Object> settings = Map.of("bootstrap.servers", c.get("bootstrap").asText(), "acks", "all",
+                "enable.idempotence", true, "linger.ms", 2, "request.timeout.ms", 5_000, "delivery.timeout.ms", 50_000);
+            writer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+        }
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode each : c.get("records")) {
+            sent.add(writer.send(new ProducerRecord<>(c.get("topic").asText(), each.get("partition").asInt(), null, bytes(each.get("value")))));
+        }
+        for (Future<RecordMetadata> each : sent) {
+            each.get();
         }
         return null;
     }

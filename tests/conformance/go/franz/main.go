@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type consumer struct {
 }
 
 var consumers = map[string]*consumer{}
+
+var writer *kgo.Client
 
 var codecs = map[string]kgo.CompressionCodec{
 	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
@@ -46,6 +49,8 @@ func run(c lines.Command) (any, error) {
 	switch c.Do {
 	case "produce":
 		return nil, produce(ctx, c)
+	case "write":
+		return nil, write(c)
 	case "open":
 		return nil, open(ctx, c)
 	case "join":
@@ -66,7 +71,7 @@ func run(c lines.Command) (any, error) {
 
 func produce(ctx context.Context, c lines.Command) error {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.Bootstrap), kgo.ProducerBatchCompression(codecs[c.Codec]), kgo.ProducerLinger(20 * time.Millisecond),
+		kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.ProducerBatchCompression(codecs[c.Codec]), kgo.ProducerLinger(20 * time.Millisecond),
 		kgo.ProducerBatchMaxBytes(10 << 20), kgo.BrokerMaxWriteBytes(100 << 20), kgo.RequiredAcks(acks(c.Acks)),
 	}
 	if !c.Idempotent {
@@ -97,6 +102,24 @@ func produce(ctx context.Context, c lines.Command) error {
 	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
+// write writes with one idempotent producer that lives as long as the program.
+func write(c lines.Command) error {
+	if writer == nil {
+		client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.RequiredAcks(kgo.AllISRAcks()),
+			kgo.ProducerLinger(2*time.Millisecond), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.RecordDeliveryTimeout(50*time.Second))
+		if err != nil {
+			return err
+		}
+		writer = client
+	}
+	var records []*kgo.Record
+	for _, each := range c.Records {
+		records = append(records, &kgo.Record{Topic: c.Topic, Partition: each.Partition, Value: each.Value})
+	}
+	return writer.ProduceSync(context.Background(), records...).FirstErr()
+}
+
 func acks(number int) kgo.Acks {
 	switch number {
 	case 0:
@@ -119,7 +142,7 @@ func open(ctx context.Context, c lines.Command) error {
 		}
 		at = kgo.NewOffset().At(end)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Bootstrap), kgo.FetchMaxWait(100*time.Millisecond),
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: at}}))
 	consumers[c.Consumer] = &consumer{client: client}
 	return err
@@ -137,7 +160,7 @@ func join(c lines.Command) error {
 		balancer = kgo.CooperativeStickyBalancer()
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.Bootstrap), kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Topic), kgo.Balancers(balancer),
+		kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Topic), kgo.Balancers(balancer),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.HeartbeatInterval(300 * time.Millisecond),
 		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 from headrace.broker.background import background_on
 from headrace.config import TopicConfig
-from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner import Cleaner
 from headrace.log.cleaner_process import ProcessWorker
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.compaction import CleaningWorker, Compaction
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog

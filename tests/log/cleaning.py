@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
-from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner import Cleaner
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.compaction import CleaningWorker, Compaction
 from headrace.log.files import Files
 from headrace.log.flush import inline

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CorruptMessage
-from headrace.log.cleaner import DEATHS_MAX, Cleaner, CleanerSettings
+from headrace.log.cleaner import DEATHS_MAX, Cleaner
 from headrace.log.cleaner_choice import cleanable
 from headrace.log.cleaner_process import ProcessDied, ProcessWorker, answer
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.compaction import CleanedGroup, CleaningJob, CleaningPlan, CleaningStopped, Compaction, Throttle
 from headrace.log.files import LocalFiles
 from headrace.log.manager import LogManager

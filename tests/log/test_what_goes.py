@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.limits import INT32_MAX
-from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner import Cleaner
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.compaction import CleanedGroup, CleaningJob, CleaningPlan, Compaction, Throttle
 from headrace.log.files import LocalFiles
 from headrace.log.flush import inline

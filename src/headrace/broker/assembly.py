@@ -53,7 +53,7 @@ from headrace.coordination.topics import TopicDefaults
 from headrace.coordination.tree import Tree
 from headrace.coordination.uuids import random_uuid, to_text
 from headrace.errors import InvalidConfig
-from headrace.log.cleaner import CleanerSettings
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.data_directory import DataDirectoryRefused
 from headrace.log.manager import TICK_MS, LogManager, Periods
 from headrace.log.progress import LoadingStopped, Progress
@@ -117,6 +117,7 @@ async def assemble(
     stack.push_async_callback(registration.close)
     registered = await registration.start()
     broker = await _make_parts(config, storage, registered, stack, world)
+    registration.on_fenced(broker.replicas.step_down)
     registration.on_change(lambda now: setattr(broker.control, "broker_epoch", now.epoch))
     await broker.controller.start()
     broker.moves.resume()

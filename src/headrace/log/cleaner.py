@@ -14,22 +14,20 @@ LogCleanerManager.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from headrace.errors import CorruptMessage
 from headrace.log.aborted import aborted_transactions
 from headrace.log.cleaner_choice import Cleanable, cleanable
 from headrace.log.cleaner_process import ProcessDied, ProcessWorker
+from headrace.log.cleaner_run import CleanerNumbers, CleanerSettings, Lane, Run
 from headrace.log.compaction import (
     CleanedGroup,
     CleaningJob,
-    CleaningPlan,
     CleaningStopped,
     CleaningWorker,
     remove_cleaned,
@@ -43,80 +41,6 @@ from headrace.types import TopicPartition
 logger = logging.getLogger(__name__)
 DEATHS_MAX = 3
 """Times that the process may die over one log before that is left uncleaned."""
-
-
-class CleanerSettings(NamedTuple):
-    """How cleaning is done; the defaults are the settings' own."""
-
-    is_enabled: bool = True
-    threads: int = 1
-    backoff_ms: int = 15_000
-    map_bytes_max: int = 128 << 20
-    load_factor: float = 0.9
-    read_bytes: int = 512 << 10
-    io_bytes_per_second: float = sys.float_info.max
-
-
-class CleanerNumbers:
-    """What the cleaner tells of itself."""
-
-    def __init__(self) -> None:
-        self.last_look_ms = -1
-        self.max_dirty_percent = 0.0
-        self.recopy_percent = 0.0
-        """Of the last log that was cleaned: bytes written of those read."""
-        self.max_clean_seconds = 0.0
-        self.max_map_percent = 0.0
-        self.max_waited_seconds = 0.0
-        self.logs_cleaned = 0
-        self.bytes_removed = 0
-
-
-class _Run:
-    """One log under cleaning."""
-
-    def __init__(self, chosen: Cleanable, job: CleaningJob) -> None:
-        self.log = chosen.log
-        self.job = job
-        self.began = time.monotonic()
-        self.truncations = chosen.log.truncations
-        self.segments = {segment.base_offset: segment for segment in chosen.log.segments}
-        """Those of the beginning that are not swapped yet."""
-        self.plan: CleaningPlan | None = None
-        self.groups: deque[list[int]] = deque()
-        self.at_group: list[int] = []
-        self.bytes_read = 0
-        self.bytes_kept = 0
-
-    def is_intact(self, bases: Iterable[int]) -> bool:
-        """Whether the log still has these segments as they were when the job was made."""
-        if self.log.failure is not None or self.log.truncations != self.truncations:
-            return False
-        live = {segment.base_offset: segment for segment in self.log.segments}
-        return all(live.get(base) is self.segments[base] for base in bases)
-
-
-class _Lane:
-    """A worker, and what it is at. `steps` are begun one behind the other, also when they end before they return."""
-
-    def __init__(self, worker: CleaningWorker) -> None:
-        self.worker = worker
-        self.run: _Run | None = None
-        self.next_step: Callable[[], None] | None = None
-        self.is_stepping = False
-
-    def step(self, then: Callable[[], None]) -> None:
-        """Begin something, once what is being begun has returned."""
-        self.next_step = then
-        if self.is_stepping:
-            return
-        self.is_stepping = True
-        try:
-            while self.next_step is not None:
-                step, self.next_step = self.next_step, None
-                step()
-        finally:
-            self.is_stepping = False
 
 
 class Cleaner:
@@ -144,7 +68,7 @@ class Cleaner:
         self._write_checkpoint = write_checkpoint
         self._make_worker = make_worker
         self._now_ms = 0
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
         self._queue: deque[PartitionLog] = deque()
         self._look_at_ms = 0
         self._deaths: dict[TopicPartition, int] = {}
@@ -215,18 +139,18 @@ class Cleaner:
             logger.warning("%s cannot be looked at for cleaning: %s", log.partition, error)
         return None
 
-    def _free_lane(self) -> _Lane | None:
+    def _free_lane(self) -> Lane | None:
         for lane in self._lanes:
             if lane.run is None and lane.next_step is None:
                 return lane
         if len(self._lanes) == self.settings.threads:
             return None
-        self._lanes.append(_Lane(self._make_worker()))
+        self._lanes.append(Lane(self._make_worker()))
         return self._lanes[-1]
 
     # One log
 
-    def _begin(self, lane: _Lane) -> None:
+    def _begin(self, lane: Lane) -> None:
         while self._queue and not self._is_stopped:
             log = self._queue.popleft()
             if self._logs.get(log.partition) is not log:
@@ -234,11 +158,11 @@ class Cleaner:
             chosen = self._choice(log, self._now_ms)
             if chosen is None or not chosen.is_due:
                 continue
-            lane.run = _Run(chosen, self._job_of(chosen))
+            lane.run = Run(chosen, self._job_of(chosen))
             self._start(lane, lane.run)
             return
 
-    def _start(self, lane: _Lane, run: _Run) -> None:
+    def _start(self, lane: Lane, run: Run) -> None:
         self._in_background(lane, run, lambda: self._plan(lane, run), lambda: self._after_plan(lane, run))
 
     def _job_of(self, chosen: Cleanable) -> CleaningJob:
@@ -264,7 +188,7 @@ class Cleaner:
             io_bytes_per_second=settings.io_bytes_per_second / settings.threads,
         )
 
-    def _in_background(self, lane: _Lane, run: _Run, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def _in_background(self, lane: Lane, run: Run, work: Callable[[], None], then: Callable[[], None]) -> None:
         """Do `work` elsewhere, and `then` here; or deal with how it failed."""
 
         def done(error: Exception | None) -> None:
@@ -285,17 +209,17 @@ class Cleaner:
         failed: list[Exception | None] = [None]
         self._background(caught, lambda error: done(error or failed[0]))
 
-    def _plan(self, lane: _Lane, run: _Run) -> None:
+    def _plan(self, lane: Lane, run: Run) -> None:
         run.plan = lane.worker.plan(run.job)
 
-    def _after_plan(self, lane: _Lane, run: _Run) -> None:
+    def _after_plan(self, lane: Lane, run: Run) -> None:
         assert run.plan is not None
         run.groups.extend(run.plan.groups)
         self.numbers.max_map_percent = run.plan.map_percent
         logger.debug("%s: cleaning up to offset %d, %d keys", run.log.partition, run.plan.end_offset, run.plan.keys)
         self._next_group(lane, run)
 
-    def _next_group(self, lane: _Lane, run: _Run) -> None:
+    def _next_group(self, lane: Lane, run: Run) -> None:
         if not run.groups:
             self._finish(lane, run)
             return
@@ -305,7 +229,7 @@ class Cleaner:
             lane, run, lambda: made.append(lane.worker.clean(group)), lambda: self._swap(lane, run, group, made[0])
         )
 
-    def _swap(self, lane: _Lane, run: _Run, group: list[int], made: CleanedGroup) -> None:
+    def _swap(self, lane: Lane, run: Run, group: list[int], made: CleanedGroup) -> None:
         if not self._is_intact(run, group):
             logger.info("%s was changed while it was cleaned; what was made of it is thrown away", run.log.partition)
             self._throw_away(run)
@@ -330,15 +254,15 @@ class Cleaner:
             )  # fmt: skip
         self._next_group(lane, run)
 
-    def _is_intact(self, run: _Run, bases: Iterable[int]) -> bool:
+    def _is_intact(self, run: Run, bases: Iterable[int]) -> bool:
         return self._logs.get(run.log.partition) is run.log and run.is_intact(bases)
 
-    def _throw_away(self, run: _Run) -> None:
+    def _throw_away(self, run: Run) -> None:
         if run.at_group and self._logs.get(run.log.partition) is run.log:
             with suppress(OSError):  # else the next cleaning, or the next start, removes them
                 remove_cleaned(self._files, run.log.directory, run.at_group[0])
 
-    def _finish(self, lane: _Lane, run: _Run) -> None:
+    def _finish(self, lane: Lane, run: Run) -> None:
         """Every group is in its place: make that last, then say so."""
         assert run.plan is not None
         log, end_offset, directory = run.log, run.plan.end_offset, run.log.directory
@@ -346,7 +270,7 @@ class Cleaner:
             lane, run, lambda: self._files.sync_directory(directory), lambda: self._note(lane, run, log, end_offset)
         )
 
-    def _note(self, lane: _Lane, run: _Run, log: PartitionLog, end_offset: int) -> None:
+    def _note(self, lane: Lane, run: Run, log: PartitionLog, end_offset: int) -> None:
         if log.truncations == run.truncations:
             log.cleaned_to = end_offset
         if end_offset <= run.job.first_dirty:  # no step forward: not again at once
@@ -354,7 +278,7 @@ class Cleaner:
         write = self._write_checkpoint(log.directory.parent)
         self._in_background(lane, run, write, lambda: self._report(lane, run))
 
-    def _report(self, lane: _Lane, run: _Run) -> None:
+    def _report(self, lane: Lane, run: Run) -> None:
         seconds = time.monotonic() - run.began
         numbers = self.numbers
         numbers.recopy_percent = 100 * run.bytes_kept / max(1, run.bytes_read)
@@ -370,7 +294,7 @@ class Cleaner:
         self._look_at_ms = 0
         self._end(lane)
 
-    def _end(self, lane: _Lane) -> None:
+    def _end(self, lane: Lane) -> None:
         """This log is done with: the next one."""
         lane.run = None
         if not self._queue and self._look_at_ms == 0:
@@ -380,7 +304,7 @@ class Cleaner:
 
     # Trouble
 
-    def _failed(self, lane: _Lane, run: _Run, error: Exception) -> None:
+    def _failed(self, lane: Lane, run: Run, error: Exception) -> None:
         log = run.log
         if isinstance(error, CleaningStopped):
             lane.run = None

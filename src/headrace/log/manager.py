@@ -22,8 +22,9 @@ from typing import NamedTuple
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
 from headrace.log.checkpointing import Checkpointing
-from headrace.log.cleaner import Cleaner, CleanerSettings
+from headrace.log.cleaner import Cleaner
 from headrace.log.cleaner_process import ProcessWorker
+from headrace.log.cleaner_run import CleanerSettings
 from headrace.log.compaction import CleaningWorker
 from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.directories import DataDirectories

@@ -70,7 +70,7 @@ class Batch:
         known: Mapping[BrokerId, Broker],
     ) -> Iterator[ControlRequest]:
         """In the order in which they are sent; `known`: the brokers that were told last."""
-        leaders = {state.leader for state in self.lead.values()} - {to.id}
+        leaders = {BrokerId(state.leader) for state in self.lead.values()} - {to.id}
         if any(brokers.get(each) != known.get(each) for each in leaders):
             yield update_metadata(sender, to, {}, {}, brokers.values())
         if self.lead:

@@ -2,25 +2,30 @@
 
 A producer (confluent-kafka, acks=all, idempotent, 500 records a second to one partition) runs all the time; the time
 without is the longest between two acknowledgements around the kill, in seconds. Afterwards everything is read, and
-what is lost or doubled counted: it must be nothing. Every second kill takes the controller's broker, too, where that
-leads. Needs Java and Maven for Apache Kafka; without them headrace is measured alone.
+what is lost or doubled counted: it must be nothing. Before every second kill the controller is made the leader
+(of Apache Kafka: the active controller of the quorum), before the others a broker that is not the controller. Needs Java
+and Maven for Apache Kafka; without them headrace is measured alone.
 
-    python benchmarks/cluster/leader_killed.py [--kills 6] [--json]
+    python benchmarks/cluster/leader_killed.py [--kills 6] [--alone] [--json]
 """
 
 import argparse
 import json
+import os
+import re
 import statistics
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client.admin import Admin, NewTopic
+from headrace.client.replica_admin import ReplicaAdmin
 from headrace.errors import KafkaError
-from headrace.types import BrokerId
+from headrace.types import TopicPartition
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.peers import kafka
@@ -44,6 +49,36 @@ def leader_of(bootstrap: str) -> int:
             time.sleep(0.2)
 
 
+def controller_of(cluster: LocalCluster | KafkaCluster) -> int:
+    """Who decides."""
+    if isinstance(cluster, LocalCluster):
+        return cluster.controller()
+    told = kafka.run_tool(
+        "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", cluster.bootstrap, "describe", "--status",
+        logs=cluster.directory,
+    )  # fmt: skip
+    found = re.search(r"LeaderId:\s+(\d+)", told)
+    assert found, told
+    return int(found.group(1))
+
+
+def have_lead(cluster: LocalCluster | KafkaCluster, *, controller: bool) -> int:
+    """Makes the controller's broker the leader, or another broker; which one."""
+    partition = TopicPartition(TOPIC, 0)
+    while True:
+        leader, office = leader_of(cluster.bootstrap), controller_of(cluster)
+        if (leader == office) is controller:
+            return leader
+        rest = [each for each in (1, 2, 3) if each != office]
+        with Admin(cluster.bootstrap) as admin, suppress(KafkaError):
+            replicas = ReplicaAdmin(admin.cluster)
+            replicas.reassign({partition: [office, *rest] if controller else [*rest, office]})
+            while replicas.reassignments():
+                time.sleep(0.1)
+            replicas.elect_leaders([partition])
+        time.sleep(0.5)
+
+
 def measure(cluster: LocalCluster | KafkaCluster, kills: int) -> dict[str, object]:
     """The times without a leader, and what came of the records."""
     with Admin(cluster.bootstrap) as admin:
@@ -51,11 +86,10 @@ def measure(cluster: LocalCluster | KafkaCluster, kills: int) -> dict[str, objec
     silences: list[float] = []
     was_controller: list[bool] = []
     with VerifyingProducer(cluster.bootstrap, TOPIC, partitions=1, per_second=500) as producer:
-        for _ in range(kills):
+        for number in range(kills):
+            leader = have_lead(cluster, controller=bool(number % 2))
+            was_controller.append(bool(number % 2))
             producer.wait_for(500)
-            leader = leader_of(cluster.bootstrap)
-            with Admin(cluster.bootstrap) as admin:
-                was_controller.append(admin.describe_cluster().controller == BrokerId(leader))
             began = time.monotonic()
             if isinstance(cluster, LocalCluster):
                 cluster.brokers[leader].kill()
@@ -75,6 +109,7 @@ def measure(cluster: LocalCluster | KafkaCluster, kills: int) -> dict[str, objec
         "was_controller": was_controller,
         "median_s": statistics.median(silences),
         "worst_s": max(silences),
+        "load": [round(each, 1) for each in os.getloadavg()],
         "acknowledged": report.acknowledged,
         "faults": report.faults(),
     }
@@ -84,6 +119,7 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results: dict[str, object] = {}
@@ -95,7 +131,7 @@ def main() -> None:
         ):
             ours.wait_until_ready()
             results["headrace"] = measure(ours, options.kills)
-        if not kafka.missing_tools():
+        if not options.alone and not kafka.missing_tools():
             with KafkaCluster(home / "kafka") as theirs:
                 results["Apache Kafka"] = measure(theirs, options.kills)
     if options.json:

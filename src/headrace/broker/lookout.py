@@ -109,9 +109,12 @@ class Lookout:
                     pass
                 else:
                     has_answered, pause_s = True, PAUSE_MIN_S
+                    self._metadata.doubts.end(to.id)
                     self._take_back(said)
                     said = None
                     await _either(held, changed)
+                    if not changed.is_set():
+                        self._metadata.doubts.begin(to.id)
                     continue
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), pause_s)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace.broker.doubts import Doubts
 from headrace.coordination.model import LEADER_DURING_DELETE, NO_UUID, Broker, Endpoint
 from headrace.coordination.requests import SECURITY_PROTOCOLS
 from headrace.protocol import messages as m
@@ -49,6 +50,8 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
+        self.doubts = Doubts()
+        """Leaders that may be gone: who asks for them may have to wait."""
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -109,6 +112,7 @@ class MetadataCache:
         ids = {topic.id: topic.name for topic in topics.values() if topic.id != NO_UUID}
         brokers = {BrokerId(each.id): _broker(each) for each in request.live_brokers}
         self.snapshot = Snapshot(topics, ids, brokers, BrokerId(request.controller_id))
+        self.doubts.keep(brokers)
         for listener in self._listeners:
             listener()
         return gone

@@ -253,6 +253,13 @@ class ReplicaManager:
             self.following.wake(partition.key)
         self._touch(partition.key)
 
+    def step_down(self) -> None:
+        """This broker was taken for dead: others lead by now what it led, or nobody does, in a later epoch."""
+        for partition in list(self._partitions.values()):
+            if partition.is_leader:
+                partition.state.step_down()
+                self._touch(partition.key)
+
     def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
         """Lets go of partitions; an error for each."""
         now_ms = self._now_ms()

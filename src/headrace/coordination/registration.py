@@ -2,7 +2,8 @@
 
     session lost    the registration is gone; the controller gives this broker's partitions to others
     connected       registered anew; whoever asked is told the new epoch
-    fenced          others took this broker for dead, and marked its registration: it makes another
+    fenced          others took this broker for dead, and marked its registration: it leads nothing any more, and
+                    makes another
 
 Until then the broker serves on: it learns from the next LeaderAndIsr what it does not lead any more, and its writes to
 the cluster are refused, since they carry the old epoch.
@@ -33,6 +34,7 @@ class Registration:
         self._now_ms = now_ms
         self._patience_ms = patience_ms
         self._listeners: list[Callable[[Broker], None]] = []
+        self._fenced_listeners: list[Callable[[], None]] = []
         self._is_lost = False
         self._task: asyncio.Task[None] | None = None
         self._is_watching = self._is_stopping = False  # for a mark; altogether
@@ -45,6 +47,10 @@ class Registration:
     def on_change(self, listener: Callable[[Broker], None]) -> None:
         """Calls `listener` with each registration from now on, for its epoch."""
         self._listeners.append(listener)
+
+    def on_fenced(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` when others have taken this broker for dead, before it registers anew."""
+        self._fenced_listeners.append(listener)
 
     async def start(self) -> Broker:
         """Registers for the first time. Raises `BrokerIdInUse`, `SessionLost`."""
@@ -86,6 +92,8 @@ class Registration:
         except SessionLost:
             return
         log.warning("broker %d was taken for dead by others, and registers anew", self._broker.id)
+        for heed in self._fenced_listeners:
+            heed()
         await self._again()
 
     async def _is_marked(self) -> bool:

@@ -176,6 +176,12 @@ class PartitionState:
         self._alone = False
         return Transition.BECAME_FOLLOWER if new_epoch else Transition.ISR_CHANGED
 
+    def step_down(self) -> None:
+        """Leads no more: others took this broker for dead, so there is another epoch, of which it has not heard."""
+        self.is_leader, self.leader = False, NO_LEADER
+        self.followers = {}
+        self._alone = False
+
     def _lead(self, told: LeaderAndIsr, now_ms: int, new_epoch: bool) -> None:
         known = {} if new_epoch else self.followers
         self.followers = {

@@ -11,10 +11,14 @@
 10    topic ids; cluster operations go with 11 (they are in DescribeCluster)
 12    topics by id; where any is, names do not count
 13    an error for the whole
+A leader of which nobody knows whether it lives (`broker.doubts`) has the answer wait for a moment.
 A topic that is made by asking for it is there when the answer leaves, so nobody has to ask again.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
 
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.metadata_cache import TopicMetadata
@@ -24,6 +28,7 @@ from headrace.coordination.topics import NewTopic, validate_name
 from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.types import BrokerId
 
 API_KEY = ApiKey.METADATA
 VERSIONS = range(14)
@@ -41,6 +46,9 @@ def handle(ctx: RequestContext, request: m.MetadataRequest) -> Answer:
         each.name is None or each.topic_id != NO_UUID for each in request.topics or ()
     ):
         raise InvalidRequest(f"topics are asked for by id from version {IDS_FROM} on")
+    doubts = ctx.broker.metadata.doubts.among(lambda: _leaders(ctx, request))
+    if doubts:
+        return ctx.in_order(_settle_then_answer(ctx, request, doubts), lambda _: _answer(ctx, request))
     missing = _to_be_made(ctx, request)
     if missing:
         return ctx.in_order(_make_then_answer(ctx, request, missing), lambda _: _answer(ctx, request))
@@ -61,6 +69,25 @@ async def _make_then_answer(ctx: RequestContext, request: m.MetadataRequest, mis
     if any(name in INTERNAL_TOPICS for name in missing):
         await ctx.broker.groups.ensure_offsets_topic()
     return _answer(ctx, request)
+
+
+async def _settle_then_answer(
+    ctx: RequestContext, request: m.MetadataRequest, doubts: list[asyncio.Future[None]]
+) -> m.MetadataResponse:
+    await asyncio.wait(doubts)
+    return await _make_then_answer(ctx, request, _to_be_made(ctx, request))
+
+
+def _leaders(ctx: RequestContext, request: m.MetadataRequest) -> set[BrokerId]:
+    """Who leads what is asked for."""
+    metadata = ctx.broker.metadata
+    found: Iterable[TopicMetadata | None] = metadata.topics.values()
+    if request.topics:
+        found = [
+            metadata.topic(each.name) if each.name is not None else metadata.topic_by_id(each.topic_id)
+            for each in request.topics
+        ]
+    return {each.leader for topic in found if topic is not None for each in topic.partitions.values()}
 
 
 def _to_be_made(ctx: RequestContext, request: m.MetadataRequest) -> list[str]:

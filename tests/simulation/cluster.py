@@ -237,6 +237,8 @@ class Cluster:
                 case Create(path, data) | Set(path, data) if path.endswith("/state"):
                     told = json.loads(data)
                     name = path.removeprefix(paths.TOPICS + "/").removesuffix("/state").replace("/partitions/", "-")
+                    if name.startswith(f"{self.topic}-"):
+                        self.nemesis.isr_written(int(name.rpartition("-")[2]), told["isr"])
                     self.timeline.note(
                         "tree",
                         f"{name}: leader {told['leader']} in epoch {told['leader_epoch']}, ISR {told['isr']} "

@@ -1,5 +1,6 @@
 """What goes wrong in a run, and when: faults at seeded moments, of the kinds that the plan names."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,18 @@ class Nemesis:
         self._cluster = cluster
         self._chance = Random(f"{cluster.seed}/nemesis")
         self.is_over = False
+        self._lacking: dict[tuple[int, int], bool] = {}
+        """Who lost power may lack what is committed, per broker and partition, until it has been seen out of the ISR
+        (then True here) and in it again: the ISR in the tree knows nothing of it at first."""
+
+    def isr_written(self, partition: int, isr: Sequence[int]) -> None:
+        """The tree has a new ISR."""
+        for key, has_left in list(self._lacking.items()):
+            broker, number = key
+            if number == partition and broker not in isr:
+                self._lacking[key] = True
+            elif number == partition and has_left:
+                del self._lacking[key]
 
     def begin(self) -> None:
         """The first fault comes soon."""
@@ -59,8 +72,8 @@ class Nemesis:
         self._later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
 
     def _down(self) -> list[SimBroker]:
-        """Brokers that have failed. Where power may fail, one that is back counts until it has caught up: before that
-        it may lack what is committed."""
+        """Brokers that have failed. Where power may fail, one that is not in every ISR counts, and one that is back
+        until it has caught up: before that it may lack what is committed."""
         cluster = self._cluster
         down = [
             broker
@@ -70,12 +83,16 @@ class Nemesis:
             or any(broker.host == target for _, target in cluster.network.refusals)
         ]
         if kinds.POWER in cluster.plan.faults:
-            isrs = [(number, state.isr) for number, state in cluster.leaderships().items()]
+            isrs = {number: state.isr for number, state in cluster.leaderships().items()}
             down += [
                 broker
                 for broker in cluster.brokers.values()
                 if broker not in down
-                and any(broker in cluster.holders(number) and broker.number not in isr for number, isr in isrs)
+                and any(
+                    broker in cluster.holders(number)
+                    and (broker.number not in isr or (broker.number, number) in self._lacking)
+                    for number, isr in isrs.items()
+                )
             ]
         return down
 
@@ -98,6 +115,8 @@ class Nemesis:
             self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
         elif kind == kinds.POWER:
             victim.lose_power()
+            for number, state in self._cluster.leaderships().items():
+                self._lacking[victim.number, number] = victim.number not in state.isr
             self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
         elif kind == kinds.PAUSE:
             victim.pause()

@@ -284,6 +284,22 @@ async def test_a_write_whose_session_ended_under_way_fails_and_a_listener_heard_
     assert LOST in states[0]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_an_answer_that_makes_no_sense_ends_the_session_and_another_begins(
+    tree: ZooKeeperTree, other: ZooKeeperTree, proxy: Proxy
+) -> None:
+    heard = Heard(tree)
+    await tree.create("/a", b"1")
+    await tree.get("/a", heard)
+    proxy.garble()
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert (await tree.get("/a")).data == b"1"
+    assert heard.states[-2:] == [LOST, CONNECTED]
+    await other.set("/a", b"2")
+    await until(lambda: heard.events, "the watch")
+    await tree.set("/a", b"3", 1)
+
+
 async def test_what_is_too_large_is_refused_and_the_session_lives_on(tree: ZooKeeperTree) -> None:
     heard = Heard(tree)
     with pytest.raises(TooLarge) as caught:

@@ -2,6 +2,7 @@
 
 proxy = await Proxy.start(target_port)
 proxy.lose_answers()      requests go on to the server; what it answers is thrown away
+proxy.garble()            the next answer is of another request than was asked
 proxy.cut()               every connection breaks now
 proxy.refuse()            no connection is taken, until accept()
 """
@@ -19,7 +20,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_lossy = False
         self._is_refusing = False
-        self.requests = 0
+        self._is_garbling = False
 
     @classmethod
     async def start(cls, target_port: int) -> "Proxy":
@@ -37,6 +38,10 @@ class Proxy:
     def lose_answers(self) -> None:
         """From now on, until the next `cut`."""
         self._is_lossy = True
+
+    def garble(self) -> None:
+        """Once, and not a heartbeat's answer."""
+        self._is_garbling = True
 
     def cut(self) -> None:
         """Breaks every connection; the next ones work."""
@@ -92,13 +97,15 @@ class Proxy:
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            self.requests += 1
             writer.write(data)
             await writer.drain()
         raise EOFError
 
     async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            if self._is_garbling and int.from_bytes(data[4:8], "big", signed=True) > 0:
+                self._is_garbling = False
+                data = data[:4] + (0x7FFFFFF0).to_bytes(4, "big") + data[8:]
             if not self._is_lossy:
                 writer.write(data)
                 await writer.drain()

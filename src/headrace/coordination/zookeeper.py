@@ -65,6 +65,7 @@ _ERRORS: dict[type[Exception], type[Exception]] = {
     kazoo_errors.NoAuthError: NotAllowed,
     kazoo_errors.InvalidACLError: NotAllowed,
     kazoo_errors.ConnectionLoss: ConnectionBroken,
+    RuntimeError: ConnectionBroken,  # an answer to another request than was asked; it ends kazoo's thread
     kazoo_errors.SessionExpiredError: SessionLost,
     kazoo_errors.ConnectionClosedError: SessionLost,
     kazoo_errors.AuthFailedError: SessionLost,

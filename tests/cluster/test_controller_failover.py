@@ -16,7 +16,7 @@ from headrace.protocol import messages as m
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.harness import receive_frame
-from tests.zookeeper_server import ZooKeeperServer, missing_tools
+from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "-")]
 WAIT_SECONDS = 60
@@ -147,3 +147,29 @@ def test_brokers_end_when_they_are_told_to_though_zookeeper_is_silent(
         server.kill()
         assert cluster.brokers[2].stop() == 0
         wish.close()
+
+
+def test_topics_are_made_while_the_ensemble_loses_its_leader_and_no_session_ends(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if reason := missing_tools():
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("ensemble")
+    patient = {"zookeeper.session.timeout.ms": "30000"}
+    with (
+        ZooKeeperEnsemble(directory) as ensemble,
+        LocalCluster(directory / "cluster", f"{ensemble.address}/c", brokers=2, settings=patient) as cluster,
+    ):
+        until(lambda: len(cluster.view().brokers) == 2, "two brokers")
+        controller = cluster.controller()
+        leader = ensemble.leader()
+        for number in range(8):
+            if number == 4:
+                leader.kill()
+            cluster.create_topic(f"topic-{number}", partitions=2, replicas=2)
+        assert cluster.controller() == controller
+        eyes = Eyes(f"{next(each for each in ensemble.servers if each is not leader).address}/c")
+        assert sorted(eyes.client.get_children("/brokers/topics")) == [f"topic-{number}" for number in range(8)]
+        assert eyes.epoch() == (1, 0)
+        eyes.client.stop()
+        eyes.client.close()

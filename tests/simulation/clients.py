@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Message)
 
 REQUEST_TIMEOUT_MS = 1500
-_NOT_APPENDED = {
+NOT_APPENDED = {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -37,12 +37,12 @@ _NOT_APPENDED = {
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-_NEEDS_NEW_ID = {
+NEEDS_NEW_ID = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-_LEADER_ERRORS = {
+LEADER_ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -140,22 +140,30 @@ class Producer:
 
     async def send(self, partition: int, count: int) -> bool:
         """Sends a batch of new values; whether it was acknowledged."""
-        history, acks = self._client.cluster.history, self._acks
+        batch = self._make(partition, count)
+        outcome, offset = await self._deliver(partition, [each.value for each in batch])
+        self._end(batch, outcome, offset)
+        return outcome is Outcome.ACKNOWLEDGED
+
+    def _make(self, partition: int, count: int) -> list[Sent]:
+        """New values, noted as sent."""
         batch = []
         for _ in range(count):
             self._count += 1
             value = f"{self.name}.{self._count}"
-            batch.append(Sent(self.name, partition, value, acks, self._is_idempotent, self._client.now_us))
-        history.sent += batch
-        outcome, offset = await self._deliver(partition, [each.value for each in batch])
+            batch.append(Sent(self.name, partition, value, self._acks, self._is_idempotent, self._client.now_us))
+        self._client.cluster.history.sent += batch
+        return batch
+
+    def _end(self, batch: list[Sent], outcome: Outcome, offset: int) -> None:
+        """Notes what became of a batch."""
         for number, each in enumerate(batch):
             each.outcome, each.ended_us = outcome, self._client.now_us
             each.offset = offset + number if offset >= 0 else -1
         names = ", ".join(each.value for each in batch)
         where = f" at {offset}" if offset >= 0 else ""
-        text = "all" if acks == -1 else acks
-        self._client.note(f"partition {partition}: {names} (acks={text}): {outcome.value}{where}")
-        return outcome is Outcome.ACKNOWLEDGED
+        text = "all" if self._acks == -1 else self._acks
+        self._client.note(f"partition {batch[0].partition}: {names} (acks={text}): {outcome.value}{where}")
 
     async def _deliver(self, partition: int, values: list[str]) -> tuple[Outcome, int]:
         """Until it is acknowledged or the delivery time-out is over."""
@@ -171,7 +179,7 @@ class Producer:
                 await client.pause(20, 200)
                 continue
             try:
-                code, offset = await self._attempt(leader, partition, values)
+                code, offset = await self._attempt(leader, partition, values, self._sequences.get(partition, 0))
             except PeerUnreachable:
                 may_be_there = True
                 await client.refresh()
@@ -180,12 +188,12 @@ class Producer:
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._sequences[partition] = self._sequences.get(partition, 0) + len(values)
                 return Outcome.ACKNOWLEDGED, offset if code is ErrorCode.NONE else -1
-            may_be_there = may_be_there or code not in _NOT_APPENDED
-            if code in _NEEDS_NEW_ID:
+            may_be_there = may_be_there or code not in NOT_APPENDED
+            if code in NEEDS_NEW_ID:
                 self._id = None
                 if may_be_there:
                     return Outcome.UNKNOWN, -1
-            if code in _LEADER_ERRORS:
+            if code in LEADER_ERRORS:
                 await client.refresh()
             await client.pause(20, 150)
         if may_be_there:
@@ -193,14 +201,14 @@ class Producer:
             return Outcome.UNKNOWN, -1
         return Outcome.REFUSED, -1
 
-    async def _attempt(self, leader: int, partition: int, values: list[str]) -> tuple[ErrorCode, int]:
+    async def _attempt(self, leader: int, partition: int, values: list[str], sequence: int) -> tuple[ErrorCode, int]:
         now_ms = self._client.process.now_ms()
         producer_id, epoch = self._id or (-1, -1)
         records = encode_batch(
             [Record(0, now_ms, None, value.encode()) for value in values],
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=self._sequences.get(partition, 0) if self._id else -1,
+            base_sequence=sequence if self._id else -1,
         )
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=memoryview(records))
         topic = m.ProduceRequest.TopicProduceData(name=self._client.cluster.topic, partition_data=[data])
@@ -299,7 +307,7 @@ class Reader:
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 client.note(f"partition {number}: position {position} is out of range at broker {leader}")
                 self._positions[number] = 0
-            elif code in _LEADER_ERRORS:
+            elif code in LEADER_ERRORS:
                 await client.refresh()
 
     async def _ask_for_ends(self, leader: int, partitions: list[int]) -> None:

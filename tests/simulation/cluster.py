@@ -28,6 +28,7 @@ from tests.simulation.clients import Client, Committer, Producer, Reader
 from tests.simulation.history import Availability, History, Led, Replica, Stored
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
+from tests.simulation.pipelined import PipelinedProducer
 from tests.simulation.plan import Plan, draw
 from tests.simulation.scheduler import Exhausted, Scheduler
 from tests.simulation.timeline import Timeline
@@ -144,6 +145,10 @@ class Cluster:
         for number, (acks, is_idempotent) in enumerate(self.plan.producers, 1):
             client = Client(self, f"producer-{number}")
             workers.append(Producer(client, f"p{number}", acks=acks, is_idempotent=is_idempotent, pace_ms=60))
+            client.process.call(client.process.loop.create_task, workers[-1].run())
+        for number in range(1, self.plan.pipelines + 1):
+            client = Client(self, f"pipeline-{number}")
+            workers.append(PipelinedProducer(client, f"q{number}", pace_ms=60))
             client.process.call(client.process.loop.create_task, workers[-1].run())
         for number in range(1, self.plan.readers + 1):
             client = Client(self, f"reader-{number}")

@@ -35,6 +35,9 @@ class Plan(NamedTuple):
     weather: Weather = CALM
     session_timeout_ms: int = 3000
     producers: tuple[tuple[int, bool], ...] = ((-1, True), (-1, False), (1, False))
+    pipelines: int = 0
+    """Producers besides these that have several batches under way."""
+
     readers: int = 2
     reads_followers: bool = False
     """Whether one of the readers tells its rack, and is sent to the replica in it (KIP-392)."""
@@ -84,5 +87,6 @@ def draw(seed: int | str) -> Plan:
         topic_settings={"segment.bytes": segment_bytes},
         spare_brokers=1 if REASSIGN in soft and chance.random() < 0.6 else 0,
         reads_followers=chance.random() < 0.4,
+        pipelines=int(chance.random() < 0.5),
         promises=Promises(acks_one_kept=set(hard + soft) <= HARMLESS),
     )

@@ -3,7 +3,7 @@
     asked           the controller moves leaders into the ISR's other members, and names what it could not move
     something left  asked again after `controlled.shutdown.retry.backoff.ms`, at most `controlled.shutdown.max.retries`
                     times; not where no other replica is alive, since nobody will take over
-    no controller   counts as asked
+    no controller   within five seconds: nobody is asked again, for a stop is a matter of seconds
 
 A stop that nobody could prepare for is one all the same: others lead when the registration is gone.
 Source: Kafka's `KafkaServer.controlledShutdown`. Unlike there, the last broker of a cluster does not wait for others.
@@ -41,11 +41,9 @@ async def lead_elsewhere(broker: Broker) -> None:
             left = await _ask(broker)
         except KafkaError as error:
             log.warning("the controller did not prepare for this broker's stop: %s", error)
-            if error.code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_NOT_AVAILABLE):
-                return  # the registration is gone, and the leaders with it
-        else:
-            if not left:
-                return
+            return
+        if not left:
+            return
         is_last = attempt == config.controlled_shutdown_max_retries
         if not is_last and not await _pause(broker, left, config.controlled_shutdown_retry_backoff_ms / 1000):
             return
@@ -57,10 +55,15 @@ async def _ask(broker: Broker) -> Sequence[TopicPartition]:
     own, epoch = broker.replication.broker_id, broker.control.broker_epoch
     if broker.controller.is_active:
         try:
-            left = await broker.controller.controlled_shutdown(own, epoch)
-            await broker.controller.settled(timeout_ms=ASK_TIMEOUT_MS)  # it stops with us: its word must be out
+            async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):  # the tree may be out of reach
+                left = await broker.controller.controlled_shutdown(own, epoch)
+                await broker.controller.settled()  # it stops with us: its word must be out
+        except TimeoutError:
+            raise KafkaError(
+                "this controller cannot write, or be heard, in time", ErrorCode.REQUEST_TIMED_OUT
+            ) from None
         except NotController:
-            pass
+            pass  # another one is, by now
         else:
             return left
     answer = await broker.replication.link.ask_controller(
@@ -77,9 +80,7 @@ async def _pause(broker: Broker, left: Sequence[TopicPartition], pause_s: float)
     """Whether it is worth while to ask again: false as soon as nobody is alive who could take over."""
     until = broker.loop.time() + pause_s
     while broker.loop.time() < until:
-        if left and not any(_has_others(broker, each) for each in left):
-            return False
-        if not left and len(broker.metadata.brokers) <= 1:
+        if not any(_has_others(broker, each) for each in left):
             return False
         await asyncio.sleep(_LOOK_S)
     return True

@@ -21,6 +21,7 @@
     requests      what each broker is told: LeaderAndIsr, UpdateMetadata, StopReplica; `disk_answers`: what it answers
 
     controller    the shell: standing for election, one event at a time, waiting for those on whom an answer depends
+    office        what it does in a term: brokers, their answers, settings, time
     term          one controller's knowledge, its writes and its voice, until it is over
     leader_manager, topic_manager, reassignment_manager: decide, write, tell
     tree_requests what tools write, watched

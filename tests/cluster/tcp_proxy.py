@@ -3,6 +3,7 @@
     proxy = TcpProxy(listen_port, target_port).start()
     proxy.cut(2)          broker 2 and this one hear nothing of each other over this way; connections stay open
     proxy.heal(2)         what was held goes on, as TCP would send it again
+    proxy.refuse()         to all it looks as if the broker's process were dead, until `accept`
     proxy.stop()
 
 Who connects is known from the client id of the first request, `broker-N-...`; all that call themselves otherwise are
@@ -57,6 +58,14 @@ class TcpProxy:
     def heal(self, broker: int) -> None:
         """Lets everything pass again."""
         self._loop.call_soon_threadsafe(lambda: self._gate(broker).set())
+
+    def refuse(self) -> None:
+        """Breaks every connection and takes no more: as if the process behind were dead."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+
+    def accept(self) -> None:
+        """Takes connections again."""
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
 
     def _gate(self, broker: int) -> asyncio.Event:
         if broker not in self._gates:

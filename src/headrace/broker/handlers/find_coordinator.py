@@ -7,7 +7,8 @@
 5     TRANSACTION_ABORTABLE may be answered; it never is here
 6     share groups; INVALID_REQUEST here
 The first question makes __consumer_offsets and is answered when it is there, where Apache Kafka has the client ask
-again. Left out: transactions, refused with the code that makes every client stop instead of asking again.
+again. Left out: to coordinate transactions, which is refused with the code that makes every client stop instead of
+asking again. Beside brokers of Apache Kafka, the one that leads an id's partition of __transaction_state is named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from headrace.broker.context import Answer, RequestContext
 from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.errors import ErrorCode
+from headrace.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 
@@ -24,6 +26,7 @@ API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = range(7)
 
 GROUP, TRANSACTION = 0, 1
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 _BATCHES_FROM = 4
 
@@ -64,12 +67,21 @@ def _keys(request: m.FindCoordinatorRequest) -> list[str]:
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Found:
-    if key_type == TRANSACTION:
-        return Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
-    if key_type != GROUP:
+    if key_type == GROUP:
+        return _leader(ctx, OFFSETS_TOPIC, ctx.broker.groups.partition_for(key))
+    if key_type != TRANSACTION:
         return Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
+    topic = ctx.broker.metadata.topic(TRANSACTIONS_TOPIC)
+    if topic is not None and topic.partitions:
+        found = _leader(ctx, TRANSACTIONS_TOPIC, partition_for(key, len(topic.partitions)))
+        if found.node_id != ctx.broker.config.broker_id:
+            return found
+    return Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
+
+
+def _leader(ctx: RequestContext, topic: str, number: int) -> Found:
     metadata = ctx.broker.metadata
-    partition = metadata.partition(OFFSETS_TOPIC, ctx.broker.groups.partition_for(key))
+    partition = metadata.partition(topic, number)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, ctx.listener)
     if partition is None or endpoint is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

@@ -23,7 +23,7 @@ from headrace.log.txn_index import ENTRY, AbortedTransaction
 from headrace.log.usage import usage_of
 from headrace.log.verify import BadIndex, CheckedSegment, verify
 from headrace.records.control import ABORT, COMMIT
-from tests.log.support import NOW_MS, Stored, append, append_marker, config, fetch, open_log, read_all
+from tests.log.support import NOW_MS, SimulatedDisk, Stored, append, append_marker, config, fetch, open_log, read_all
 
 FIRST = "00000000000000000000"
 FULL = {".index": 10 << 20, ".timeindex": (10 << 20) - 4}
@@ -155,6 +155,25 @@ def test_a_segment_made_in_advance_is_as_long_as_it_may_become_until_it_is_close
     write(log, 1, first=20)
     log.close(NOW_MS)
     assert sizes(tmp_path, 20)[".log"] == log.segments[1].size
+
+
+@pytest.mark.parametrize("closes_by", ["a roll", "a stop"])
+@pytest.mark.parametrize("seed", range(8))
+def test_its_end_is_cut_on_the_disk_too(closes_by: str, seed: int) -> None:
+    """Also when its records were flushed long before: what came behind zeros would be lost with the power."""
+    directory, ahead = Path("/data/flights-0"), config(preallocate=True, segment_bytes=200_000)
+    disk = SimulatedDisk()
+    log = open_log(directory, ahead, disk)
+    write(log, 20)
+    log.flush(NOW_MS)
+    if closes_by == "a stop":
+        log.close(NOW_MS)
+        log = open_log(directory, ahead, disk, was_clean=True)
+    log.roll(NOW_MS)
+    write(log, 5, first=20)
+    log.flush(NOW_MS)
+    log = open_log(directory, ahead, disk.after_crash(random.Random(seed)))
+    assert [record.offset for record in read_all(log)] == list(range(25))
 
 
 def test_what_a_kill_leaves_of_it_is_read_and_cut(tmp_path: Path) -> None:

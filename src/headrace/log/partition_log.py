@@ -155,11 +155,13 @@ class PartitionLog:
         closed = self.active
         if closed.size == 0 and closed.base_offset == base_offset:
             return closed
-        closed.close_for_appends()
+        is_cut = closed.close_for_appends()
         self.producers.end_offset = base_offset
         snapshot = write_snapshot(self.files, self.directory, self.producers)
         segment = self._create_segment(base_offset, now_ms)
         self.unsynced_paths += closed.index.path, closed.time_index.path, snapshot
+        if is_cut:  # also when all of its records are on the disk: zeros behind them would end the log after a crash
+            self.unsynced_paths.append(closed.path(LOG))
         self.note_unsynced(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)

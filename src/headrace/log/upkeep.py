@@ -182,7 +182,8 @@ def begin_close(log: PartitionLog) -> FlushWork | None:
     if log.clean_end_offset == log.log_end_offset and not log.truncations and log.active.is_trimmed:
         return None
     try:
-        log.active.close_for_appends()
+        if log.active.close_for_appends():
+            log.unsynced_paths.append(log.active.path(LOG))
         log.unsynced_paths += log.active.index.path, log.active.time_index.path
         if log.log_end_offset > log.active.base_offset:
             log.unsynced_paths.append(write_snapshot(log.files, log.directory, log.producers))

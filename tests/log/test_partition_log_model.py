@@ -180,7 +180,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def knows_its_leaders(self) -> None:
-        """Of every record that is there: after a crash epochs may have been made again from the batches that were left."""
+        """Of what is there: after a crash epochs may have been made again from the batches that were left."""
         for record in read_all(self.log):
             assert self.log.leader_epochs.epoch_for(record.offset) == self.epochs[record.offset]
 

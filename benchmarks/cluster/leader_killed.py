@@ -3,8 +3,8 @@
 A producer (confluent-kafka, acks=all, idempotent, 500 records a second to one partition) runs all the time; the time
 without is the longest between two acknowledgements around the kill, in seconds. Afterwards everything is read, and
 what is lost or doubled counted: it must be nothing. Before every second kill the controller is made the leader
-(of Apache Kafka: the active controller of the quorum), before the others a broker that is not the controller. Needs Java
-and Maven for Apache Kafka; without them headrace is measured alone.
+(of Apache Kafka: the active controller of the quorum), before the others a broker that is not the controller. Needs
+Java and Maven for Apache Kafka; without them headrace is measured alone.
 
     python benchmarks/cluster/leader_killed.py [--kills 6] [--alone] [--json]
 """

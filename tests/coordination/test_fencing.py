@@ -1,0 +1,143 @@
+"""Who has seen whom dead, and what follows from it."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.broker.doubts import Doubts
+from headrace.coordination import paths
+from headrace.coordination.cluster import ClusterState
+from headrace.coordination.fencing import (
+    NEIGHBOURS,
+    Budget,
+    Sighting,
+    all_know_marks,
+    is_confirmed,
+    neighbours,
+    parse_sighting,
+    without_successor,
+    witnesses,
+)
+from headrace.coordination.loading import load_brokers
+from headrace.coordination.model import Broker, Endpoint, PartitionLeadership, Replicas, Topic
+from headrace.coordination.registry import ensure_cluster, register_broker
+from headrace.coordination.tree import ensure_path
+from headrace.types import BrokerId, LeaderEpoch, TopicPartition
+from tests.simulation.tree import open_alone
+
+numbers = st.integers(0, 2**31 - 1)
+
+
+def broker(number: int, epoch: int = 1, directory: str | None = "d") -> Broker:
+    endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9092 + number),)
+    return Broker(BrokerId(number), endpoints, epoch=epoch, directory=directory, heeds_fencing=True)
+
+
+def live(*brokers: Broker) -> dict[BrokerId, Broker]:
+    return {each.id: each for each in brokers}
+
+
+def seen(number: int, epoch: int, observer: int, observer_epoch: int) -> Sighting:
+    return Sighting(BrokerId(number), epoch, BrokerId(observer), observer_epoch)
+
+
+@given(st.builds(Sighting, numbers, st.integers(0, 2**63), numbers, st.integers(0, 2**63)))
+def test_a_sighting_is_read_back_from_its_name(sighting: Sighting) -> None:
+    assert parse_sighting(sighting.name) == sighting
+
+
+@pytest.mark.parametrize("name", ("", "1-2-3", "1-2-3-4-5", "1-2-3-x", "1--3-4", "1-2-3-²"))
+def test_other_nodes_are_no_sightings(name: str) -> None:
+    assert parse_sighting(name) is None
+
+
+def test_a_sighting_counts_for_one_registration_of_each_side_only() -> None:
+    brokers = live(broker(1, 10), broker(2, 20), broker(3, 30))
+    said = [
+        seen(1, 10, 2, 20),
+        seen(1, 9, 3, 30),  # of an earlier life
+        seen(1, 10, 3, 29),  # by an earlier life
+        seen(1, 10, 1, 10),  # of itself
+        seen(1, 10, 4, 40),  # by nobody who is there
+    ]
+    assert witnesses(brokers[BrokerId(1)], said, brokers) == said[:1]
+
+
+def test_the_controller_and_another_one_must_have_seen_it() -> None:
+    two, three, four = seen(1, 10, 2, 20), seen(1, 10, 3, 30), seen(1, 10, 4, 40)
+    assert is_confirmed([two, three], BrokerId(2))
+    assert not is_confirmed([two], BrokerId(2))
+    assert not is_confirmed([three, four], BrokerId(2))
+    assert not is_confirmed([], BrokerId(2))
+
+
+@given(st.sets(st.integers(0, 50), min_size=1))
+def test_everybody_is_looked_after_by_as_many_as_there_can_be(ids: set[int]) -> None:
+    brokers = {BrokerId(each) for each in ids}
+    watched = {each: neighbours(each, brokers) for each in brokers}
+    for each in brokers:
+        observers = [other for other in brokers if each in watched[other]]
+        assert each not in observers
+        assert len(observers) == min(NEIGHBOURS, len(brokers) - 1)
+
+
+def test_beside_brokers_that_do_not_know_marks_nobody_is_fenced() -> None:
+    assert all_know_marks(live(broker(1), broker(2)))
+    assert not all_know_marks(live(broker(1), broker(2, directory=None)))
+
+
+def test_what_would_be_left_without_a_leader() -> None:
+    state = ClusterState(brokers=live(broker(1), broker(2), broker(3)))
+    replicas = Replicas((BrokerId(1), BrokerId(2)))
+    state.topics["t"] = Topic("t", bytes(16), {0: replicas, 1: replicas, 2: replicas, 3: replicas})
+    for number, (leader, isr) in enumerate(((1, (1, 2)), (1, (1,)), (1, (1, 9)), (2, (2,)))):
+        state.leadership[TopicPartition("t", number)] = PartitionLeadership(
+            BrokerId(leader), LeaderEpoch(0), tuple(map(BrokerId, isr)), 1
+        )
+    assert without_successor(state, BrokerId(1)) == (3, [TopicPartition("t", 1), TopicPartition("t", 2)])
+    assert without_successor(state, BrokerId(3)) == (0, [])
+
+
+def test_so_many_in_a_period_and_no_more() -> None:
+    budget = Budget(2, 60)
+    assert [budget.take(at) for at in (0, 1, 2, 59.9, 60, 60.5, 61)] == [True, True, False, False, True, False, True]
+
+
+async def test_a_mark_is_for_one_registration_and_goes_with_the_next(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    tree = await open_alone(tmp_path)
+    await ensure_cluster(tree)
+    await ensure_path(tree, paths.FENCED)
+    registered = await register_broker(tree, broker(1), 0)
+    other = await register_broker(tree, broker(2), 0)
+    await tree.create(paths.fenced(1), paths.encode_fenced(registered.epoch))
+    await tree.create(paths.fenced(2), paths.encode_fenced(other.epoch - 1))
+    assert set(await load_brokers(tree)) == {2}
+    again = await register_broker(tree, broker(1), 0)
+    assert again.epoch > registered.epoch
+    assert set(await load_brokers(tree)) == {1, 2}
+    assert await tree.exists(paths.fenced(1)) is None
+    await tree.close()
+
+
+async def test_a_doubt_is_over_when_the_broker_answers_or_is_known_to_be_gone() -> None:
+    doubts = Doubts()
+    assert doubts.among(lambda: pytest.fail("nobody is in doubt")) == []
+    doubts.begin(BrokerId(1))
+    doubts.begin(BrokerId(2))
+    doubts.begin(BrokerId(2))
+    assert doubts.among(lambda: {BrokerId(3)}) == []
+    (first,), (second,) = doubts.among(lambda: {BrokerId(1)}), doubts.among(lambda: {BrokerId(2)})
+    doubts.end(BrokerId(1))
+    assert (first.done(), second.done()) == (True, False)
+    doubts.keep({BrokerId(1)})
+    assert second.done()
+
+
+async def test_a_doubt_that_nobody_ends_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.doubts.DOUBT_S", 0.01)
+    doubts = Doubts()
+    doubts.begin(BrokerId(1))
+    await asyncio.wait_for(asyncio.gather(*doubts.among(lambda: {BrokerId(1)})), 30)
+    assert doubts.among(lambda: {BrokerId(1)}) == []

@@ -99,6 +99,14 @@ def test_of_batches_that_contradict_each_other_the_one_with_the_wrong_offset_is_
             assert [each[1:5] for each in found(path, Damage)] == [(at, size, first, last)], bit
 
 
+def test_a_wrong_offset_behind_a_damaged_batch_is_not_believed(partition: Path) -> None:
+    path = segments(partition)[1]
+    (position, size, first, _), (behind, more, _, last) = places(path)[3:5]
+    flip(path, position + 70)
+    flip(path, behind + 5)
+    assert [each[1:5] for each in found(path, Damage)] == [(position, size + more, first, last)]
+
+
 def test_the_end_of_a_log_that_is_torn_or_garbage(partition: Path) -> None:
     path = segments(partition)[-1]
     position, size, first, _ = places(path)[-1]

@@ -155,8 +155,9 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
     size, base = file.size(), offset_of(path.name)
     places, bad = _index_places(files, path, base)
     limit = base + RELATIVE_OFFSET_MAX + 1 if end_offset is None else end_offset
-    position, expected, batches, damages = 0, base, 0, 0
+    position, expected, batches = 0, base, 0
     good: list[Range] = []
+    damages: list[Damage] = []
     before = Range(0, 0), base, False  # the last good batch, what was expected there, and whether that is what it was
     while position < size:
         checked = _check(file, position, size, expected, limit, deep)
@@ -166,9 +167,9 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
                 # good, but for what the one before says of its offsets
                 (at, length), first, _ = before
                 reason = f"it says that it ends with offset {expected - 1}, and is followed by {again.base_offset}"
-                yield Damage(path, at, length, first, again.base_offset - 1, reason)
+                _add(damages, Damage(path, at, length, first, again.base_offset - 1, reason))
                 _take_back(good, length)
-                damages, batches, expected, checked = damages + 1, batches - 1, first, again
+                batches, expected, checked = batches - 1, first, again
         if isinstance(checked, BatchHeader):
             # Apache Kafka has one entry for several batches that came together: the last offset of all of them.
             if position in places and places.pop(position) < checked.base_offset:
@@ -184,17 +185,26 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
         found = _resume(file, position, size, expected, limit)
         stop, next_offset = (size, end_offset) if found is None else (found[0], found[1].base_offset)
         last_offset = None if next_offset is None else next_offset - 1
-        yield Damage(path, position, stop - position, expected, last_offset, checked)
-        damages += 1
+        _add(damages, Damage(path, position, stop - position, expected, last_offset, checked))
         position = stop
         before = Range(stop, 0), expected, False
-    yield CheckedSegment(path, size, batches, base, expected, good, damages)
+    yield from damages
+    yield CheckedSegment(path, size, batches, base, expected, good, len(damages))
     if not damages:
         if places:
             bad = bad or f"its entry for position {min(places)} points to no batch"
         if bad:
             yield BadIndex(path.with_name(offset_file(base, INDEX)), bad)
         yield from _verify_other_indexes(files, path, base, expected)
+
+
+def _add(damages: list[Damage], damage: Damage) -> None:
+    """One more; as one with that which it adjoins, and of whose end it knows better."""
+    last = damages[-1] if damages else None
+    if last is not None and last.position + last.size_bytes == damage.position:
+        damages[-1] = last._replace(size_bytes=last.size_bytes + damage.size_bytes, last_offset=damage.last_offset)
+    else:
+        damages.append(damage)
 
 
 def _join(good: list[Range], position: int, size: int) -> None:

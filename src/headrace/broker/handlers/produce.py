@@ -18,8 +18,8 @@ set in place, outside the CRC. No record becomes an object. acks=all is answered
 the batch, which on a single replica is at once; NOT_ENOUGH_REPLICAS before the append when the ISR is too small then,
 NOT_ENOUGH_REPLICAS_AFTER_APPEND when it has become so while the request waited. Where the topic asks for it
 (`flush.messages`, `headrace.flush.acks`), the answer waits for the disk too, and so does the high watermark; the
-batches that come meanwhile share the next flush. What is not in its topic's format is converted, in `produce_formats`; every
-version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
+batches that come meanwhile share the next flush. What is not in its topic's format is converted, in
+`produce_formats`; every version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from headrace.errors import ErrorCode
 from headrace.log.producer_state import Producers
 from headrace.replication import isr
 from tests.simulation import plan as kinds
+from tests.simulation.network import Weather
 from tests.simulation.plan import Plan
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -118,7 +119,12 @@ _ROUGH = Plan(duration_ms=12_000, gap_ms=700, min_insync_replicas=1, failures_ma
 
 MUTANTS = (
     Mutant("ack before ISR", ack_before_isr, _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT, kinds.PAUSE)), LOSSES),
-    Mutant("truncate to HW", truncate_to_high_watermark, _ROUGH._replace(faults=(kinds.CRASH, kinds.STOP)), LOSSES),
+    Mutant(
+        "truncate to HW",
+        truncate_to_high_watermark,
+        _ROUGH._replace(faults=(kinds.CRASH, kinds.ELECT, kinds.STOP), weather=Weather(loss=0.05), gap_ms=400),
+        LOSSES,
+    ),
     Mutant(
         "serve above HW",
         serve_above_high_watermark,

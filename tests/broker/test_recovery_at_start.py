@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from headrace.log.checkpoints import RECOVERY_POINT, read_offsets
 from headrace.log.files import LocalFiles
 from headrace.types import TopicPartition
@@ -73,6 +75,7 @@ def test_after_a_kill_the_active_segments_alone_are_read(tmp_path: Path) -> None
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_broker_that_recovers_can_be_stopped(tmp_path: Path) -> None:
     server = HeadraceServer(tmp_path / "data").start()
     fill(server, 100)

@@ -242,6 +242,7 @@ class Traffic:
         assert self.read == self.acknowledged
 
 
+@pytest.mark.slow
 def test_clients_notice_nothing_of_a_move(home: Home) -> None:
     broker = home.start()
     with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
@@ -280,6 +281,7 @@ def test_a_broker_that_is_killed_while_it_moves_goes_on_afterwards(home: Home) -
     home.check_files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "where"),
     [("openat", "target"), ("rename", "source"), ("unlink", "target/replaces")],

@@ -60,6 +60,7 @@ def changes_of_a_cleaning(tmp_path: Path) -> int:
     return 10**6 - files.left
 
 
+@pytest.mark.slow
 def test_whatever_name_was_changed_last(tmp_path: Path) -> None:
     count = changes_of_a_cleaning(tmp_path)
     assert count > 12

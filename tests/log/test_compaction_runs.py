@@ -120,6 +120,7 @@ def cleaned(log: PartitionLog, job: CleaningJob) -> tuple[object, list[CleanedGr
     return plan, groups, files
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_runs_leave_what_one_batch_after_the_other_leaves(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:

@@ -253,6 +253,7 @@ def damaged(data: bytes, how: str, chance: random.Random) -> bytes:
 DAMAGES = ["bytes", "bit", "truncated", "zeroed", "zeros in it", "longer", "random", "empty"]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(DAMAGES), st.integers(0, 1 << 32), st.sampled_from(["index", "timeindex", "*index"]))
 def test_no_damage_to_an_index_changes_what_a_reader_is_given(

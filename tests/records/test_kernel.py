@@ -90,6 +90,7 @@ def _runs(module: Any, data: bytes, pos: int, end: int, first: int, to: int, lim
     return found, run, scanned, offsets, times, kinds, spans, damaged
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     batches=st.lists(records.map(lambda rows: rows[:4]), min_size=1, max_size=6),

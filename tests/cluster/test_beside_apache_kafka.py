@@ -1,100 +1,243 @@
-"""One cluster of Apache Kafka 3.9 and of headrace: each leads, follows, controls and is replaced by the other.
+"""One broker of ours in a cluster of Apache Kafka 3.9: replica, leader, controller, and the one that stays at last."""
 
-Apache Kafka, which starts first, is controller: it tells our brokers who leads, and our leaders ask it for changes of
-their ISRs. Then it is killed, one of ours takes its place, and Apache Kafka comes back as one that is told.
-"""
-
-import time
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headrace.groups.partitioning import partition_for
+from headrace.protocol import messages as m
+from tests.asker import Asker
+from tests.cluster.mixed_cluster import OURS, MixedCluster
 from tests.cluster.verifying import VerifyingProducer, verify
-from tests.harness import HeadraceServer
 from tests.peers import kafka
-from tests.peers.node import KafkaNode, ZooKeeper
+from tests.peers.node import ZooKeeper
 
 pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
+    pytest.mark.xdist_group("apache-kafka"),
 ]
-
-TOPIC, PARTITIONS, WAIT_SECONDS = "mixed", 3, 90.0
-KAFKA_ID, OURS = 1, (2, 3)
-SETTINGS = {"min.insync.replicas": "2", "zookeeper.session.timeout.ms": "6000", "replica.lag.time.max.ms": "4000"}
-KAFKAS = "min.insync.replicas=2\nzookeeper.session.timeout.ms=6000\nreplica.lag.time.max.ms=4000\n"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+WAIT_S = 30
 
 
-def isrs(bootstrap: str) -> tuple[int, list[set[int]], list[int]]:
-    """The controller, and of each partition the ISR and the leader."""
-    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(TOPIC, timeout=10)
-    partitions = [metadata.topics[TOPIC].partitions[number] for number in range(PARTITIONS)]
-    return metadata.controller_id, [set(each.isrs) for each in partitions], [each.leader for each in partitions]
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
-def wait_until_all_in_sync(bootstrap: str) -> int:
-    """Returns when every broker is in every ISR; the controller."""
-    deadline, wanted = time.monotonic() + WAIT_SECONDS, [{KAFKA_ID, *OURS}] * PARTITIONS
-    while (seen := isrs(bootstrap))[1] != wanted:
-        assert time.monotonic() < deadline, f"controller, ISRs, leaders: {seen}"
-        time.sleep(0.2)
-    return seen[0]
+@pytest.fixture(scope="module")
+def shared(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    with MixedCluster(tmp_path_factory.mktemp("mixed"), f"{zookeeper.address}/shared") as cluster:
+        cluster.assign("__consumer_offsets", [1, OURS], [OURS, 1], [2, OURS], cleanup_policy="compact")
+        yield cluster
 
 
-def test_apache_kafka_and_headrace_lead_follow_and_control_each_other(tmp_path: Path) -> None:
-    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        node = KafkaNode(tmp_path / "kafka", zookeeper=zookeeper.address, settings=KAFKAS)
-        ours = {
-            number: HeadraceServer(
-                tmp_path / f"headrace-{number}",
-                SETTINGS,
-                ("--broker-id", str(number), "--zookeeper", zookeeper.address),
-            )
-            for number in OURS
+@pytest.fixture
+def mixed(shared: MixedCluster) -> MixedCluster:
+    shared.make_whole()
+    return shared
+
+
+def send(cluster: MixedCluster, topic: str, *values: str) -> None:
+    """To partition 0, acknowledged by all who are in sync."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+
+def read(cluster: MixedCluster, topic: str, isolation: str = "read_uncommitted") -> list[str]:
+    """What partition 0 holds."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "log_level": 0,
         }
-        try:
-            node.start()
-            for server in ours.values():
-                server.start()
-            bootstrap = ",".join(server.bootstrap for server in ours.values())
-            admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
-            deadline = time.monotonic() + WAIT_SECONDS
-            while set(admin.list_topics(timeout=10).brokers) != {KAFKA_ID, *OURS}:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            made = admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
-            made[TOPIC].result(30)
-            assert wait_until_all_in_sync(bootstrap) == KAFKA_ID
-            assert set(isrs(bootstrap)[2]) == {KAFKA_ID, *OURS}
-            # Not idempotent: librdkafka knows no offset of what Apache Kafka calls a duplicate that it has forgotten.
-            with VerifyingProducer(
-                bootstrap, TOPIC, partitions=PARTITIONS, per_second=300, is_idempotent=False
-            ) as producer:
-                producer.wait_for(300)
-                ours[2].kill()
-                producer.wait_for(300)
-                ours[2].restart()
-                assert wait_until_all_in_sync(bootstrap) == KAFKA_ID
-                node.kill()
-                producer.wait_for(300)
-                assert isrs(bootstrap)[0] in OURS
-                node.start()
-                assert wait_until_all_in_sync(bootstrap) in OURS
-                producer.wait_for(300)
-            assert not producer.failed
-            report = verify(bootstrap, TOPIC, producer)
-            assert report.acknowledged >= 1200
-            assert not report.faults(), report.faults()
-            wait_until_all_in_sync(bootstrap)
-        except BaseException:
-            print(node.said(), *(server.stderr_file.read_text()[-4000:] for server in ours.values()), sep="\n----\n")
-            raise
-        finally:
-            for server in ours.values():
-                server.stop()
-            node.stop()
-        logs = sorted(path.read_bytes() for path in tmp_path.glob("headrace-*/mixed-0/*.log"))
-        theirs = (node.log_dirs[0] / "mixed-0" / "00000000000000000000.log").read_bytes()
-        assert logs == [theirs, theirs]
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
+        value = message.value()
+        assert value is not None
+        values.append(value.decode())
+    consumer.close()
+    assert message is not None, f"{topic} cannot be read to its end"
+    return values
+
+
+def test_replicas_hold_the_same_bytes_whoever_led_and_whoever_died(mixed: MixedCluster) -> None:
+    mixed.have_control(1)
+    mixed.assign("same", [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
+    with VerifyingProducer(mixed.bootstrap, "same", partitions=3) as producer:
+        producer.wait_for(300)
+        mixed.ours.kill()
+        mixed.until(lambda: all(OURS not in mixed.state("same", p)["isr"] for p in range(3)), "others lead")
+        producer.wait_for(300)
+        mixed.ours.restart()
+        mixed.until(lambda: mixed.is_in_sync("same"), "in sync again")
+        mixed.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
+        mixed.until(lambda: mixed.state("same", 1)["leader"] == OURS, "ours leads again")
+        producer.wait_for(300)
+        mixed.ours.stop()
+        assert all(OURS not in mixed.state("same", p)["isr"] for p in range(3))
+        producer.wait_for(300)
+        mixed.ours.restart()
+        mixed.until(lambda: mixed.is_in_sync("same"), "in sync again")
+    assert not verify(mixed.bootstrap, "same", producer).faults()
+    assert not producer.failed
+    mixed.until(lambda: mixed.have_same_logs("same"), "the same bytes and epochs")
+
+
+def test_who_comes_back_with_epochs_that_were_not_taken_drops_them_either_way(mixed: MixedCluster) -> None:
+    """KIP-279: each of two replicas has epochs that the other has not, since each was elected alone and uncleanly."""
+    mixed.have_control(2)
+    kafka_broker = mixed.theirs[1]
+    mixed.assign("torn", [OURS, 1], unclean_leader_election_enable="true", min_insync_replicas="1")
+    send(mixed, "torn", "both")
+
+    def alone(leader: int, *values: str) -> None:
+        """The other is down already; this one is elected, takes the values and is killed."""
+        mixed.until(lambda: mixed.state("torn")["leader"] == leader, f"{leader} leads")
+        mixed.until(lambda: mixed.state("torn")["isr"] == [leader], f"{leader} is alone")
+        send(mixed, "torn", *values)
+        if leader == OURS:
+            mixed.ours.kill()
+        else:
+            kafka_broker.kill()
+        mixed.wait_until_gone(leader)
+
+    kafka_broker.kill()
+    alone(OURS, "ours 1", "ours 2")
+    kafka_broker.start()
+    alone(1, "theirs 1", "theirs 2", "theirs 3")
+    mixed.ours.restart()
+    mixed.until(lambda: mixed.state("torn")["leader"] == OURS, "ours leads")
+    send(mixed, "torn", "ours 3")
+    kafka_broker.start()  # follows ours, and drops 'theirs'
+    mixed.until(lambda: mixed.is_in_sync("torn"), "in sync again")
+    assert read(mixed, "torn") == ["both", "ours 1", "ours 2", "ours 3"]
+    mixed.until(lambda: mixed.have_same_logs("torn"), "the same bytes and epochs")
+
+    kafka_broker.kill()
+    alone(OURS, "ours 4", "ours 5")
+    kafka_broker.start()
+    mixed.until(lambda: mixed.state("torn")["leader"] == 1, "1 leads")
+    send(mixed, "torn", "theirs 4")
+    mixed.ours.restart()  # follows Apache Kafka's, and drops 'ours 4' and 'ours 5'
+    mixed.until(lambda: mixed.is_in_sync("torn"), "in sync again")
+    assert read(mixed, "torn") == ["both", "ours 1", "ours 2", "ours 3", "theirs 4"]
+    mixed.until(lambda: mixed.have_same_logs("torn"), "the same bytes and epochs")
+
+
+def test_apache_kafkas_brokers_obey_our_controller(mixed: MixedCluster) -> None:
+    mixed.have_control(OURS)
+    mixed.assign("obeyed", [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
+    with VerifyingProducer(mixed.bootstrap, "obeyed", partitions=3) as producer:
+        producer.wait_for(300)
+        mixed.theirs[2].stop()  # asks our controller to lead elsewhere first
+        assert all(2 not in mixed.state("obeyed", p)["isr"] for p in range(3))
+        producer.wait_for(300)
+        mixed.theirs[2].start()
+        mixed.until(lambda: mixed.is_in_sync("obeyed"), "in sync again")
+        mixed.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
+        mixed.until(lambda: mixed.state("obeyed", 2)["leader"] == 2, "2 leads again")
+        producer.wait_for(300)
+    assert not verify(mixed.bootstrap, "obeyed", producer).faults()
+    assert mixed.controller() == OURS
+    with Asker(mixed.theirs[1].bootstrap) as asker:  # which asks our controller for a block
+        wish = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        mixed.until(lambda: asker.ask(wish, 4).error_code == 0, "a producer id")
+    assert mixed.read("/latest_producer_id_block")["broker"] in (1, 2, OURS)
+    admin = mixed.admin()
+    admin.delete_topics(["obeyed"])["obeyed"].result(WAIT_S)
+    mixed.until(lambda: "obeyed" not in mixed.children("/brokers/topics"), "deleted")
+    homes = [mixed.ours.data, *(node.directory / "log" for node in mixed.theirs.values())]
+    assert not [each for home in homes for each in home.glob("obeyed-?")]
+
+
+def test_groups_and_transactions_of_apache_kafka_go_on(mixed: MixedCluster) -> None:
+    mixed.assign("__transaction_state", [1], [1], [1], cleanup_policy="compact")
+    mixed.assign("transfers", [1, OURS])
+    names = {partition_for(f"group-{number}", 3): f"group-{number}" for number in range(30)}
+    ids = [f"transfer-{number}" for number in range(4)]
+    with Asker(mixed.ours.bootstrap) as asker:  # our broker names the coordinators, all of Apache Kafka
+        answer = asker.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=ids), 4)
+    assert [(each.key, each.node_id, each.error_code) for each in answer.coordinators] == [(each, 1, 0) for each in ids]
+    for name, is_kept in ((ids[0], True), (ids[1], False)):
+        producer = Producer({"bootstrap.servers": mixed.bootstrap, "transactional.id": name, "log_level": 0})
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.produce("transfers", name.encode(), partition=0)
+        producer.flush(WAIT_S)
+        producer.commit_transaction(WAIT_S) if is_kept else producer.abort_transaction(WAIT_S)
+    for name in names.values():
+        commit(mixed, name, 2)
+    mixed.until(lambda: mixed.is_in_sync("transfers") and mixed.is_in_sync("__consumer_offsets"), "in sync")
+    mixed.ours.kill()  # groups that it coordinated go to Apache Kafka's
+    mixed.until(lambda: OURS not in mixed.state("transfers")["isr"], "ours gone")
+    assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
+    mixed.make_whole()
+    mixed.theirs[1].kill()  # and those of 1 to ours, which leads the transfers too
+    mixed.until(lambda: mixed.state("transfers")["leader"] == OURS, "ours leads")
+    assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
+    assert read(mixed, "transfers", "read_committed") == [ids[0]]
+    assert read(mixed, "transfers") == ids[:2]
+
+
+def _member(cluster: MixedCluster, group: str) -> Consumer:
+    return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+
+
+def commit(cluster: MixedCluster, group: str, offset: int) -> None:
+    """Commits for partition 0 of 'transfers'."""
+    consumer = _member(cluster, group)
+    consumer.commit(offsets=[TopicPartition("transfers", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(cluster: MixedCluster, group: str) -> int:
+    """What `commit` left."""
+    consumer = _member(cluster, group)
+    (found,) = consumer.committed([TopicPartition("transfers", 0)], WAIT_S)
+    consumer.close()
+    return found.offset
+
+
+def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    with MixedCluster(tmp_path, f"{zookeeper.address}/move", theirs=1) as cluster:
+        cluster.assign("transfers", [1], [1])
+        with VerifyingProducer(cluster.bootstrap, "transfers", partitions=2) as producer:
+            producer.wait_for(300)
+            commit(cluster, "g", 100)
+            plan = tmp_path / "plan.json"
+            partitions = [
+                {"topic": topic, "partition": number, "replicas": [OURS]}
+                for topic in cluster.children("/brokers/topics")
+                for number in cluster.replicas(topic)
+            ]
+            plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+            moved = ("--reassignment-json-file", str(plan))
+            cluster.tool(REASSIGN, *moved, "--execute", "--throttle", "50000000")
+            cluster.until(
+                lambda: all(cluster.state(each["topic"], each["partition"])["isr"] == [OURS] for each in partitions),
+                "everything is on ours",
+            )
+            told = cluster.tool(REASSIGN, *moved, "--verify")
+            assert told.count("is completed.") == len(partitions)
+            cluster.theirs[1].stop()
+            cluster.until(lambda: cluster.controller() == OURS, "ours is controller")
+            producer.wait_for(300)
+            assert committed(cluster, "g") == 100
+        assert not producer.failed
+        assert not verify(cluster.ours.bootstrap, "transfers", producer).faults()
+        assert cluster.children("/brokers/ids") == [str(OURS)]

@@ -1,0 +1,189 @@
+"""Our broker 3 beside Apache Kafka's brokers 1 (and 2) of 3.9, in one cluster on one ZooKeeper.
+
+    with MixedCluster(directory, zookeeper="127.0.0.1:2181/mixed") as mixed:
+        mixed.assign("t", [1, 3], [3, 1])
+        mixed.theirs[1].kill(); mixed.ours.kill(); mixed.make_whole()
+        assert mixed.logs("t")[...]
+
+What there is to see is read from the tree, which both kinds write.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from tests.harness import HeadraceServer, tail
+from tests.peers.node import KafkaNode, old_java
+
+OURS = 3
+DEADLINE_S = 60.0
+COMMON = {"zookeeper.session.timeout.ms": "2500", "replica.lag.time.max.ms": "4000"}
+THEIRS = {"inter.broker.protocol.version": "3.9", "transaction.state.log.replication.factor": "1"}
+SETTINGS = {"offsets.topic.num.partitions": "3", "offsets.topic.replication.factor": "1"}
+
+
+class MixedCluster:
+    """Started when entered, all at once."""
+
+    def __init__(self, directory: Path, zookeeper: str, *, theirs: int = 2) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._zookeeper = zookeeper
+        lines = "".join(f"{key}={value}\n" for key, value in {**COMMON, **THEIRS}.items())
+        self.theirs = {
+            number: KafkaNode(
+                directory / f"kafka-{number}", zookeeper=zookeeper, settings=f"{lines}broker.id={number}\n"
+            )
+            for number in range(1, theirs + 1)
+        }
+        arguments = ("--broker-id", str(OURS), "--zookeeper", zookeeper)
+        self.ours = HeadraceServer(directory / "headrace-3", {**COMMON, **SETTINGS}, arguments)
+        self.tree = KazooClient(zookeeper)
+
+    def __enter__(self) -> Self:
+        try:
+            with ThreadPoolExecutor() as starting:
+                for started in [starting.submit(each.start) for each in (*self.theirs.values(), self.ours)]:
+                    started.result()
+            self.tree.start()
+            self.wait_until_all_there()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tree.stop()
+        self.tree.close()
+        if self.ours.process is not None and self.ours.process.poll() is None:
+            self.ours.kill()  # a clean stop of the last ones waits for others
+        for node in self.theirs.values():
+            if node.process is not None and node.process.poll() is None:
+                node.kill()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of those that were started."""
+        return ",".join(each.bootstrap for each in (*self.theirs.values(), self.ours) if each.bootstrap)
+
+    def admin(self) -> AdminClient:
+        """An admin client; the brokers of Apache Kafka have other ports after each start, so a new one each time."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def make_whole(self) -> None:
+        """Starts whoever is down, and waits until every replica is in sync."""
+        for number, node in self.theirs.items():
+            if node.process is None or node.process.poll() is not None:
+                self.wait_until_gone(number)
+                node.start()
+        if self.ours.process is None or self.ours.process.poll() is not None:
+            self.ours.restart()
+        self.wait_until_all_there()
+        self.until(lambda: all(map(self.is_in_sync, self.children("/brokers/topics"))), "every replica in sync")
+
+    # what there is to see
+
+    def read(self, path: str) -> Any:
+        """A node's JSON; None when it is not there, or empty."""
+        try:
+            data = self.tree.get(path)[0]
+        except NoNodeError:
+            return None
+        return json.loads(data) if data else None
+
+    def children(self, path: str) -> list[str]:
+        """The names of a node's children."""
+        return sorted(self.tree.get_children(path))
+
+    def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
+        """Leader, leader epoch and ISR."""
+        return self.read(f"/brokers/topics/{topic}/partitions/{partition}/state") or {"leader": -1, "isr": []}
+
+    def replicas(self, topic: str) -> dict[int, list[int]]:
+        """The assignment, by partition."""
+        found = self.read(f"/brokers/topics/{topic}") or {"partitions": {}}
+        return {int(number): replicas for number, replicas in found["partitions"].items()}
+
+    def is_in_sync(self, topic: str) -> bool:
+        """Whether every replica of every partition is."""
+        return all(set(self.state(topic, p)["isr"]) == set(each) for p, each in self.replicas(topic).items())
+
+    def controller(self) -> int:
+        """Who is; -1 for nobody."""
+        found = self.read("/controller")
+        return -1 if found is None else int(found["brokerid"])
+
+    def log_of(self, broker: int, topic: str, partition: int) -> tuple[bytes, str]:
+        """The bytes of a replica's only segment, and its epochs with their first offsets."""
+        base = self.ours.data if broker == OURS else self.theirs[broker].directory / "log"
+        home = base / f"{topic}-{partition}"
+        return (home / f"{0:020d}.log").read_bytes(), (home / "leader-epoch-checkpoint").read_text()
+
+    def have_same_logs(self, topic: str) -> bool:
+        """Whether all replicas of each partition have the same bytes and the same epochs."""
+        return all(
+            len({self.log_of(each, topic, partition) for each in replicas}) == 1
+            for partition, replicas in self.replicas(topic).items()
+        )
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits for what brokers do in their own time."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {DEADLINE_S:.0f} s\n{self.said()}")
+            time.sleep(0.05)
+
+    def wait_until_all_there(self) -> None:
+        """All brokers are registered, and each names all of them."""
+        wanted = {*self.theirs, OURS}
+        for each in (*self.theirs.values(), self.ours):
+            admin = AdminClient({"bootstrap.servers": each.bootstrap, "log_level": 0})
+            self.until(lambda admin=admin: set(admin.list_topics(timeout=10).brokers) == wanted, "all brokers there")
+
+    def wait_until_gone(self, broker: int) -> None:
+        """Its registration has gone with its session: one of Apache Kafka does not start before."""
+        self.until(lambda: str(broker) not in self.children("/brokers/ids"), f"broker {broker} gone")
+
+    # what is done to it
+
+    def assign(self, topic: str, *replicas: Sequence[int], **configs: str) -> None:
+        """Makes a topic, and waits until it is everywhere; `_` in a setting's name stands for a dot."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        wish = NewTopic(topic, len(replicas), replica_assignment=[list(each) for each in replicas], config=settings)
+        admin = self.admin()  # ends when nobody refers to it
+        admin.create_topics([wish])[topic].result(30)
+        self.until(lambda: len(self.replicas(topic)) == len(replicas) and self.is_in_sync(topic), f"{topic} there")
+
+    def have_control(self, broker: int) -> None:
+        """Has brokers stand for election until this one is controller."""
+
+        def elected() -> bool:
+            controller = self.controller()
+            if controller not in (broker, -1):
+                self.tree.delete("/controller")
+            return controller == broker
+
+        self.until(elected, f"{broker} is controller")
+        self.wait_until_all_there()
+
+    def tool(self, kind: str, *arguments: str) -> str:
+        """What one of Apache Kafka's command line tools prints; it must end well."""
+        done = subprocess.run(
+            [*old_java(self.directory / "tools", "-Xmx256m"), kind, "--bootstrap-server", self.bootstrap, *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def said(self) -> str:
+        """The ends of all logs, for a failure's report."""
+        return "\n".join([tail(self.ours.stderr_file), *(node.said() for node in self.theirs.values())])

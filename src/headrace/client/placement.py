@@ -41,8 +41,8 @@ def plan_move(
         wanted = len(old) if replication_factor is None else replication_factor
         if wanted > len(allowed):
             raise NoRoom(
-                f"{partition} is to have {wanted} replicas, and {len(allowed)} brokers may have them: add brokers first, or "
-                f"ask for fewer replicas"
+                f"{partition} is to have {wanted} replicas, and {len(allowed)} brokers may have them: add brokers first, "
+                f"or ask for fewer replicas"
             )
         new = [broker for broker in old if broker in allowed][:wanted]
         while len(new) < wanted:

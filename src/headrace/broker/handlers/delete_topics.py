@@ -5,9 +5,9 @@
 5     error messages
 6     topics by id as well as by name
 The topics are gone from metadata when the answer leaves; their files go after `file.delete.delay.ms`. Where a replica
-cannot be deleted yet (its broker is down, its data directory failed, the disk refuses) the answer is the same, as Apache
-Kafka's is: the topic is marked for deletion, nobody can use it, its name is not free, and the deletion is tried again
-when brokers come, when other topics are deleted, and by the next controller.
+cannot be deleted yet (its broker is down, its data directory failed, the disk refuses) the answer is the same, as
+Apache Kafka's is: the topic is marked for deletion, nobody can use it, its name is not free, and the deletion is tried
+again when brokers come, when other topics are deleted, and by the next controller.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _leader(ctx: RequestContext, topic: str, number: int) -> Found:
     metadata = ctx.broker.metadata
     partition = metadata.partition(topic, number)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, ctx.listener)
-    if partition is None or endpoint is None:
+    if partition is None or endpoint is None or metadata.doubts.among(lambda: {partition.leader}):
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return Found(ErrorCode.NONE, None, partition.leader, endpoint.host, endpoint.port)
 

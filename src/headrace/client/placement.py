@@ -40,10 +40,8 @@ def plan_move(
         old = list(current[partition])
         wanted = len(old) if replication_factor is None else replication_factor
         if wanted > len(allowed):
-            raise NoRoom(
-                f"{partition} is to have {wanted} replicas, and {len(allowed)} brokers may have them: add brokers first, "
-                f"or ask for fewer replicas"
-            )
+            room = f"{partition} is to have {wanted} replicas, and {len(allowed)} brokers may have them"
+            raise NoRoom(f"{room}: add brokers first, or ask for fewer replicas")
         new = [broker for broker in old if broker in allowed][:wanted]
         while len(new) < wanted:
             used = {racks.get(broker) for broker in new} - {None}

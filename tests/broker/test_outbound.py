@@ -1,5 +1,6 @@
 """Answers leave in order and unharmed, whatever the socket takes at a time."""
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -9,14 +10,19 @@ from typing import NamedTuple
 import pytest
 
 from headrace.broker.outbound import Outbound, Progress
+from headrace.log.files import DiskFile, LocalFiles
+from headrace.log.watched_files import DirectoryWatch, WatchedFile
 
 
 class OpenedFile(NamedTuple):
     fd: int
 
+    def read(self, size: int, position: int) -> bytes:
+        return os.pread(self.fd, size, position)
+
 
 class Range(NamedTuple):
-    file: OpenedFile
+    file: OpenedFile | WatchedFile
     position: int
     size: int
 
@@ -90,3 +96,22 @@ def test_a_range_that_is_not_in_the_page_cache_is_warmed_first(
     outbound.add(Range(OpenedFile(fd), 0, 1 << 20))
     assert drained(outbound, *pair) == path.read_bytes()
     os.close(fd)
+
+
+class UnreadableFile(DiskFile):
+    """A file of a disk that has failed."""
+
+    def read(self, size: int, position: int) -> bytes:
+        raise OSError(errno.EIO, "no luck")
+
+
+def test_a_disk_that_cannot_give_what_is_to_be_sent_takes_its_directory_offline(tmp_path: Path) -> None:
+    path = tmp_path / "flights-0" / "0.log"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 1000)
+    watch = DirectoryWatch(LocalFiles(), [tmp_path])
+    outbound = Outbound()
+    outbound.add(Range(WatchedFile(UnreadableFile(path, os.O_RDONLY), path, watch), 0, 1000))
+    with pytest.raises(OSError, match="no luck"):
+        outbound.warm()
+    assert watch.failed == {tmp_path: "no luck (flights-0/0.log)"}

@@ -29,6 +29,9 @@ class OpenFile(Protocol):
     def fd(self) -> int:
         """Its descriptor."""
 
+    def read(self, size: int, position: int) -> bytes:
+        """Bytes of it. A disk that fails to give them is told of here. Raises OSError."""
+
 
 class FileRange(Protocol):
     """Bytes of a file, in place of themselves (log.FileRange)."""
@@ -102,12 +105,13 @@ class Outbound:
         return Progress.DONE
 
     def warm(self) -> None:
-        """Reads the next chunk into the page cache. Blocks: for an executor, while the loop does not send."""
+        """Reads the next chunk into the page cache. Blocks: for an executor, while the loop does not send. Raises
+        `OSError`: what the disk cannot give is found out here, before it would be sent."""
         first = self._queue[0]
         if isinstance(first, bytes):
             return
         size = min(first.size - self._offset, COLD_READ_CHUNK_BYTES)
-        os.pread(first.file.fd, size, first.position + self._offset)
+        first.file.read(size, first.position + self._offset)
         self._warm_until = self._offset + size
 
     def clear(self) -> None:

@@ -6,9 +6,9 @@
     proxy.refuse()         to all it looks as if the broker's process were dead, until `accept`
     proxy.stop()
 
-Who connects is known from the client id of the first request, `broker-N-...`; all that call themselves otherwise are
-clients and pass. A cut works both ways along the connections that were opened to this broker; for a whole partition
-between two brokers cut both their proxies.
+Who connects is known from the client id of the first request, `headrace-N` or, as Apache Kafka has it, `broker-N-...`;
+all that call themselves otherwise are clients and pass. A cut works both ways along the connections that were opened to
+this broker; for a whole partition between two brokers cut both their proxies.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 CHUNK_BYTES = 1 << 16
 CLIENT = -1
-_BROKER = re.compile(rb"broker-(\d+)")
+_BROKER = re.compile(rb"(?:headrace|broker)-(\d+)")
 
 
 def source_of(first_frame: bytes) -> int:

@@ -61,8 +61,8 @@ def _request(client_id: str) -> bytes:
 
 
 def test_the_proxy_cuts_one_broker_and_lets_the_others_pass() -> None:
-    assert source_of(_request("broker-12-fetcher")[4:]) == 12
-    assert source_of(_request("rdkafka")[4:]) == CLIENT
+    assert source_of(_request("broker-12-fetcher")[4:]) == source_of(_request("headrace-12")[4:]) == 12
+    assert source_of(_request("rdkafka")[4:]) == source_of(_request("headrace")[4:]) == CLIENT
     target, listening = free_ports(2)
     with socket.create_server(("127.0.0.1", target)) as server:
         threading.Thread(target=_echo, args=(server, 2), daemon=True).start()

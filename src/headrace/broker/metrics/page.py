@@ -161,6 +161,13 @@ class Page:
         yield number(f"{controller}_globalpartitioncount", "Partitions of the cluster.", len(leaders))
         offline = sum(leader == NO_LEADER for leader in leaders)
         yield number(f"{controller}_offlinepartitionscount", "Partitions that nobody leads.", offline)
+        elsewhere = sum(
+            bool(each.replicas) and each.leader != each.replicas[0]
+            for topic in topics
+            for each in topic.partitions.values()
+        )
+        text = "Partitions that their first replica does not lead."
+        yield number(f"{controller}_preferredreplicaimbalancecount", text, elsewhere)
 
     async def _partitions(self) -> list[Family]:
         partitions = list(self._broker.replicas)

@@ -131,6 +131,13 @@ def test_it_has_the_same_nodes(pair: Pair) -> None:
     assert set(pair.ours) == set(pair.theirs)
 
 
+def test_nodes_with_nothing_in_them_are_null_and_not_empty(pair: Pair) -> None:
+    """A controller of Apache Kafka takes what is not null in /latest_producer_id_block for JSON."""
+    assert {path for path, data in pair.ours.items() if data == b""} <= {
+        path for path, data in pair.theirs.items() if data == b""
+    }
+
+
 def test_each_node_holds_the_same_kind_of_thing(pair: Pair) -> None:
     for path, data in pair.theirs.items():
         ours = pair.ours.get(path, b"")

@@ -180,7 +180,10 @@ class KazooLink:
     def _operation(self, op: Op) -> object:
         match op:
             case Create(path, data, ephemeral, sequential):
-                return serialization.Create(path, data, self._acls.of(path), int(ephemeral) | int(sequential) << 1)
+                # Null where there is nothing, as Apache Kafka makes such nodes: its controller reads JSON in others.
+                return serialization.Create(
+                    path, data or None, self._acls.of(path), int(ephemeral) | int(sequential) << 1
+                )
             case Set(path, data, version):
                 return serialization.SetData(path, data, version)
             case Delete(path, version):

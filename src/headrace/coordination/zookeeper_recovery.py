@@ -85,7 +85,7 @@ async def _sequential(link: Link, op: Create, zxid: int) -> str:
         if path.startswith(op.path) and len(path) == len(op.path) + 10:
             with suppress(NoNode):
                 data, stat = await ask(link.data(path, None))
-                if stat.czxid == zxid and data == op.data:
+                if stat.czxid == zxid and (data or b"") == op.data:
                     return path
     return op.path
 

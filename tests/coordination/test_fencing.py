@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.broker.doubts import Doubts
+from headrace.broker.metadata_cache import MetadataCache
 from headrace.coordination import paths
 from headrace.coordination.cluster import ClusterState
 from headrace.coordination.fencing import (
@@ -24,6 +25,7 @@ from headrace.coordination.loading import load_brokers
 from headrace.coordination.model import Broker, Endpoint, PartitionLeadership, Replicas, Topic
 from headrace.coordination.registry import ensure_cluster, register_broker
 from headrace.coordination.tree import ensure_path
+from headrace.protocol import messages as m
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.simulation.tree import open_alone
 
@@ -131,7 +133,7 @@ async def test_a_doubt_is_over_when_the_broker_answers_or_is_known_to_be_gone() 
     (first,), (second,) = doubts.among(lambda: {BrokerId(1)}), doubts.among(lambda: {BrokerId(2)})
     doubts.end(BrokerId(1))
     assert (first.done(), second.done()) == (True, False)
-    doubts.keep({BrokerId(1)})
+    doubts.keep(lambda: {BrokerId(1)})
     assert second.done()
 
 
@@ -141,3 +143,29 @@ async def test_a_doubt_that_nobody_ends_ends_by_itself(monkeypatch: pytest.Monke
     doubts.begin(BrokerId(1))
     await asyncio.wait_for(asyncio.gather(*doubts.among(lambda: {BrokerId(1)})), 30)
     assert doubts.among(lambda: {BrokerId(1)}) == []
+
+
+async def test_who_leads_something_still_stays_in_doubt_until_its_successor_is_told() -> None:
+    def told(leader: int, *live: int, has_partition: bool = True) -> m.UpdateMetadataRequest:
+        state = m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+            topic_name="t", partition_index=0, leader=leader, leader_epoch=1, isr=[leader], replicas=[1, 2]
+        )
+        topic = m.UpdateMetadataRequest.UpdateMetadataTopicState(
+            topic_name="t", topic_id=bytes(15) + b"t", partition_states=[state]
+        )
+        brokers = [m.UpdateMetadataRequest.UpdateMetadataBroker(id=each, endpoints=[], rack=None) for each in live]
+        return m.UpdateMetadataRequest(
+            controller_id=2,
+            controller_epoch=1,
+            broker_epoch=1,
+            topic_states=[topic] if has_partition else [],
+            live_brokers=brokers,
+        )
+
+    metadata = MetadataCache()
+    metadata.apply(told(1, 1, 2))
+    metadata.doubts.begin(BrokerId(1))
+    metadata.apply(told(1, 2, has_partition=False))  # a new controller says first who lives
+    assert metadata.doubts.among(lambda: {BrokerId(1)})
+    metadata.apply(told(2, 2))
+    assert not metadata.doubts.among(lambda: {BrokerId(1)})

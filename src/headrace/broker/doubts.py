@@ -33,10 +33,13 @@ class Doubts:
         if doubt is not None and not doubt.done():
             doubt.set_result(None)
 
-    def keep(self, live: Collection[BrokerId]) -> None:
-        """Who is not among these is known to be gone."""
-        for broker in [each for each in self._open if each not in live]:
-            self.end(broker)
+    def keep(self, present: Callable[[], Collection[BrokerId]]) -> None:
+        """Who is not among these, who live or lead something still, is known to be gone. They are asked for only when
+        there is a doubt."""
+        if self._open:
+            named = present()
+            for broker in [each for each in self._open if each not in named]:
+                self.end(broker)
 
     def _expire(self, broker: BrokerId, doubt: "asyncio.Future[None]") -> None:
         if self._open.get(broker) is doubt:

@@ -112,7 +112,9 @@ class MetadataCache:
         ids = {topic.id: topic.name for topic in topics.values() if topic.id != NO_UUID}
         brokers = {BrokerId(each.id): _broker(each) for each in request.live_brokers}
         self.snapshot = Snapshot(topics, ids, brokers, BrokerId(request.controller_id))
-        self.doubts.keep(brokers)
+        self.doubts.keep(
+            lambda: brokers.keys() | {p.leader for topic in topics.values() for p in topic.partitions.values()}
+        )
         for listener in self._listeners:
             listener()
         return gone

@@ -119,6 +119,7 @@ async def assemble(
     broker = await _make_parts(config, storage, registered, stack, world)
     registration.on_fenced(broker.replicas.step_down)
     registration.on_change(lambda now: setattr(broker.control, "broker_epoch", now.epoch))
+    registration.is_known = lambda: broker.control.is_known
     await broker.controller.start()
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)

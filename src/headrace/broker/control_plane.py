@@ -39,6 +39,8 @@ class ControlPlane:
         self._controller_epoch = 0
         self._lock = asyncio.Lock()
         self.broker_epoch = broker_epoch
+        self.is_known = False
+        """Whether a controller has spoken to a registration of this process: it has then judged how that came back."""
 
     async def handle(self, request: ControlRequest) -> ControlResponse:
         """The answer to one request of the controller."""
@@ -67,4 +69,5 @@ class ControlPlane:
         if NO_BROKER_EPOCH != request.broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         self._controller_epoch = request.controller_epoch
+        self.is_known = self.is_known or request.broker_epoch == self.broker_epoch
         return ErrorCode.NONE

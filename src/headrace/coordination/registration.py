@@ -36,6 +36,9 @@ class Registration:
         self._listeners: list[Callable[[Broker], None]] = []
         self._fenced_listeners: list[Callable[[], None]] = []
         self._is_lost = False
+        self.is_known: Callable[[], bool] = lambda: False
+        """Whether a controller has seen an earlier registration of this process. What an unclean stop took it has dealt
+        with then; a session that ends later takes nothing."""
         self._task: asyncio.Task[None] | None = None
         self._is_watching = self._is_stopping = False  # for a mark; altogether
 
@@ -116,6 +119,8 @@ class Registration:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _register(self) -> None:
+        if self.is_known():
+            self._broker = self._broker._replace(is_clean=True)
         broker = await register_broker(self._tree, self._broker, self._now_ms(), patience_ms=self._patience_ms)
         self._broker = broker
         for listener in self._listeners:

@@ -30,11 +30,13 @@ class Asker:
 
     def send(self, request: Message, version: int) -> None:
         """One request."""
+        assert request.API_KEY is not None
         body = write_request_header(request.API_KEY, version, CORRELATION_ID, "asker") + request.encode(version)
         self.socket.sendall(len(body).to_bytes(4, "big") + body)
 
     def receive(self, request: Message, version: int) -> Any:
         """The next answer, which must be to `request`."""
+        assert request.API_KEY is not None
         answer = receive_frame(self.socket)
         correlation_id, pos = read_response_header(answer, request.API_KEY, version)
         assert correlation_id == CORRELATION_ID

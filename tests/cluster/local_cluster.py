@@ -20,7 +20,9 @@ from headrace.client.health import Health, health_of
 from headrace.client.metadata import ClusterView
 from headrace.client.settings import ClientSettings
 from headrace.errors import KafkaError
+from headrace.protocol import messages as m
 from headrace.types import TopicPartition
+from tests.asker import Asker
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.harness import HeadraceServer, free_ports, tail
 
@@ -165,9 +167,20 @@ class LocalCluster:
     def wait_until_ready(self, brokers: int | None = None) -> ClusterView:
         """Returns once that many brokers (all when None) are there and every replica is in sync."""
         wanted = len(self.brokers) if brokers is None else brokers
-        return self._when(
+        view = self._when(
             lambda view, health: len(view.brokers) == wanted and health.is_ready, f"{wanted} brokers, all in sync"
         )
+        deadline = time.monotonic() + READY_SECONDS
+        while ignorant := [number for number in view.brokers if self.brokers_known_by(number) != set(view.brokers)]:
+            assert time.monotonic() < deadline, f"brokers {ignorant} do not know the others\n{self.logs()}"
+            time.sleep(0.05)
+        return view
+
+    def brokers_known_by(self, broker: int) -> set[int]:
+        """Whom a broker names that is asked itself: nobody, as long as no controller has told it anything."""
+        with Asker(self.brokers[broker].bootstrap) as asker:
+            answer = asker.ask(m.MetadataRequest(topics=[]), 4)
+        return {each.node_id for each in answer.brokers} if answer.controller_id >= 0 else set()
 
     def wait_until_present(self, brokers: Collection[int]) -> ClusterView:
         """Returns once these brokers are there, and no other."""

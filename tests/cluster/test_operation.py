@@ -105,7 +105,7 @@ def test_a_killed_broker_is_named_and_its_leaders_are_given_back_later(cluster: 
     assert row["address"] is None and row["leaders"] == 0 and row["in_sync"] <= 1
     cluster.brokers[victim].restart()
     cluster.wait_until_ready()
-    assert f"{topic}-0" in said(cluster, "elect", topic)
+    said(cluster, "elect", topic)  # nothing to do where the controller has done it by itself
     until(lambda: partitions(cluster, topic)[0].leader == victim, "the preferred leader")
 
 

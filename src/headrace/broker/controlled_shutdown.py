@@ -90,4 +90,6 @@ def _has_others(broker: Broker, partition: TopicPartition) -> bool:
     known = broker.metadata.partition(*partition)
     if known is None:
         return False
-    return any(each not in known.offline_replicas and each != broker.replication.broker_id for each in known.replicas)
+    # What is told of a partition is as old as its last change of leader or ISR; who is alive is told at once.
+    others = set(known.replicas) - {broker.replication.broker_id, *known.offline_replicas}
+    return not others.isdisjoint(broker.metadata.brokers)

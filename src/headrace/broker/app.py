@@ -23,9 +23,9 @@ from headrace.broker.log_lines import log_to_stderr
 from headrace.broker.options import Refused, parse_options
 from headrace.config import BrokerConfig
 from headrace.coordination.embedded import TreeInUse
+from headrace.coordination.paths import CorruptNode
 from headrace.coordination.registry import BrokerIdInUse
 from headrace.coordination.tree import TreeError
-from headrace.coordination.paths import CorruptNode
 from headrace.errors import InvalidConfig, StorageError
 from headrace.log.data_directory import DataDirectoryRefused
 from headrace.records import kernel

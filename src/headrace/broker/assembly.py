@@ -9,6 +9,7 @@ start fails half-way. What comes from outside the broker is in `world`: a simula
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -59,7 +60,11 @@ from headrace.log.manager import TICK_MS, LogManager, Periods
 from headrace.log.progress import LoadingStopped, Progress
 from headrace.types import BrokerId, TopicPartition
 
+log = logging.getLogger(__name__)
+
 _IDLE_CHECK_S = 10.0
+_FIRST_WORD_S = 10.0
+"""A start takes no longer than this for want of a controller."""
 _OUT_OF_REACH_S = 3.0
 """A stop is not prepared while the tree is out of reach for longer: nobody can be given what this broker leads."""
 _EXPIRY_MS = 2000
@@ -102,6 +107,7 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, world: World = REAL
         await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
     server.start(loop)
     stack.callback(server.close, loop)  # again, so that at the end no request comes to parts that are gone
+    await _told_of_the_cluster(broker)
     stack.push_async_callback(_prepare_stop, broker, storage.session)
     return Running(broker, listeners)
 
@@ -130,6 +136,24 @@ async def assemble(
         stack.push_async_callback(lookout.close)
     stack.callback(registration.stop_heeding)
     return broker
+
+
+async def _told_of_the_cluster(broker: Broker) -> None:
+    """Waits for the controller's first word: who is ready can name it, and the leaders. Not for ever, since there may
+    be no controller just now."""
+    told, own_id = asyncio.Event(), BrokerId(broker.config.broker_id)
+
+    def look() -> None:
+        if own_id in broker.metadata.snapshot.brokers:
+            told.set()
+
+    broker.metadata.on_change(look)
+    look()
+    try:
+        async with asyncio.timeout(_FIRST_WORD_S):
+            await told.wait()
+    except TimeoutError:
+        log.warning("no controller has told this broker of the cluster yet; clients hear so until one does")
 
 
 def _can_fence(config: BrokerConfig) -> bool:

@@ -165,6 +165,8 @@ class SimLink:
         session = self.session
 
         def at_ensemble() -> None:
+            if line is not self._line:
+                return  # the client gave this attempt up and closed it: the session is not moved to it any more
             if not session.is_expired:
                 session.connection = connection
             is_expired = session.is_expired

@@ -80,7 +80,7 @@ class Lookout:
                 self._watching[address] = loop.create_task(self._watch(address), name=f"lookout for {address.id}")
 
     async def _watch(self, to: PeerAddress) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 await self._observe(to)
             except TreeError as error:
@@ -117,7 +117,8 @@ class Lookout:
                         self._metadata.doubts.begin(to.id)
                     continue
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await changed.wait()
                 pause_s = min(PAUSE_MAX_S, 2 * pause_s)
         finally:
             self._take_back(said)

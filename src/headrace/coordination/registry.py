@@ -108,7 +108,8 @@ async def register_broker(tree: Tree, broker: Broker, now_ms: int, *, patience_m
             )
         log.warning("broker id %d is registered already; waiting for that session to end", broker.id)
         try:
-            await asyncio.wait_for(changed.wait(), deadline - loop.time())
+            async with asyncio.timeout_at(deadline):
+                await changed.wait()
         except TimeoutError:
             continue
 

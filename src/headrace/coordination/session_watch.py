@@ -32,7 +32,8 @@ class SessionWatch:
         while True:
             await self._is_cut_off.wait()
             try:
-                await asyncio.wait_for(self._is_connected.wait(), patience_s)
+                async with asyncio.timeout(patience_s):
+                    await self._is_connected.wait()
             except TimeoutError:
                 return
 

@@ -96,7 +96,8 @@ async def open_tree(ensemble: Ensemble) -> ZooKeeperTree:
     seconds = ensemble.connection_timeout_ms / 1000
     link.start()
     try:
-        await asyncio.wait_for(link.tree.opened(), seconds)
+        async with asyncio.timeout(seconds):
+            await link.tree.opened()
     except TimeoutError:
         await link.tree.close()
         raise Unreachable(f"no server answered within {seconds:g} s") from None

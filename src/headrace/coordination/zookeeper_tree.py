@@ -154,7 +154,8 @@ class ZooKeeperTree:
         ended = self._loop.create_future()
         self._link.end(lambda: None if ended.done() else ended.set_result(None))
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended, CLOSE_SECONDS_MAX)
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await ended
 
     async def opened(self) -> None:
         """Returns when the first session is there. Raises `TreeError` when the ensemble refuses what it needs."""

@@ -83,7 +83,7 @@ def test_a_broker_that_is_killed_and_back_at_once_takes_over_what_it_left(cluste
     assert again.ephemeralOwner != registration.ephemeralOwner
     assert eyes.json(f"/brokers/ids/{old}")["headrace"]["clean"] is False
     cluster.wait_until_ready()
-    assert eyes.epoch()[0] == epoch[0] + 1
+    assert eyes.epoch()[0] > epoch[0]  # by one, or two where another took over before it was back
 
 
 def test_a_controller_that_was_paused_past_its_session_writes_nothing_in_its_old_epoch(

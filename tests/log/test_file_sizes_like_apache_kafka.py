@@ -2,12 +2,14 @@
 follows: ours beside Apache Kafka 3.9's, for the same records."""
 
 import shutil
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
@@ -32,13 +34,31 @@ TOPICS = {
 }
 INDEX_BYTES, TIME_INDEX_BYTES = 10 << 20, (10 << 20) - 4
 Sizes = dict[str, int]
+FORGOTTEN_SECONDS = READY_SECONDS = 60
 
 
 class Broker(NamedTuple):
-    """Either broker, and where its partitions are."""
+    """Either broker, where its partitions are, and where its registration is: Apache Kafka does not start while that of
+    its earlier life is there."""
 
     node: HeadraceServer | KafkaNode
     data: Path
+    zookeeper: str = ""
+
+    def until_forgotten(self) -> None:
+        """Waits for the end of the session of the life before."""
+        if not self.zookeeper:
+            return
+        client = KazooClient(self.zookeeper)
+        client.start()
+        try:
+            deadline = time.monotonic() + FORGOTTEN_SECONDS
+            while client.exists("/brokers/ids/1"):
+                assert time.monotonic() < deadline, "ZooKeeper keeps the registration of a broker that was killed"
+                time.sleep(0.1)
+        finally:
+            client.stop()
+            client.close()
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
@@ -60,14 +80,29 @@ def sizes(broker: Broker) -> dict[str, Sizes]:
     }
 
 
+def until_created(bootstrap: str) -> None:
+    """Makes the topics. Apache Kafka answers before its controller has told it that there is one."""
+    wanted = [NewTopic(topic, 1, 1, config=settings) for topic, settings in TOPICS.items()]
+    deadline = time.monotonic() + READY_SECONDS
+    while wanted:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        made = admin.create_topics(wanted, operation_timeout=10, request_timeout=10)
+        for topic, created in made.items():
+            try:
+                created.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    assert time.monotonic() < deadline, f"{topic} cannot be made: {error}"
+                    time.sleep(0.2)
+                    continue
+            wanted = [each for each in wanted if each.topic != topic]
+
+
 def life(broker: Broker, copies: Path) -> dict[str, dict[str, Sizes]]:
     """What happens to the partitions, and the sizes that come of it."""
     node, found = broker.node, {}
     node.start()
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    made = admin.create_topics([NewTopic(topic, 1, 1, config=settings) for topic, settings in TOPICS.items()])
-    for created in made.values():
-        created.result()
+    until_created(node.bootstrap)
     for topic in TOPICS:
         produce(node.bootstrap, topic, 0, 60)  # of about 2,070 bytes: 48 fit a segment
     found["written to and rolled"] = sizes(broker)
@@ -83,6 +118,7 @@ def life(broker: Broker, copies: Path) -> dict[str, dict[str, Sizes]]:
     found["killed"] = sizes(broker)
     for topic in TOPICS:
         shutil.copytree(broker.data / f"{topic}-0", copies / f"{topic}-0")
+    broker.until_forgotten()
     node.start()
     found["recovered"] = sizes(broker)
     node.stop()
@@ -109,10 +145,10 @@ def ours(homes: tuple[Path, Path]) -> dict[str, dict[str, Sizes]]:
 def theirs(homes: tuple[Path, Path]) -> dict[str, dict[str, Sizes]]:
     _, home = homes
     with ZooKeeper(home / "zookeeper") as zookeeper:
-        settings = "zookeeper.session.timeout.ms=2000\n"  # over before a killed broker is back
+        settings = "zookeeper.session.timeout.ms=2000\n"
         node = KafkaNode(home / "kafka", zookeeper=zookeeper.address, settings=settings)
         try:
-            return life(Broker(node, home / "kafka" / "log"), home / "killed")
+            return life(Broker(node, home / "kafka" / "log", zookeeper.address), home / "killed")
         finally:
             node.stop()
 

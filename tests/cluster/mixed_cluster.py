@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -159,8 +160,20 @@ class MixedCluster:
         """Makes a topic, and waits until it is everywhere; `_` in a setting's name stands for a dot."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         wish = NewTopic(topic, len(replicas), replica_assignment=[list(each) for each in replicas], config=settings)
-        admin = self.admin()  # ends when nobody refers to it
-        admin.create_topics([wish])[topic].result(30)
+
+        def is_made() -> bool:
+            """The controller may change meanwhile, and a broker not know it yet."""
+            admin = self.admin()  # ends when nobody refers to it
+            try:
+                admin.create_topics([wish])[topic].result(30)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code not in (KafkaError.NOT_CONTROLLER, KafkaError.TOPIC_ALREADY_EXISTS, KafkaError._TIMED_OUT):
+                    raise
+                return code == KafkaError.TOPIC_ALREADY_EXISTS
+            return True
+
+        self.until(is_made, f"{topic} made")
         self.until(lambda: len(self.replicas(topic)) == len(replicas) and self.is_in_sync(topic), f"{topic} there")
 
     def have_control(self, broker: int) -> None:

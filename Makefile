@@ -1,63 +1,73 @@
-# Two commands are enough: `make demo` and `make test`. Each sets up what is missing first.
+# Begin with `make demo` or `make test`. Each target first installs what it needs.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.headrace-setup
-COMPILED := $(wildcard src/headrace/*/*.pxd)
+COMPILED := $(shell find src -name "*.pxd")
+
+# Without its caches pytest compiles each test file again, in each worker and each run: half a minute.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo cluster test quick lint format generate grid lock bench soak clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(STAMP)  ## .venv with headrace installed editable and all tools
+setup: $(STAMP)  ## create .venv with headrace (editable) and all tools
 
 $(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) $(COMPILED) $(wildcard $(COMPILED:.pxd=.py)) scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: $(STAMP)  ## the main job, end to end: broker, producer, Spark, an exactly-once table
+demo: $(STAMP)  ## run the main job end to end: broker, producer, Spark, an exactly-once table
 	@$(PY) -m headrace.demo
 
-cluster: $(STAMP)  ## three brokers and a ZooKeeper on this machine, until Ctrl-C
+cluster: $(STAMP)  ## run three brokers and a ZooKeeper on this machine, until Ctrl-C
 	@$(PY) scripts/cluster.py
 
-lint: $(STAMP)  ## format, lint, types, layers
+lint: $(STAMP)  ## check format, lint rules, types and import contracts
 	@scripts/lint.sh $(VENV)/bin
 
-format: $(STAMP)  ## rewrite the code as `make lint` wants it
+format: $(STAMP)  ## format the code, and fix lint errors where possible
 	@$(VENV)/bin/ruff format -q . && $(VENV)/bin/ruff check -q --fix .
 
-quick: lint  ## lint and the fast tests, under a minute
-	@$(PY) -m pytest -q -n 2 -m "not slow and not spark and not peer and not soak"
+quick: lint  ## run lint and the fast tests, in under a minute
+	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 2 --durations 10 -m "not slow and not spark and not peer and not soak"
 
-# A second try for what servers and clients of others do on a busy machine; the run ends with a list of what needed it.
-test: lint  ## everything that CI runs
-	@$(PY) -m pytest -q -n 2 --dist loadgroup --reruns 1 -m "not soak"
+# Only tests of other servers, Spark and clusters get a second try. The run ends with a list of the tests that needed it.
+test: lint  ## run everything that CI runs
+	@$(PY) -m pytest -q -n 2 --dist loadgroup --second-tries --durations 10 -m "not soak"
 
-soak: $(STAMP)  ## what takes too long for `make test`
-	@$(PY) -m pytest -q -m soak --timeout 7200
+# Example: make soak SEEDS=10000 TESTS=tests/simulation. HEADRACE_SEED=… FROM=… continues an interrupted run.
+SEEDS ?= 2000
+FROM ?= 0
+TESTS ?= tests
 
-bench: $(STAMP)  ## every benchmark; beside Apache Kafka where Java and Maven are
+soak: $(STAMP)  ## run the tests that are too long for `make test` (SEEDS=10000 TESTS=tests/simulation: the simulator)
+	@export HEADRACE_SEED=$${HEADRACE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "HEADRACE_SEED=$$HEADRACE_SEED"; \
+		HEADRACE_SOAK_SEEDS=$(SEEDS) HEADRACE_SOAK_FROM=$(FROM) $(PY) -m pytest -v -n 2 --dist loadgroup -m soak --timeout 7200 $(TESTS)
+
+bench: $(STAMP)  ## run the main benchmarks, beside Apache Kafka if Java and Maven are installed
 	@for each in broker/startup broker/phases log/append records/batches protocol/codecs client/throughput \
-		broker/small_requests broker/durable broker/one_in_flight broker/java_clients broker/launch_and_memory; do \
+		broker/small_requests broker/durable broker/one_in_flight broker/java_clients broker/transactions \
+		broker/launch_and_memory; do \
 		echo "== $$each"; $(PY) benchmarks/$$each.py || exit 1; done
 
-generate: $(STAMP)  ## rewrite the pages that are made from the code
+generate: $(STAMP)  ## rewrite the pages that are generated from the code
 	@$(PY) scripts/reference_pages.py
 
-grid: $(STAMP)  ## run every client against the broker, and rewrite README's table from the result
+grid: $(STAMP)  ## run every client against the broker, and rewrite the tables of clients from the result
 	@HEADRACE_GRID=tests/conformance/grid.json $(PY) -m pytest -q -n 2 --dist loadgroup tests/conformance \
 		--ignore tests/conformance/test_the_grid_itself.py
 	@$(PY) scripts/reference_pages.py
 
-lock: $(STAMP)  ## resolve the newest versions of everything into requirements/dev.txt
+lock: $(STAMP)  ## pin the newest versions of all dependencies in requirements/dev.txt
 	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --upgrade \
 		--python-version 3.11 --extra dev --custom-compile-command "make lock" pyproject.toml -o requirements/dev.txt
 
-clean:  ## remove everything that was made
+clean:  ## remove all generated files
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse cluster-data
 	find src tests -name '*.so' -delete
 	find src tests -name '__pycache__' -type d -prune -exec rm -rf {} +

@@ -5,16 +5,16 @@ import warnings
 from setuptools import Extension, setup
 
 COMPILED = (
-    "headrace.records.kernel",
-    "headrace.records.message_kernel",
-    "headrace.records.rows",
+    "headrace.records.format2.kernel",
+    "headrace.records.legacy.message_kernel",
+    "headrace.records.format2.rows",
     "headrace.protocol.plain_produce",
-    "headrace.broker.inbound",
-    "headrace.broker.outbound",
-    "headrace.broker.connection",
-    "headrace.log.compaction_kernel",
-    "headrace.log.compaction_runs",
-    "headrace.log.recovery_kernel",
+    "headrace.protocol.conversation.frames",
+    "headrace.network.outbound",
+    "headrace.network.connection",
+    "headrace.log.cleaning.compaction_kernel",
+    "headrace.log.cleaning.compaction_runs",
+    "headrace.log.recovery.recovery_kernel",
 )
 """Each says in its docstring why it is compiled, and has its C types in a .pxd of its name."""
 

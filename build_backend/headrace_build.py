@@ -1,6 +1,6 @@
 """The build backend: setuptools, and a C compiler from PyPI where the machine has none.
 
-The kernel (`headrace.records.kernel`) is Python that Cython compiles. A compiler is looked for in this order:
+The kernel (`headrace.records.format2.kernel`) is Python that Cython compiles. A compiler is looked for in this order:
 
     $CC, cc, gcc, clang (cl on Windows)     what setuptools would take anyway
     ziglang                                 a C compiler as a wheel, asked for only when the first line finds none

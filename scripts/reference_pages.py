@@ -1,7 +1,7 @@
-"""Writes what the code knows best: docs/commands.md, docs/settings.md, docs/apis.md, the tables of docs/formats.md,
-the map of files in docs/architecture.md, and the table of clients in README.md.
+"""Generates docs/commands.md, docs/settings.md, docs/apis.md, the tables of docs/formats.md, docs/file-map.md, and
+the tables of clients in docs/clients.md and README.md.
 
-Usage: python scripts/reference_pages.py [--check]      with --check nothing is written; status 1 when one is stale
+Usage: python scripts/reference_pages.py [--check]      --check writes nothing; the exit status is 1 if a page is stale
 """
 
 import argparse
@@ -13,18 +13,18 @@ from types import ModuleType
 from typing import Any
 
 import typer
-from client_table import readme_page
+from client_table import clients_page, readme_page
 from formats_page import formats_page
 
 from headrace.broker import options as serve_options
 from headrace.broker.handlers import MODULES, advertised
-from headrace.cli.app import app as cli
+from headrace.cli.app import make_app
+from headrace.cli.commands import COMMANDS, OWN_WAY
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, format_value
-from headrace.spark import load_command
+from headrace.spark.load import load_command
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-MAP_BEGINS, MAP_ENDS = "<!-- file map", "<!-- end of file map -->"
 GENERATED = "<!-- written by scripts/reference_pages.py: change the code and run `make generate` -->\n"
 
 
@@ -37,17 +37,20 @@ def settings_page() -> str:
             "# Settings",
             "",
             GENERATED,
-            "Names, units and defaults are Apache Kafka's unless a line says why not. A broker takes them from",
-            "`headrace serve --set NAME=VALUE` and `--config FILE`; a topic takes its own when it is created.",
-            "An unknown name or a value out of bounds is refused by name.",
+            "Names, units and defaults are those of Apache Kafka, unless the description says otherwise. Broker",
+            "settings are given with `headrace serve --set NAME=VALUE` or `--config FILE`. Topic settings are given",
+            "when a topic is created or altered. A value out of bounds is refused. An unknown topic setting is",
+            "refused; an unknown broker setting is a warning, or refused with `--strict`. `headrace settings` lists",
+            "the settings in a terminal. `headrace serve --explain NAME` explains any setting of Apache Kafka 2.8",
+            "to 3.9.",
             "",
-            "## Of the broker",
+            "## Broker settings",
             "",
             *_table(broker, topics=False),
             "",
-            "## Of a topic",
+            "## Topic settings",
             "",
-            "The broker's name, in brackets, sets the default for all topics.",
+            "The broker setting in parentheses sets the default for all topics.",
             "",
             *_table(topic, topics=True),
             "",
@@ -56,43 +59,42 @@ def settings_page() -> str:
 
 
 def apis_page() -> str:
-    """Every API with its key and versions, and what its module says of it."""
+    """Every API with its key and versions, and the docstring of its module."""
     served = dict(advertised())
     ordered = sorted(MODULES, key=lambda module: int(module.API_KEY))
     rows = [f"| {int(each.API_KEY)} | {_title(each)} | {_versions(served[each.API_KEY])} |" for each in ordered]
     return "\n".join(
         [
-            "# What is served of Kafka's protocol",
+            "# Supported APIs of Kafka's protocol",
             "",
             GENERATED,
             "| key | API | versions |",
             "|---|---|---|",
             *rows,
             "",
-            "What each version added, and what is left out:",
+            "The changes of each version, and the omissions:",
             "",
             *(line for each in ordered for line in (f"## {_title(each)}", "", "```text", _body(each), "```", "")),
         ]
     )
 
 
-def architecture_page() -> str:
-    """docs/architecture.md with a fresh map of files."""
-    text = (DOCS / "architecture.md").read_text()
-    before, begins, rest = text.partition(MAP_BEGINS)
-    comment, _, _ = rest.partition("\n")
-    _, ends, after = rest.partition(MAP_ENDS)
-    return f"{before}{begins}{comment}\n{_file_map()}\n{ends}{after}"
+def file_map_page() -> str:
+    """Every module with its first sentence."""
+    intro = (
+        "Each line is the first sentence of a module. [architecture.md](architecture.md) says how they fit together."
+    )
+    return "\n".join(["# Map of files", "", GENERATED, intro, "", _file_map(), ""])
 
 
 def commands_page() -> str:
     """Every command with its arguments and options."""
-    lines = ["# Commands", "", GENERATED, "Every command tells its options with `--help`.", ""]
+    lines = ["# Commands", "", GENERATED, "`--help` prints the options of a command.", ""]
     lines += _argparse_section("headrace serve", serve_options.build_parser())
     lines += _argparse_section("headrace load", load_command.build_parser())
+    cli = make_app(name for name in COMMANDS if name not in OWN_WAY)
     for name, command in _leaves("headrace", typer.main.get_command(cli)):
-        if name not in ("headrace serve", "headrace load"):
-            lines += _click_section(name, command)
+        lines += _click_section(name, command)
     return "\n".join(lines)
 
 
@@ -121,8 +123,17 @@ def _click_section(name: str, command: Any) -> list[str]:
             continue
         is_argument = each.param_type_name == "argument"
         names = (each.metavar or each.name.upper()) if is_argument else ", ".join((*each.opts, *each.secondary_opts))
-        rows.append((names, "", getattr(each, "help", None) or ""))
+        value = "" if is_argument or each.is_flag else each.metavar or ""
+        rows.append((names, value, " ".join([getattr(each, "help", None) or "", *_default(each)]).strip()))
     return _command_section(name, " ".join((command.help or "").split()), rows)
+
+
+def _default(option: Any) -> list[str]:
+    """The default of an option that has a value; empty for a flag that is off."""
+    shown = option.default
+    if option.param_type_name == "argument" or shown is None or shown is False or shown == "" or shown == []:
+        return []
+    return [f"Default: {option.opts[0] if shown is True else shown}."]
 
 
 def _command_section(name: str, text: str, rows: list[tuple[str, str, str]]) -> list[str]:
@@ -188,8 +199,9 @@ def main() -> int:
         "docs/commands.md": commands_page(),
         "docs/settings.md": settings_page(),
         "docs/apis.md": apis_page(),
-        "docs/architecture.md": architecture_page(),
+        "docs/file-map.md": file_map_page(),
         "docs/formats.md": formats_page(),
+        "docs/clients.md": clients_page(),
         "README.md": readme_page(),
     }
     for name, text in pages.items():

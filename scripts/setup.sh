@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the virtual environment VENV with headrace installed editable and everything that its tests need.
+# Creates the virtual environment VENV with headrace (editable) and everything that its tests need.
 #   usage: scripts/setup.sh [VENV]
-# Everything comes from PyPI at the versions and hashes of requirements/dev.txt, through uv (which PyPI has too) and
-# through pip where uv cannot reach the index. HEADRACE_PYTHON names the interpreter; otherwise the first that works.
+# The packages have the versions and hashes of requirements/dev.txt. uv installs them; if uv fails, pip does.
+# HEADRACE_PYTHON names the interpreter. Without it, the script takes the first one that works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
@@ -12,7 +12,7 @@ works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 
 choose_python() {
   local candidate
   for candidate in ${HEADRACE_PYTHON:-} python3.13 python3.12 python3.11 python3 python; do
-    # a version manager's shim may be on the path and still refuse to run: only a run tells
+    # Run each candidate, because a version manager's shim may be on the path and still refuse to run.
     if works "$candidate"; then echo "$candidate"; return; fi
   done
   echo "headrace needs Python 3.11 or newer with the venv module; set HEADRACE_PYTHON to one" >&2
@@ -23,26 +23,26 @@ say() { printf '\033[2m[setup]\033[0m %s\n' "$*" >&2; }
 
 if ! works "$venv/bin/python"; then
   python=$(choose_python)
-  say "making $venv with $("$python" --version)"
+  say "creating $venv with $("$python" --version)"
   "$python" -m venv --clear "$venv"
 fi
 py=$venv/bin/python
 
-# uv reads other variables than pip: hand on what this machine has configured
+# uv and pip read different variables. Give uv the values that are set for pip.
 export SSL_CERT_FILE=${SSL_CERT_FILE:-${PIP_CERT:-}} UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}}
 [ -n "$SSL_CERT_FILE" ] || unset SSL_CERT_FILE
 [ -n "$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX
 
-install() { # ARGS... : as both uv and pip understand them
+install() { # ARGS... : arguments that both uv and pip accept
   if [ -x "$venv/bin/uv" ] && "$venv/bin/uv" pip install -q --python "$py" "$@"; then return; fi
   say "installing with pip"
   "$py" -m pip install -q --disable-pip-version-check "$@"
 }
 
-[ -x "$venv/bin/uv" ] || "$py" -m pip install -q --disable-pip-version-check 'uv>=0.5' || say "no uv: pip will do, slower"
-say "installing what requirements/dev.txt pins (1.2 GB the first time, some minutes)"
+[ -x "$venv/bin/uv" ] || "$py" -m pip install -q --disable-pip-version-check 'uv>=0.5' || say "uv cannot be installed; pip is used, which is slower"
+say "installing the packages of requirements/dev.txt (1.2 GB and some minutes the first time)"
 install --require-hashes -r requirements/dev.txt
-say "installing headrace, its hot modules compiled"
+say "installing headrace and compiling its hot modules"
 install --no-deps -e .
-"$py" -c 'import headrace' || { say "headrace does not import"; exit 1; }
+"$py" -c 'import headrace' || { say "headrace cannot be imported"; exit 1; }
 say "done: $venv/bin/headrace"

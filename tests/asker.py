@@ -5,8 +5,8 @@ from types import TracebackType
 from typing import Any
 
 from headrace.protocol import messages as m
+from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
-from headrace.protocol.message import Message
 from tests.harness import receive_frame
 
 TIMEOUT_SECONDS = 30

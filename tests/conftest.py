@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import rotation
 from tests.conformance import report
+from tests.examples import examples
 from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers import kafka
+from tests.zookeeper_server import ZooKeeperServer
+from tests.zookeeper_server import missing_tools as missing_zookeeper
 
 # How long an example takes says how busy the machine is, not whether the code is right.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 StartHeadrace = Callable[..., HeadraceServer]
@@ -52,17 +58,51 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that no test stops; each uses a chroot of its own."""
+    if reason := missing_zookeeper():
+        pytest.skip(reason)
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+def pytest_configure() -> None:
+    """All workers of a run have one seed."""
+    rotation.settle()
+
+
+SECOND_TRIES = ("peer", "spark", "cluster")
+"""Markers of tests that depend on servers which we did not write, or on many processes on a busy machine."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--second-tries`, which only `make test` gives."""
+    tries = "run a failed test again, once, if it is marked " + ", ".join(SECOND_TRIES)
+    parser.addoption("--second-tries", action="store_true", help=tries)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares an expensive server is marked as slow and runs in one worker, so that the server starts once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What shares an expensive server is marked as slow and runs in one worker, so that the server starts once.
+
+    A broker that a test has for itself is slow as well: it takes half a second of CPU time to start and stop.
+    """
     for item in items:
+        folders = item.path.relative_to(config.rootpath).parts
+        if "cluster" in folders:
+            item.add_marker(pytest.mark.cluster)
         fixtures = getattr(item, "fixturenames", ())
-        if "apache_kafka" in fixtures:
+        if "headrace_server" in fixtures:
+            item.add_marker(pytest.mark.slow)
+        if "apache_kafka" in fixtures or ("differential" in folders and "brokers" in fixtures):
             item.add_marker(pytest.mark.peer)
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.xdist_group("apache-kafka"))
         elif item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if config.getoption("--second-tries") and any(item.get_closest_marker(name) for name in SECOND_TRIES):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,6 +117,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints the conformance grid, when any of it ran, and what passed only at its second try."""
     report.print_grid(terminalreporter)
+    terminalreporter.write_line(f"{rotation.VARIABLE}={rotation.seed()}")
     again = sorted(terminalreporter.stats.get("rerun", []), key=lambda tried: tried.nodeid)
     if again:
         terminalreporter.section("tried a second time")

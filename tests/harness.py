@@ -8,10 +8,12 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.eventually import eventually
 
 READY_SECONDS = 30
 STOP_SECONDS = 20
@@ -66,6 +68,28 @@ def answers_api_versions(port: int) -> bool:
         connection.settimeout(2)
         connection.sendall(struct.pack(">i", len(request)) + request)
         return receive_frame(connection)[:6] == struct.pack(">ih", 7, 0)
+
+
+def eventually_serves(
+    process: subprocess.Popen[bytes],
+    answers: Callable[[], bool],
+    what: str,
+    *,
+    within_s: float,
+    log: Callable[[], str],
+) -> None:
+    """Returns once a server's process answers; fails at once when it has ended instead."""
+
+    def is_known() -> bool:
+        if process.poll() is not None:
+            return True
+        with suppress(OSError):
+            return answers()
+        return False
+
+    eventually(is_known, f"{what} to answer", within_s=within_s, state=log)
+    if process.poll() is not None:
+        raise AssertionError(f"{what} ended with status {process.returncode} before it answered\n{log()}")
 
 
 @dataclass

@@ -13,14 +13,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from tests.harness import free_ports, stop_process, tail
+from tests.eventually import eventually
+from tests.harness import eventually_serves, free_ports, stop_process, tail
 
 START_SECONDS = 60
 JARS = (
@@ -121,14 +121,16 @@ class ZooKeeperServer:
 
     def wait(self) -> Self:
         """Returns when it serves."""
-        deadline = time.monotonic() + START_SECONDS
         assert self.process is not None
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if self.mode():
-                return self
-            time.sleep(0.02)
-        self.stop()
-        raise RuntimeError(f"ZooKeeper does not serve:\n{tail(self.directory / 'server.log')}")
+        log = self.directory / "server.log"
+        try:
+            eventually_serves(
+                self.process, lambda: bool(self.mode()), "ZooKeeper", within_s=START_SECONDS, log=lambda: tail(log)
+            )
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
     def __enter__(self) -> Self:
         return self.start()
@@ -209,10 +211,7 @@ class ZooKeeperEnsemble:
 
     def leader(self) -> ZooKeeperServer:
         """The server that leads; waits until one does."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            for each in self.servers:
-                if each.mode() == "leader":
-                    return each
-            time.sleep(0.05)
-        raise AssertionError("no server leads")
+        leaders = eventually(
+            lambda: [each for each in self.servers if each.mode() == "leader"], "a leader", within_s=START_SECONDS
+        )
+        return leaders[0]

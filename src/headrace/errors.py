@@ -1,8 +1,8 @@
 """Kafka's error codes, and the one exception that carries them.
 
-Every code that a request can be answered with is in `ErrorCode`, under Kafka's name and number. Code below
-the dispatcher raises `KafkaError` (or the subclass that someone catches); only the dispatcher turns an
-exception into a response code. Source: Kafka's `Errors` and its exceptions' retriable flag.
+`ErrorCode` has every code of a response, under Kafka's name and number. Code below the dispatcher raises `KafkaError`,
+or a subclass where a caller catches it; only the dispatcher turns an exception into a response code.
+Source: Kafka's `Errors` and its exceptions' retriable flag.
 """
 
 from enum import IntEnum
@@ -153,6 +153,11 @@ class ErrorCode(IntEnum):
         return self in _RETRIABLE
 
 
+def known_code(number: int) -> ErrorCode:
+    """The error code of a peer's response; UNKNOWN_SERVER_ERROR for a code of a release newer than this one."""
+    return ErrorCode(number) if number in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 _RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -192,7 +197,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """An answer other than success, with Kafka's code and a sentence that names the value at fault."""
+    """A request's failure: Kafka's code, and a sentence that names the value at fault."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -211,7 +216,7 @@ class KafkaError(Exception):
 
 
 class CorruptMessage(KafkaError):
-    """Bytes that should be record batches and are not: a CRC, a length, a count or a varint that lies."""
+    """Bytes that are not valid record batches: a wrong CRC, length, count or varint."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
@@ -220,6 +225,10 @@ class InvalidRecord(KafkaError):
     """A well-formed batch that breaks a rule of its topic or of its producer."""
 
     code = ErrorCode.INVALID_RECORD
+
+
+class KeylessRecord(InvalidRecord):
+    """A record without a key for a compacted topic."""
 
 
 class InvalidTimestamp(KafkaError):
@@ -264,44 +273,38 @@ class InvalidProducerEpoch(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-class DuplicateSequence(KafkaError):
-    """A batch older than the ones kept for duplicate detection, sent again."""
-
-    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-
-
 class StorageError(KafkaError):
-    """The disk failed under a partition; the partition is offline until the cause is mended."""
+    """A disk failure under a partition; the partition is offline until the cause is repaired."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class UnknownTopicOrPartition(KafkaError):
-    """No such topic or partition here."""
+    """A topic or partition that does not exist, or is not known to this broker."""
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class NotLeaderOrFollower(KafkaError):
-    """This broker does not lead the partition."""
+    """A partition that this broker does not lead, or has no replica of."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class InvalidRequest(KafkaError):
-    """A request that its schema allows and its API does not."""
+    """A request that is valid by its schema but not by its API's rules."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class UnsupportedVersion(KafkaError):
-    """An API key or version that is not served, or not known."""
+    """An API key or version that is unknown or not served."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class InvalidConfig(KafkaError):
-    """A setting that does not exist, or a value that it does not take."""
+    """An unknown setting, or a value that the setting does not accept."""
 
     code = ErrorCode.INVALID_CONFIG
 

@@ -1,9 +1,9 @@
-"""The nouns that travel between layers, as types that mypy tells apart."""
+"""Types shared by all layers: offsets, epochs and ids, which mypy tells apart."""
 
 from typing import NamedTuple, NewType
 
 Offset = NewType("Offset", int)
-"""A record's number in its partition, from 0; also, exclusive, the number after the last one."""
+"""A record's position in its partition, from 0. As an end it is exclusive: the offset after the last record."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 BrokerId = NewType("BrokerId", int)
@@ -15,7 +15,7 @@ NO_PRODUCER = ProducerId(-1)
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as Kafka names its directory."""
+    """One partition of one topic. Its text is the name of Kafka's directory for it."""
 
     topic: str
     partition: int

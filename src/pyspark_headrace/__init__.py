@@ -1,8 +1,8 @@
-"""What makes `spark.read.format("headrace")` work without registration.
+"""The package through which Spark finds `spark.read.format("headrace")` without registration.
 
 Spark imports every top-level package named `pyspark_*` and takes its `DefaultSource` under the name it gives itself.
 It does so in a process of its own for every new session, so this package imports nothing but PySpark's base class;
-the source itself is in `headrace.spark.source`.
+the source itself is in `headrace.spark.source.source`.
 """
 
 from typing import TYPE_CHECKING
@@ -22,45 +22,46 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Kafka topics as DataFrames; the options are those of Spark's Kafka connector (`headrace.spark.options`)."""
+    """Kafka topics as DataFrames; the options are those of Spark's Kafka connector
+    (`headrace.spark.source.options`)."""
 
     @classmethod
     def name(cls) -> str:
         return "headrace"
 
     def schema(self) -> str:
-        from headrace.spark.options import parse_columns
-        from headrace.spark.schema import schema_ddl
+        from headrace.spark.source.options import parse_columns
+        from headrace.spark.source.schema import schema_ddl
 
         return schema_ddl(parse_columns(self.options))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        from headrace.spark.options import parse_options
+        from headrace.spark.source.options import parse_options
 
         options = parse_options(self.options)
         if options.path is not None:
-            from headrace.spark.file_source import FileReader
+            from headrace.spark.source.file_source import FileReader
 
             return FileReader(options)
-        from headrace.spark.source import BatchReader
+        from headrace.spark.source.source import BatchReader
 
         return BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
-        from headrace.spark.options import parse_options
-        from headrace.spark.stream import StreamReader
+        from headrace.spark.source.options import parse_options
+        from headrace.spark.source.stream import StreamReader
 
         return StreamReader(parse_options(self.options, streaming=True))
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
-        from headrace.spark.sink import BatchWriter
-        from headrace.spark.sink_options import parse_sink_options
+        from headrace.spark.sink.sink import BatchWriter
+        from headrace.spark.sink.sink_options import parse_sink_options
 
         return BatchWriter(parse_sink_options(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
-        from headrace.spark.sink import StreamWriter
-        from headrace.spark.sink_options import parse_sink_options
+        from headrace.spark.sink.sink import StreamWriter
+        from headrace.spark.sink.sink_options import parse_sink_options
 
         # Complete mode asks to overwrite; as in the connector, its rows are appended as well.
         return StreamWriter(parse_sink_options(self.options, schema, overwrite=False))

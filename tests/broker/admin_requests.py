@@ -1,6 +1,5 @@
 """Administrative requests in few words, and their answers as what one compares."""
 
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -8,6 +7,7 @@ from typing import TypeVar
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from tests.asker import Asker
+from tests.eventually import eventually
 
 TOPIC, BROKER = 2, 4
 FROM_TOPIC = 1
@@ -18,12 +18,14 @@ T = TypeVar("T")
 
 def settled(ask: Callable[[], T], is_enough: Callable[[T], bool]) -> T:
     """What is answered once it is enough: Apache Kafka's brokers hear of a change a little after it was made."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    answer = ask()
-    while not is_enough(answer) and time.monotonic() < deadline:
-        time.sleep(0.02)
-        answer = ask()
-    return answer
+    answers: list[T] = []
+
+    def is_settled() -> bool:
+        answers[:] = [ask()]
+        return is_enough(answers[0])
+
+    eventually(is_settled, "the change to be heard of", state=lambda: f"the last answer was {answers!r}")
+    return answers[0]
 
 
 def broker_id(asker: Asker) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.batch import decode_records, iter_headers
+from headrace.records.format2.batch import decode_records, iter_headers
 from tests.asker import Asker
 from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
 
@@ -162,6 +162,7 @@ class Story:
 
     def _check_committed(self, wire: Wire) -> None:
         body = string(GROUP) + _one(string(PLAIN) + _one(bytes(4)))
+        offset, code = -1, 0
         for _ in range(1000):
             answer = wire.ask(9, 1, body)
             at = 4 + 2 + len(PLAIN) + 4 + 4
@@ -249,6 +250,7 @@ class Story:
         self.committed.add(offset)
         part = bytes(4) + offset.to_bytes(8, "big") + string(None)
         body = string(GROUP) + (-1).to_bytes(4, "big", signed=True) + string("") + (-1).to_bytes(8, "big", signed=True)
+        code = 0
         for _ in range(1000):
             answer = wire.ask(8, 2, body + _one(string(PLAIN) + _one(part)))
             code = int.from_bytes(answer[-2:], "big", signed=True)

@@ -28,7 +28,19 @@ from types import TracebackType
 from tests.harness import child_environment, tail
 
 WAIT_SECONDS = 120
-LAYERS = ("broker", "config", "coordination", "groups", "log", "protocol", "records", "replication")
+LAYERS = (
+    "broker",
+    "config",
+    "controller",
+    "coordinators",
+    "log",
+    "metadata",
+    "metastore",
+    "network",
+    "protocol",
+    "records",
+    "replication",
+)
 
 
 def missing_strace() -> str:
@@ -178,7 +190,7 @@ def _fork_brokers() -> None:
             import_module(name)
     for name in ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_16_be"):
         import_module(name)  # what is imported when first used
-    from headrace.broker.dispatch import message_name
+    from headrace.broker.request.dispatch import message_name
     from headrace.cli.main import main
     from headrace.protocol import messages
     from headrace.protocol.apis import ApiKey

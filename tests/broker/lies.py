@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import cramjam
 import crc32c
 
-from headrace.records.compression import Codec, compress
+from headrace.records.codecs.compression import Codec, compress
 from tests.wire import batch
 
-# Where a batch's header has its fields, and how: see headrace.records.header.
+# Where a batch's header has its fields, and how: see headrace.records.format2.header.
 FIELDS = {
     "length": (8, ">i"),
     "magic": (16, ">b"),

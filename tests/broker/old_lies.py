@@ -3,8 +3,8 @@
 import struct
 import zlib
 
-from headrace.records.compression import Codec
-from headrace.records.message_codecs import compress_messages
+from headrace.records.codecs.compression import Codec
+from headrace.records.legacy.message_codecs import compress_messages
 from tests.broker.lies import bomb
 from tests.wire import batch
 
@@ -37,7 +37,7 @@ def entry(body: bytes, offset: int = 0) -> bytes:
 def wrapper(magic: int, inner: bytes, codec: Codec = Codec.GZIP, **how: int) -> bytes:
     """An entry that holds the set `inner`, compressed."""
     value = bytes(compress_messages(codec, magic, inner))
-    return message(magic, value, None, **{"attributes": int(codec), **how})  # type: ignore[arg-type]
+    return message(magic, value, None, **{"attributes": int(codec), **how})
 
 
 def resealed(made: bytes, position: int, code: str, number: int) -> bytes:

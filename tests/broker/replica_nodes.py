@@ -3,7 +3,7 @@
     async with Nodes(tmp_path, 3) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3))     LeaderAndIsr and UpdateMetadata to all that are up
         nodes[1].append("t", "a", "b")
-        await until(lambda: nodes[2].values("t") == ["a", "b"])
+        await eventually_async(lambda: nodes[2].values("t") == ["a", "b"])
         nodes.crash(2); nodes.start(2)
 
 Requests are encoded, dispatched and answered by the broker's own code: bytes travel. The test decides who leads, grants
@@ -12,55 +12,66 @@ every change of an ISR unless told otherwise, and owns the clock that lag is mea
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from headrace.broker.control_plane import ControlPlane
-from headrace.broker.dispatch import Dispatcher
-from headrace.broker.fetch_sessions import FetchSessionCache
-from headrace.broker.group_shell import GroupShell
+from headrace.broker.cluster.control_plane import ControlPlane
+from headrace.broker.coordinator_host.group_service import GroupService
+from headrace.broker.coordinator_host.internal_topic import InternalTopic, offsets_topic, transactions_topic
+from headrace.broker.coordinator_host.marker_sender import MarkerSender
+from headrace.broker.coordinator_host.transaction_service import TransactionService
+from headrace.broker.fetch.fetch_sessions import FetchSessionCache
 from headrace.broker.handlers import MODULES, advertised
-from headrace.broker.metadata_cache import MetadataCache
-from headrace.broker.offsets_topic import OffsetsTopic
-from headrace.broker.partition import Partition, end_key
-from headrace.broker.parts import Broker
-from headrace.broker.peer_book import PeerBook
-from headrace.broker.purgatory import Purgatory
-from headrace.broker.replica_manager import ReplicaManager
-from headrace.broker.replication import Replication
+from headrace.broker.partitions.durable_append import DurableAppends
+from headrace.broker.partitions.partition import Partition, end_key
+from headrace.broker.partitions.replica_manager import ReplicaManager
+from headrace.broker.partitions.transaction_markers import TransactionMarkers
+from headrace.broker.produce.formats import CheckedMessages, checked_records
+from headrace.broker.produce.transaction_partitions import TransactionPartitions
+from headrace.broker.replication.replication_service import Replication
+from headrace.broker.request.dispatch import Dispatcher
+from headrace.broker.request.purgatory import Purgatory
+from headrace.broker.services import Services
 from headrace.config.properties import parse_broker
-from headrace.coordination.configs import TopicConfigs
-from headrace.coordination.embedded import EmbeddedTree
-from headrace.coordination.peers import Held, PeerAddress, PeerUnreachable
-from headrace.coordination.registry import ensure_cluster
-from headrace.errors import ErrorCode
+from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
+from headrace.controller.decisions.topics import NewTopic
+from headrace.errors import ErrorCode, KafkaError
 from headrace.log.manager import LogManager
+from headrace.metadata.metadata_cache import MetadataCache
+from headrace.metadata.model import LEADER_DURING_DELETE
+from headrace.metadata.producer_ids import ProducerIds
+from headrace.metadata.registry import ensure_cluster
+from headrace.metadata.topic_configs import TopicConfigs
+from headrace.metastore.embedded import EmbeddedStore
+from headrace.network.peers.broker_addresses import BrokerAddresses
+from headrace.network.peers.peers import Held, PeerAddress, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
-from headrace.protocol.message import Message
-from headrace.records.batch import Record, decode_records, encode_batch, iter_headers, read_header
+from headrace.records.format2.batch import Record, encode_batch, read_header
 from headrace.replication.partition_state import LeaderAndIsr
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
+from tests.records.decoding import decode_any
 from tests.simulation.frames import Served
 
 R = TypeVar("R", bound=Message)
-WAIT_SECONDS = 30.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets the nodes go on until `condition` holds."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.002)
+CLIENT = -1
+"""The number of those that are no nodes."""
 
 
 async def turns(count: int = 50) -> None:
     """Lets the nodes go on for a while, to see that something does not happen."""
     for _ in range(count):
         await asyncio.sleep(0.002)
+
+
+def with_format(node: "Node", topic: str, version: str) -> None:
+    """Has a node store the topic's next messages in the format of an Apache Kafka release."""
+    log = node.partition(topic).log
+    log.configure(replace(log.config, message_format_version=version))
 
 
 def topic_id(topic: str) -> bytes:
@@ -101,7 +112,7 @@ class InProcessPeers:
         self.newest: dict[str, int] = {}
         """The newest version, by the request's class, that others are taken to serve."""
 
-    async def ask(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
         node = self._nodes.up.get(to.id)
         if node is None or (self._own, to.id) in self._nodes.cuts:
             raise PeerUnreachable(f"node {to.id} is not there")
@@ -117,6 +128,10 @@ class InProcessPeers:
         pipe.answers.append(waiting)
         pipe.on_bytes(frame)
         data = await waiting
+        held = self._nodes.holding.get(name)
+        if held is not None and self._own != CLIENT:
+            self._nodes.held.append(name)
+            await held.wait()
         if (to.id, self._own) in self._nodes.cuts:
             raise PeerUnreachable(f"the answer of node {to.id} is lost")
         _, pos = read_response_header(data, key, version)
@@ -142,23 +157,24 @@ class Node:
                 "replica.fetch.wait.max.ms": "50",
                 "replica.fetch.backoff.ms": "20",
                 "offsets.topic.num.partitions": "1",
+                "transaction.state.log.num.partitions": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 **settings,
             }
         )
         loop = asyncio.get_running_loop()
+        self.nodes = nodes
         self.id, self.broker_epoch = BrokerId(number), nodes.next_broker_epoch()
         self.peers = InProcessPeers(nodes, number)
         self.tasks: set[asyncio.Task[None]] = set()
         self.logs = LogManager([nodes.directory / str(number)], broker_id=number, topic_config=nodes.configs.get)
-        self.logs.claim("cluster")
+        self.logs.directories.claim("cluster")
         self.logs.load(nodes.now_ms)
-        self.metadata, self.purgatory, offsets_topic = MetadataCache(), Purgatory(loop), OffsetsTopic()
+        self.metadata, self.purgatory = MetadataCache(), Purgatory(loop)
 
         def touch(key: TopicPartition) -> None:
             self.purgatory.touch(key)
             self.purgatory.touch(end_key(key))
-            offsets_topic.leadership_changed(key)
 
         def now_ms() -> int:
             return nodes.now_ms
@@ -172,14 +188,16 @@ class Node:
             touch=touch,
             lag_max_ms=config.replica_lag_time_max_ms,
         )
-        book = PeerBook(self.metadata, "")
-        self.control = ControlPlane(self.replicas, self.metadata, nodes.configs, book, broker_epoch=self.broker_epoch)
+        book = BrokerAddresses(self.metadata, "")
+        self.control = ControlPlane(
+            self.replicas, self.metadata, nodes.configs, book, broker_epoch=lambda: self.broker_epoch
+        )
         self.replication = Replication(
             config,
             self.id,
             broker_epoch=lambda: self.broker_epoch,
             peers=self.peers,
-            book=book,
+            addresses=book,
             replicas=self.replicas,
             controller=cast(Any, nodes),
             purgatory=self.purgatory,
@@ -187,7 +205,63 @@ class Node:
             now_ms=now_ms,
             spawn=self._spawn,
         )
-        self.groups = GroupShell(config, offsets_topic, loop=loop, now_ms=now_ms)
+        self.appends = DurableAppends(self.replicas, self.purgatory, loop=loop, now_ms=now_ms)
+        self.groups = GroupService(
+            config,
+            InternalTopic(offsets_topic(config, is_alone=False), self.metadata, nodes.create_topics),
+            appends=self.appends,
+            spawn=self._spawn,
+            loop=loop,
+            now_ms=now_ms,
+        )
+        self.markers = TransactionMarkers(
+            self.replicas,
+            self.appends,
+            self.purgatory,
+            self.groups,
+            timeout_ms=nodes.marker_timeout_ms,
+            loop=loop,
+            now_ms=now_ms,
+        )
+        self.transactions = TransactionService(
+            config,
+            InternalTopic(transactions_topic(config, is_alone=False), self.metadata, nodes.create_topics),
+            producer_ids=ProducerIds(nodes.store, self.id),
+            appends=self.appends,
+            make_markers=lambda report: MarkerSender(
+                self.id,
+                metadata=self.metadata,
+                addresses=book,
+                peers=self.peers,
+                local=self.markers,
+                partition_count=nodes.partition_count,
+                report=report,
+                spawn=self._spawn,
+                loop=loop,
+                request_timeout_ms=config.request_timeout_ms,
+            ),
+            spawn=self._spawn,
+            loop=loop,
+            now_ms=now_ms,
+            version=lambda: 2,
+        )
+        self.transaction_partitions = TransactionPartitions(
+            self.id,
+            replicas=self.replicas,
+            addresses=book,
+            peers=self.peers,
+            local=self.transactions,
+            spawn=self._spawn,
+            loop=loop,
+            now_ms=now_ms,
+            is_enabled=config.transaction_partition_verification_enable,
+            retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+            retry_backoff_max_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
+            request_timeout_ms=config.request_timeout_ms,
+        )
+        self.replicas.on_leadership(self.groups.runtime.leadership_changed)
+        self.replicas.on_leadership(self.transactions.runtime.leadership_changed)
+        self.metadata.on_change(self.groups.on_metadata)
         parts: dict[str, Any] = {
             "config": config,
             "cluster_id": "cluster",
@@ -197,17 +271,20 @@ class Node:
             "purgatory": self.purgatory,
             "metadata": self.metadata,
             "replicas": self.replicas,
+            "appends": self.appends,
+            "markers": self.markers,
             "controller": nodes,
             "groups": self.groups,
+            "transactions": self.transactions,
+            "transaction_partitions": self.transaction_partitions,
             "fetch_sessions": FetchSessionCache(100, nodes.next_broker_epoch),
             "control": self.control,
             "replication": self.replication,
             "served": advertised(),
         }
-        broker = Broker(**{each.name: parts.get(each.name) for each in fields(Broker)})
-        offsets_topic.broker = broker
-        self.dispatcher = Dispatcher(MODULES)
-        self.dispatcher.broker = broker
+        given: dict[str, Any] = {each.name: parts.get(each.name) for each in fields(Services)}
+        broker = Services(**given)
+        self.dispatcher = Dispatcher(broker, MODULES)
         self.replication.start()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
@@ -229,7 +306,11 @@ class Node:
         partition, last = self.partition(topic), -1
         for value in values:
             batch = memoryview(encode_batch([Record(0, 0, None, value.encode(), ())]))
-            last = partition.append(batch, read_header(batch), now_ms=0, acks=acks).last_offset
+            checked = checked_records(batch, partition.log.config, 9, 0, True)
+            if isinstance(checked, CheckedMessages):
+                last = partition.append_set(checked, now_ms=0, acks=acks).last_offset
+            else:
+                last = partition.append(batch, read_header(batch), now_ms=0, acks=acks).last_offset
         partition.touch_appended(self.purgatory.touch)
         return last
 
@@ -239,9 +320,9 @@ class Node:
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             data = log.read_bytes(log.read(offset, 1 << 20, end_offset=log.log_end_offset, at_least_one=True))
-            for position, header in iter_headers(data):
-                found += [(each.value or b"").decode() for each in decode_records(data[position:], header)]
-                offset = header.next_offset
+            for each in decode_any(data):
+                found.append((each.value or b"").decode())
+                offset = each.offset + 1
         return found
 
     def high_watermark(self, topic: str) -> int:
@@ -250,21 +331,33 @@ class Node:
 
     async def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
         """As a client would."""
-        peers = InProcessPeers(self._nodes_of_clients(), -1)
-        if version is not None:
-            peers.newest[type(request).__name__] = version
-        return await peers.ask(PeerAddress(self.id, "", 0), request, answer, timeout_ms=0)
+        return await self.connection().ask(request, answer, version)
 
-    def _nodes_of_clients(self) -> "Nodes":
-        return cast("Nodes", self.replication._controller)
+    def connection(self) -> "Connection":
+        """A client's connection, whose requests are handled in order."""
+        return Connection(self)
 
     def end(self) -> None:
         """Everything stops at once, without a word to the disk."""
         self.replication.close()
-        self.groups.close()
+        self.groups.runtime.close()
+        self.transactions.close()
         for task in list(self.tasks):
             task.cancel()
         self.logs.release()
+
+
+class Connection:
+    """A client's connection to a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._peers = node, InProcessPeers(node.nodes, CLIENT)
+
+    async def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
+        """Sends a request at once; returns the response."""
+        if version is not None:
+            self._peers.newest[type(request).__name__] = version
+        return await self._peers.send(PeerAddress(self._node.id, "", 0), request, answer, timeout_ms=0)
 
 
 class Nodes:
@@ -280,12 +373,24 @@ class Nodes:
         self.cuts: set[tuple[int, int]] = set()
         """(from, to): what the first asks or answers does not reach the second."""
         self.now_ms = 1_000_000
+        self.marker_timeout_ms = 5_000
+        """Set it before the nodes start."""
         self.states: dict[str, LeaderAndIsr] = {}
         self.refusing: ErrorCode = ErrorCode.NONE
         """What is answered to a change of an ISR, unless it is granted."""
+        self.holding: dict[str, asyncio.Event] = {}
+        """By the request's class: answers to nodes wait for this."""
+        self.held: list[str] = []
+        """The answers that wait, or have waited, by the request's class."""
         self.changes: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
         """The ISRs that were granted, in order."""
         self._last_epoch = 0
+
+    def hold(self, request: type[Message]) -> asyncio.Event:
+        """From now on, answers to such requests between nodes wait for the event."""
+        self.held.clear()
+        event = self.holding[request.__name__] = asyncio.Event()
+        return event
 
     def next_broker_epoch(self) -> int:
         """A number that was not there before."""
@@ -297,10 +402,10 @@ class Nodes:
             (self.directory / str(number)).mkdir(parents=True, exist_ok=True)
         self._tree_directory = self.directory / "tree"
         self._tree_directory.mkdir(exist_ok=True)
-        self._tree = await EmbeddedTree.open(self._tree_directory)
-        await ensure_cluster(self._tree)
+        self.store = await EmbeddedStore.open(self._tree_directory)
+        await ensure_cluster(self.store)
         self.defaults = parse_broker(self.settings).topic_defaults
-        self.configs = TopicConfigs(self._tree, self.defaults)
+        self.configs = TopicConfigs(self.store, self.defaults)
         await self.configs.start()
         for number in self.numbers:
             await self.start(number)
@@ -311,7 +416,7 @@ class Nodes:
             self.crash(number)
         await asyncio.sleep(0)
         await self.configs.close()
-        await self._tree.close()
+        await self.store.close()
 
     def __getitem__(self, number: int) -> Node:
         return self.up[number]
@@ -346,6 +451,32 @@ class Nodes:
             if to is None or number in to:
                 await self._tell(node, topic)
 
+    async def create_topics(self, wishes: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+        """Makes topics that node 1 leads and all others follow."""
+        for wish in wishes:
+            await self.lead(wish.name, leader=1, replicas=self.numbers)
+        return {wish.name: None for wish in wishes}
+
+    async def partition_count(self, topic: str) -> int:
+        """The partitions of a topic: one, or none after its deletion."""
+        return int(topic in self.states)
+
+    async def delete(self, topic: str) -> None:
+        """The topic is gone, and every node that is up is told; it may be made anew under the same id."""
+        gone = self.states.pop(topic)._replace(leader=LEADER_DURING_DELETE)
+        stopped = m.StopReplicaRequest.StopReplicaPartitionState(
+            partition_index=0, leader_epoch=EPOCH_DURING_DELETE, delete_partition=True
+        )
+        for node in self.up.values():
+            await node.control.handle(self._metadata(node, topic, gone))
+            stop = m.StopReplicaRequest(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=node.broker_epoch,
+                topic_states=[m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=[stopped])],
+            )
+            await node.control.handle(stop)
+
     async def _tell(self, node: Node, topic: str) -> None:
         state = self.states[topic]
         told = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
@@ -364,10 +495,9 @@ class Nodes:
             controller_id=1, controller_epoch=1, broker_epoch=node.broker_epoch, topic_states=[topic_state]
         )
         await node.control.handle(leader_and_isr)
-        await node.control.handle(self._metadata(node, topic))
+        await node.control.handle(self._metadata(node, topic, state))
 
-    def _metadata(self, node: Node, topic: str) -> m.UpdateMetadataRequest:
-        state = self.states[topic]
+    def _metadata(self, node: Node, topic: str, state: LeaderAndIsr) -> m.UpdateMetadataRequest:
         partition = m.UpdateMetadataRequest.UpdateMetadataPartitionState(
             partition_index=0,
             leader=state.leader,

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
+from tests import rotation
 from tests.harness import HeadraceServer, receive_frame, tail
 from tests.wire import (
     API_VERSIONS,
@@ -180,11 +181,11 @@ def test_bytes_behind_a_request_are_not_looked_at(server: HeadraceServer) -> Non
         assert wire.ask(METADATA, 1, struct.pack(">i", 0) + b"and more") == expected
 
 
-def test_a_resource_described_a_hundred_thousand_times_is_described_once(server: HeadraceServer) -> None:
+def test_a_resource_described_twenty_thousand_times_is_described_once(server: HeadraceServer) -> None:
     with Wire(server.bootstrap) as wire:
         once = b"\x02" + string("victim") + struct.pack(">i", -1)
         expected = wire.ask(DESCRIBE_CONFIGS, 0, struct.pack(">i", 1) + once)
-        assert wire.ask(DESCRIBE_CONFIGS, 0, struct.pack(">i", 100_000) + once * 100_000) == expected
+        assert wire.ask(DESCRIBE_CONFIGS, 0, struct.pack(">i", 20_000) + once * 20_000) == expected
 
 
 def damaged(position: int, replacement: bytes) -> bytes:
@@ -231,9 +232,7 @@ def test_a_name_that_is_no_topic_name_is_refused(server: HeadraceServer, name: s
 
 
 def test_random_bytes_in_random_frames_never_hurt(server: HeadraceServer) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(rotation.drawn("random frames", 0))
     for _ in range(100):
         with Wire(server.bootstrap) as wire:
             api_key, version = rng.randrange(-1, 90), rng.randrange(-1, 14)

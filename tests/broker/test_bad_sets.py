@@ -4,7 +4,6 @@ Apache Kafka 3.9.2, the last release with these versions, was asked the same: KA
 another. Where Kafka stores the set, or a part of it, what it stores is what its producer did not send.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import pytest
 
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.compression import Codec
+from headrace.records.codecs.compression import Codec
 from tests.asker import Asker
 from tests.broker.old_lies import LOG_APPEND_TIME, NOW_MS, message, numbered, old_lies, set_bomb, wrapper
 from tests.broker.siege import MIB, Bystander, assert_unharmed, growing_at_most
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.peers.node import KafkaNode, ZooKeeper
 from tests.wire import Wire, batch
@@ -102,13 +102,12 @@ def produce_to(asker: Asker, topic: str, records: bytes, version: int) -> tuple[
 def wait_for_topic(asker: Asker, topic: str) -> None:
     """Has the topic made by asking for it, and waits until it has a leader."""
     asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def has_leaders() -> bool:
         (found,) = asker.ask(asked, 1).topics
-        if not found.error_code and all(each.leader_id >= 0 for each in found.partitions):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{topic} has no leader")
+        return not found.error_code and all(each.leader_id >= 0 for each in found.partitions)
+
+    eventually(has_leaders, f"a leader of {topic}")
 
 
 def end_of(server: HeadraceServer, topic: str) -> int:

@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from headrace.broker.group_shell import OFFSETS_TOPIC
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from tests.broker.replica_nodes import Node, Nodes, topic_id, until
+from headrace.topics import OFFSETS_TOPIC
+from tests.broker.replica_nodes import Node, Nodes, topic_id
+from tests.eventually import eventually_async
+from tests.simulation.virtual_time import in_virtual_time
 
 
 async def commit(node: Node, offset: int) -> ErrorCode:
@@ -36,6 +38,7 @@ async def settled(node: Node) -> int:
     raise AssertionError("it never finished loading")
 
 
+@in_virtual_time
 async def test_offsets_are_there_at_the_next_coordinator_and_never_older(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 3) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3))
@@ -55,6 +58,7 @@ async def test_offsets_are_there_at_the_next_coordinator_and_never_older(tmp_pat
                     assert await commit(node, 99) is ErrorCode.NOT_COORDINATOR
 
 
+@in_virtual_time
 async def test_a_commit_is_answered_when_the_replicas_have_it(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2, offsets_commit_timeout_ms="100") as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
@@ -70,6 +74,7 @@ async def test_a_commit_is_answered_when_the_replicas_have_it(tmp_path: Path) ->
         assert await settled(nodes[2]) == 5
 
 
+@in_virtual_time
 async def test_a_coordinator_that_comes_back_reads_what_the_other_has_written(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
@@ -83,6 +88,7 @@ async def test_a_coordinator_that_comes_back_reads_what_the_other_has_written(tm
         assert await settled(nodes[1]) == 2
 
 
+@in_virtual_time
 async def test_clients_are_told_the_coordinator_of_the_moment(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead(OFFSETS_TOPIC, leader=1, replicas=(1, 2))
@@ -94,6 +100,26 @@ async def test_clients_are_told_the_coordinator_of_the_moment(tmp_path: Path) ->
 
         assert [await coordinator(1), await coordinator(2)] == [1, 1]
         await nodes.lead(OFFSETS_TOPIC, leader=2)
-        await until(lambda: nodes[1].partition(OFFSETS_TOPIC).state.leader == 2)
+        await eventually_async(lambda: nodes[1].partition(OFFSETS_TOPIC).state.leader == 2)
         assert [await coordinator(1), await coordinator(2)] == [2, 2]
         assert topic_id(OFFSETS_TOPIC) == nodes[1].partition(OFFSETS_TOPIC).log.topic_id
+
+
+@in_virtual_time
+async def test_offsets_of_a_deleted_topic_go_whoever_deleted_it_and_stay_gone_at_the_next_coordinator(
+    tmp_path: Path,
+) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2))
+        await nodes.lead(OFFSETS_TOPIC, leader=1, replicas=(1, 2))
+        assert await settled(nodes[1]) == -1
+        assert await commit(nodes[1], 5) is ErrorCode.NONE
+        await nodes.delete("t")
+        assert await settled(nodes[1]) == -1
+        await nodes.lead("t", leader=2, replicas=(1, 2))
+        assert await settled(nodes[1]) == -1
+        await eventually_async(
+            lambda: nodes[2].high_watermark(OFFSETS_TOPIC) == nodes[1].high_watermark(OFFSETS_TOPIC) > 1
+        )
+        await nodes.lead(OFFSETS_TOPIC, leader=2)
+        assert await settled(nodes[2]) == -1

@@ -10,11 +10,11 @@ from typing import TypeAlias
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.parts import Broker
+from headrace.broker.services import Services
 from headrace.config import parse_broker
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.batch import Record, encode_batch
+from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 
 Told: TypeAlias = tuple[int, tuple[int, int], list[tuple[int, str, int, str | None]]]
@@ -26,7 +26,7 @@ ELSEWHERE: list[tuple[int, str, int, str | None]] = [(OTHER, "elsewhere.example"
 class Moved:
     """A broker with one topic, and a client."""
 
-    def __init__(self, broker: Broker, asker: Asker) -> None:
+    def __init__(self, broker: Services, asker: Asker) -> None:
         self.broker, self.asker = broker, asker
         self.me = broker.config.broker_id
         self.id = b""

@@ -11,6 +11,7 @@ from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.admin_requests import create_topic, delete_records, start_offsets
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually
 from tests.wire import FETCH, Wire, batch, string
 
 NO_SUCH = (-1, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -97,13 +98,11 @@ def test_a_reader_that_waits_below_the_new_start_hears_of_it_at_once(headrace_se
 
 
 def wait_for_checkpoint(data: Path, topic: str, offset: int) -> None:
-    deadline = time.monotonic() + CHECKPOINT_SECONDS
     checkpoint = data / "log-start-offset-checkpoint"
-    while time.monotonic() < deadline:
-        if checkpoint.exists() and f"{topic} 0 {offset}" in checkpoint.read_text().splitlines():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{checkpoint} does not say that {topic} begins at {offset}")
+    eventually(
+        lambda: checkpoint.exists() and f"{topic} 0 {offset}" in checkpoint.read_text().splitlines(),
+        f"{checkpoint} to say that {topic} begins at {offset}",
+    )
 
 
 def test_deleted_records_do_not_come_back_after_a_kill(headrace_server: StartHeadrace) -> None:
@@ -145,8 +144,6 @@ def test_segments_below_the_start_are_removed(headrace_server: StartHeadrace) ->
         for number in range(6):
             assert wire.produce(topic, batch([b"x" * 100])) == (0, number)
         assert delete_records(asker, topic, {0: 4}) == {0: (4, "NONE")}
-        deadline = time.monotonic() + CHECKPOINT_SECONDS
         directory = server.data / f"{topic}-0"
-        while time.monotonic() < deadline and list(directory.glob("*.deleted")):
-            time.sleep(0.05)
+        eventually(lambda: not list(directory.glob("*.deleted")), "the deleted segments to go")
     assert sorted(path.name for path in directory.glob("*.log*")) == [f"{number:020d}.log" for number in (4, 5)]

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.broker.dispatch import message_name
 from headrace.broker.handlers import MODULES
+from headrace.broker.request.dispatch import message_name
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
-from headrace.protocol.message import Message
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_set import encode_message_set
 from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
 from tests.wire import Wire
@@ -82,6 +82,27 @@ def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator
                     protocol_type="consumer",
                     protocols=[protocol],
                 )
+            case ApiKey.ADD_PARTITIONS_TO_TXN:
+                added = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                if version < 4:
+                    yield m.AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=[added])
+                else:
+                    adding = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                        transactional_id="x", topics=[added]
+                    )
+                    yield m.AddPartitionsToTxnRequest(transactions=[adding])
+            case ApiKey.ADD_OFFSETS_TO_TXN:
+                yield m.AddOffsetsToTxnRequest(transactional_id="x", group_id="g")
+            case ApiKey.END_TXN:
+                yield m.EndTxnRequest(transactional_id="x")
+            case ApiKey.DESCRIBE_TRANSACTIONS:
+                yield m.DescribeTransactionsRequest(transactional_ids=["x"])
+            case ApiKey.LIST_TRANSACTIONS:
+                yield m.ListTransactionsRequest(state_filters=["Ongoing", "Unknown"])
+            case ApiKey.WRITE_TXN_MARKERS:
+                ends = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
+                marker = m.WriteTxnMarkersRequest.WritableTxnMarker(producer_id=1, topics=[ends])
+                yield m.WriteTxnMarkersRequest(markers=[marker])
             case ApiKey.LIST_GROUPS:
                 yield m.ListGroupsRequest(states_filter=["Stable"] if version >= 4 else [])
             case ApiKey.DESCRIBE_GROUPS:

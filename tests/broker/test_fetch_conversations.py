@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, TypeAlias
 
 import pytest
 
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually
 
 NO_ID = bytes(16)
 BY_NAME, BY_ID = 12, 18
@@ -39,8 +40,8 @@ class Topic:
         (made,) = asker.ask(m.CreateTopicsRequest(topics=[wish], timeout_ms=10_000), 7).topics
         assert made.error_code == 0, made
         self.id: bytes = made.topic_id
-        wait_until(lambda: self.described().error_code == 0)
-        wait_until(lambda: all(self.fetch(number)[2][number][0] == 0 for number in range(partitions)))
+        eventually(lambda: self.described().error_code == 0)
+        eventually(lambda: all(self.fetch(number)[2][number][0] == 0 for number in range(partitions)))
 
     def described(self) -> m.MetadataResponse.MetadataResponseTopic:
         wanted = m.MetadataRequest.MetadataRequestTopic(name=self.name)
@@ -52,7 +53,7 @@ class Topic:
     def delete(self) -> None:
         state = m.DeleteTopicsRequest.DeleteTopicState(name=self.name)
         self.asker.ask(m.DeleteTopicsRequest(topics=[state], timeout_ms=10_000), 6)
-        wait_until(lambda: self.described().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        eventually(lambda: self.described().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def produce(self, number: int, version: int = 13, codec: Codec = Codec.NONE) -> int:
         records = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"v" * 40, ())], codec=codec))
@@ -121,13 +122,6 @@ class Topic:
 def server_address(asker: Asker) -> str:
     host, port = asker.socket.getpeername()
     return f"{host}:{port}"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = monotonic() + 20
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.02)
 
 
 def a_session(asker: Asker, version: int) -> Iterator[Said]:

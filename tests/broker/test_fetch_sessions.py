@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.broker.fetch_sessions import (
+from headrace.broker.fetch.fetch_sessions import (
     EVICTION_MS,
     NO_SESSION,
     FetchSession,
@@ -20,10 +20,11 @@ from headrace.broker.fetch_sessions import (
     SessionPartition,
     next_epoch,
 )
-from headrace.coordination.model import NO_UUID
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT32_MAX
+from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
+from tests.examples import examples
 
 if TYPE_CHECKING:
     Answer: TypeAlias = m.FetchResponse.PartitionData
@@ -66,39 +67,39 @@ def refusal(sessions: FetchSessionCache, session_id: int, epoch: int, *, by_id: 
 
 
 def test_a_partition_is_news_only_when_something_changed() -> None:
-    told = wants()
-    assert told.is_news(answers())
-    told.told(answers())
-    assert not told.is_news(answers())
-    assert told.is_news(answers(records=b"r"))
-    assert told.is_news(answers(high_watermark=6))
-    assert told.is_news(answers(log_start=1))
-    assert told.is_news(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    partition = wants()
+    assert partition.must_be_sent(answers())
+    partition.record_response(answers())
+    assert not partition.must_be_sent(answers())
+    assert partition.must_be_sent(answers(records=b"r"))
+    assert partition.must_be_sent(answers(high_watermark=6))
+    assert partition.must_be_sent(answers(log_start=1))
+    assert partition.must_be_sent(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 def test_a_preferred_replica_and_a_diverging_epoch_are_news() -> None:
-    told = wants()
-    told.told(answers())
+    partition = wants()
+    partition.record_response(answers())
     preferred, diverging = answers(), answers()
     preferred.preferred_read_replica = 2
     diverging.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=3, end_offset=4)
-    assert told.is_news(preferred)
-    assert told.is_news(diverging)
+    assert partition.must_be_sent(preferred)
+    assert partition.must_be_sent(diverging)
 
 
 def test_an_error_is_told_each_time_and_so_is_its_end() -> None:
-    told = wants()
-    told.told(answers())
-    told.told(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, high_watermark=5))
-    assert told.is_news(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert told.is_news(answers())
+    partition = wants()
+    partition.record_response(answers())
+    partition.record_response(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, high_watermark=5))
+    assert partition.must_be_sent(answers(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert partition.must_be_sent(answers())
 
 
 def test_a_partition_that_gave_records_goes_to_the_end_of_the_order() -> None:
     sessions = cache()
     session = resume(sessions, open_one(sessions, 3))
-    session.told(("t", 0), answers(records=b"r"))
-    session.told(("t", 1), answers())
+    session.record_response(("t", 0), answers(records=b"r"))
+    session.record_response(("t", 1), answers())
     assert list(session.partitions) == [("t", 1), ("t", 2), ("t", 0)]
 
 
@@ -106,7 +107,7 @@ def test_what_the_client_forgot_meanwhile_is_not_told() -> None:
     sessions = cache()
     session = resume(sessions, open_one(sessions, 2))
     sessions.resume(session.id, 2, [], [("t", 0)], by_id=False, now_ms=0)
-    session.told(("t", 0), answers(records=b"r"))
+    session.record_response(("t", 0), answers(records=b"r"))
     assert list(session.partitions) == [("t", 1)]
 
 
@@ -218,7 +219,7 @@ Step = tuple[bool, bool, int, int]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 4), st.integers(0, 70_000)), max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_cache_evicts_as_a_plain_search_through_all_sessions_would(steps: list[Step]) -> None:
     sessions, slots, now_ms = cache(slots=3), list[Slot](), 0
     epochs: dict[int, int] = {}
@@ -299,7 +300,7 @@ class OneClient(RuleBasedStateMachine):
         asked: Partitions = {("t", number): wants("t", number, offset) for number, offset in self.wanted.items()}
         for (_, number), each in asked.items():
             answer = self.answer(number)
-            each.told(answer)
+            each.record_response(answer)
             self.hear(number, answer)
         self.id = self.sessions.open(asked, by_id=False, is_follower=False, now_ms=0)
         self.epoch = 1
@@ -320,8 +321,8 @@ class OneClient(RuleBasedStateMachine):
         assert {n: each.wanted.fetch_offset for (_, n), each in session.partitions.items()} == self.wanted
         for key, each in list(session.partitions.items()):
             answer = self.answer(key[1])
-            if each.is_news(answer):
-                session.told(key, answer)
+            if each.must_be_sent(answer):
+                session.record_response(key, answer)
                 self.hear(key[1], answer)
         assert self.believed == {number: self.true[number] for number in self.wanted}
 
@@ -348,4 +349,4 @@ class OneClient(RuleBasedStateMachine):
 
 
 TestOneClient = OneClient.TestCase
-TestOneClient.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestOneClient.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

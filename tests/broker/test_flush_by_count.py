@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.parts import Broker
-from headrace.broker.replica_manager import Partition
+from headrace.broker.partitions.replica_manager import Partition
+from headrace.broker.services import Services
 from headrace.config import parse_broker
-from headrace.coordination.topics import NewTopic
+from headrace.controller.decisions.topics import NewTopic
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
-from headrace.records.batch import read_header
+from headrace.records.format2.batch import read_header
 from tests.asker import Asker
+from tests.log.support import Work, hold_background
 from tests.wire import Wire, batch, produce_request, stored_batches, string
 
 Make = Callable[[Mapping[str, str]], Awaitable["SlowDisk"]]
-Flush = tuple[Callable[[], None], Callable[[Exception | None], None]]
 EACH_RECORD = [{"flush.messages": "1"}, {"headrace.flush.acks": "true"}]
 
 
 class SlowDisk:
     """A broker with one partition whose flushes end when the test says so."""
 
-    def __init__(self, broker: Broker, bootstrap: str, partition: Partition) -> None:
+    def __init__(self, broker: Services, bootstrap: str, partition: Partition) -> None:
         self.broker, self.bootstrap, self.partition = broker, bootstrap, partition
         self.log = partition.log
-        self.flushes: list[Flush] = []
-        self.log.background = lambda work, done: self.flushes.append((work, done))
+        self.flushes: list[Work] = []
+        hold_background(self.log, self.flushes)
 
     def produce(self, acks: int = -1) -> asyncio.Task[int]:
         """Sends one record from a connection of its own; the task's result is the error code."""
@@ -46,7 +46,7 @@ class SlowDisk:
     async def written(self, records: int, flushes: int = 1) -> None:
         """Returns when so many records are in the log, and so many flushes have been asked for and not ended."""
         async with asyncio.timeout(60):
-            while self.log.log_end_offset < records or len(self.flushes) < flushes or self.log.is_flushing_soon:  # noqa: ASYNC110
+            while self.log.log_end_offset < records or len(self.flushes) < flushes or self.log.flusher.is_due_soon:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     async def seen(self) -> tuple[int, int]:
@@ -114,7 +114,7 @@ async def test_an_answer_waits_for_the_disk_and_so_does_a_reader(
     assert await disk.seen() == (0, 0)
     disk.flush()
     assert await answer == ErrorCode.NONE
-    assert disk.log.recovery_point == 1
+    assert disk.log.flusher.recovery_point == 1
     assert await disk.seen() == (1, 1)
 
 
@@ -202,7 +202,7 @@ async def test_what_the_disk_refuses_is_not_acknowledged_and_never_read(make: Ma
     assert await asyncio.gather(*answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
     assert await disk.produce() == ErrorCode.KAFKA_STORAGE_ERROR
     assert not disk.flushes, "nobody tries again and hopes"
-    assert disk.partition.high_watermark == disk.log.recovery_point == 0
+    assert disk.partition.high_watermark == disk.log.flusher.recovery_point == 0
 
 
 async def test_who_waits_while_the_data_directory_goes_offline_hears_of_the_disk(make: Make) -> None:
@@ -235,7 +235,7 @@ async def test_an_offset_is_committed_when_it_is_flushed(tmp_path: Path) -> None
 
         assert await asyncio.to_thread(commit) == ErrorCode.NONE
         disk = SlowDisk(broker, "", broker.replicas.leader("__consumer_offsets", 0))
-        assert disk.log.recovery_point == disk.log.log_end_offset > 0
+        assert disk.log.flusher.recovery_point == disk.log.log_end_offset > 0
         committed = asyncio.create_task(asyncio.to_thread(commit))
         await disk.written(disk.log.log_end_offset + 1)
         assert not committed.done()

@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.forked_brokers import missing_strace
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
 
@@ -26,10 +26,7 @@ def traced(server: HeadraceServer, trace: Path) -> Iterator[None]:
     pid = server.process.pid
     command = ["strace", "-f", "-qq", "-y", "-s", "0", "-e", f"trace={CALLS}", "-e", "signal=none", "-o", str(trace)]
     with subprocess.Popen([*command, "-p", str(pid)], stderr=subprocess.DEVNULL) as strace:
-        deadline = time.monotonic() + SECONDS
-        while "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text(), "strace to attach")
         try:
             yield
         finally:

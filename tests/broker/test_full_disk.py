@@ -10,21 +10,25 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.log.verify import BadIndex, Damage, verify
-from headrace.records.batch import decode_records, iter_headers
+from headrace.offline.verify import BadIndex, Damage, verify
+from headrace.records.format2.batch import decode_records, iter_headers
 from tests.asker import Asker
 from tests.broker.admin_requests import delete_records
 from tests.broker.forked_brokers import ForkedBrokers, missing_strace
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually_equal
 from tests.harness import HeadraceServer
 from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
+
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 SECONDS = 60
 REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
@@ -62,14 +66,6 @@ def brokers(tmp_path: Path) -> Iterator[ForkedBrokers]:
         pytest.skip(reason)
     with ForkedBrokers(tmp_path) as process:
         yield process
-
-
-def eventually(ask: Callable[[], object], wanted: object) -> None:
-    """Ask until the answer is `wanted`."""
-    deadline = time.monotonic() + SECONDS
-    while (answer := ask()) != wanted:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
 
 
 def producer_id(wire: Wire) -> int:
@@ -113,11 +109,10 @@ def fill(wire: Wire, values: list[bytes], producer: int, bytes_each: int = 16_00
 
 def make_topics(wire: Wire, settings: Mapping[str, str]) -> None:
     assert wire.create_topic("full", 1, {"retention.ms": "-1", **settings}) == 0
-    eventually(lambda: wire.ask(10, 0, string("readers"))[:2], bytes(2))  # makes the topic of offsets
-    eventually(lambda: commit(wire, 1), 0)
+    eventually_equal(lambda: wire.ask(10, 0, string("readers"))[:2], bytes(2))  # makes the topic of offsets
+    eventually_equal(lambda: commit(wire, 1), 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [70_000, 100 << 20])
 def test_a_full_disk_refuses_records_and_heals(
     small_disk: Path, headrace_server: StartHeadrace, segment_bytes: int
@@ -146,9 +141,9 @@ def test_a_full_disk_refuses_records_and_heals(
         assert wire.produce("full", batch([refused], producer=(producer, 0, len(values)))) == (0, len(values))
         values.append(refused)
         assert wire.produce("full", batch([refused], producer=(producer, 0, len(values) - 1))) == (0, len(values) - 1)
-        eventually(lambda: wire.create_topic("another") in (0, ErrorCode.TOPIC_ALREADY_EXISTS), True)
+        eventually_equal(lambda: wire.create_topic("another") in (0, ErrorCode.TOPIC_ALREADY_EXISTS), True)
         assert wire.produce("another", batch([b"first"])) == (0, 0)
-        eventually(lambda: commit(wire, 3), 0)
+        eventually_equal(lambda: commit(wire, 3), 0)
         for number in range(20):
             value = b"%d after" % number
             assert wire.produce("full", batch([value], producer=(producer, 0, len(values)))).error_code == 0
@@ -162,7 +157,6 @@ def test_a_full_disk_refuses_records_and_heals(
     assert not [found for found in verify(small_disk, deep=True) if isinstance(found, Damage | BadIndex)]
 
 
-@pytest.mark.slow
 def test_deleting_records_makes_space_on_a_full_disk(small_disk: Path, headrace_server: StartHeadrace) -> None:
     server = headrace_server(data=small_disk, settings=OFTEN)
     values: list[bytes] = []
@@ -170,8 +164,8 @@ def test_deleting_records_makes_space_on_a_full_disk(small_disk: Path, headrace_
         make_topics(wire, {"segment.bytes": "70000"})
         producer = producer_id(wire)
         refused = fill(wire, values, producer)
-        eventually(lambda: delete_records(asker, "full", {0: 100}), {0: (100, "NONE")})
-        eventually(
+        eventually_equal(lambda: delete_records(asker, "full", {0: 100}), {0: (100, "NONE")})
+        eventually_equal(
             lambda: wire.produce("full", batch([refused], producer=(producer, 0, len(values)))), (0, len(values))
         )
         values.append(refused)
@@ -181,15 +175,16 @@ def test_deleting_records_makes_space_on_a_full_disk(small_disk: Path, headrace_
     assert read_values(server.bootstrap, "full", 100) == values[100:]
 
 
-@pytest.mark.slow
 def test_a_stop_and_a_start_on_a_full_disk_lose_nothing(small_disk: Path, headrace_server: StartHeadrace) -> None:
     server = headrace_server(data=small_disk, settings=OFTEN)
     values: list[bytes] = []
+    with Wire(server.bootstrap) as wire:
+        producer = producer_id(wire)
     for ending in (HeadraceServer.stop, HeadraceServer.kill):
         with Wire(server.bootstrap) as wire:
             if not values:
                 make_topics(wire, {"segment.bytes": "70000"})
-                fill(wire, values, producer := producer_id(wire))
+                fill(wire, values, producer)
         with (small_disk / "more").open("ab", buffering=0) as more, suppress(OSError):
             while more.write(bytes(4096)) == 4096:
                 pass
@@ -219,7 +214,7 @@ def test_half_a_write_is_taken_back(headrace_server: StartHeadrace) -> None:
     with Wire(server.bootstrap) as wire:
         assert wire.create_topic("full", configs={"retention.ms": "-1"}) == 0
         value = b"x" * 900_000
-        for number in range(8):  # the tree's files stay below the limit
+        for number in range(8):  # the metadata store's files stay below the limit
             assert wire.produce("full", batch([value])) == (0, number)
         log = server.data / "full-0" / f"{0:020d}.log"
         size = log.stat().st_size

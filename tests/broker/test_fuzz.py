@@ -21,6 +21,7 @@ from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header, write_request_header
+from tests import rotation
 from tests.broker.recording_proxy import recorded, run_clients
 from tests.broker.siege import MIB, Bystander, assert_unharmed, growing_at_most, memory_bytes
 from tests.broker.test_every_version import TOPIC, requests
@@ -152,7 +153,7 @@ def fuzz(port: int, seeds: Sequence[bytes], seconds: float, seed: int) -> int:
 @pytest.fixture
 def seed(capsys: pytest.CaptureFixture[str]) -> int:
     """The random seed, printed also when all goes well."""
-    number = int(os.environ.get("HEADRACE_FUZZ_SEED", random.SystemRandom().randrange(1 << 32)))
+    number = int(os.environ.get("HEADRACE_FUZZ_SEED", rotation.drawn("fuzz", 0)))
     with capsys.disabled():
         print(f"\nHEADRACE_FUZZ_SEED={number}")
     return number

@@ -117,7 +117,7 @@ def the_life_of_groups(bootstrap: str) -> Iterator[object]:
         yield talk.listed(version)
     for version in range(7):
         yield talk.described(version, missing)
-        yield talk.described(version, "", missing, missing, operations=version >= 3)
+        yield talk.described(version, "", missing, operations=version >= 3)
     for version in range(3):
         yield talk.deleted(version, missing)
         yield talk.deleted(version, "", missing, missing)

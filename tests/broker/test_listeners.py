@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.listeners import Listener, endpoints, parse_listener, parse_protocols
 from headrace.broker.options import Refused
 from headrace.config import BrokerConfig, parse_broker
 from headrace.errors import InvalidConfig
+from headrace.network.listeners import Listener, endpoints, parse_listener, parse_protocols
 from headrace.protocol import messages as m
 from tests.asker import Asker
 
@@ -53,9 +53,9 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("listeners", "advertised", "says"),
     [
-        ("IN://127.0.0.1:0,IN://127.0.0.1:0", "", "has a name twice"),
+        ("IN://127.0.0.1:0,IN://127.0.0.1:0", "", "uses a name twice"),
         ("ELSE://127.0.0.1:0", "", "listener.security.protocol.map"),
-        ("IN://127.0.0.1:0", "OUT://host:1", "there is no listener OUT"),
+        ("IN://127.0.0.1:0", "OUT://host:1", "listeners has no OUT"),
         ("IN://127.0.0.1:0,OUT://127.0.0.1:0", "OUT://host:1", "no entry for listener IN"),
         ("IN://0.0.0.0:0", "", "set advertised.listeners"),
     ],
@@ -70,7 +70,7 @@ async def test_what_does_not_fit_together_is_refused(
 
 @pytest.mark.parametrize("text", ["SSL://127.0.0.1:1", "SASL_SSL://127.0.0.1:1"])
 def test_a_protocol_that_is_not_spoken_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="only PLAINTEXT is served"):
+    with pytest.raises(InvalidConfig, match="only PLAINTEXT is supported"):
         parse_listener(text, PROTOCOLS)
 
 
@@ -85,3 +85,18 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
     assert listener == Listener("PLAINTEXT", "::1", 9092)
     assert str(listener) == "PLAINTEXT://[::1]:9092"
     assert endpoints([listener], [], PROTOCOLS)[0].host == "::1"
+
+
+def test_a_listener_on_every_address_is_told_as_the_name_of_the_machine() -> None:
+    listener = parse_listener("PLAINTEXT://:9092", PROTOCOLS)
+    assert listener == Listener("PLAINTEXT", "", 9092)
+    (told,) = endpoints([listener], [], PROTOCOLS, lambda: "kafka1.example")
+    assert (told.host, told.port) == ("kafka1.example", 9092)
+    (told,) = endpoints([listener], ["PLAINTEXT://:7000"], PROTOCOLS, lambda: "kafka1.example")
+    assert (told.host, told.port) == ("kafka1.example", 7000)
+
+
+async def test_a_listener_on_every_address_is_reached_at_one(tmp_path: Path) -> None:
+    told = config(tmp_path, listeners="IN://:0", advertised_listeners="IN://inside.example:7000")
+    async with running(told) as (_, (listener,)):
+        assert await addresses(f"127.0.0.1:{listener.port}") == [("inside.example", 7000)] * 3

@@ -15,8 +15,12 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
+from tests.eventually import collected, eventually_equal
 from tests.harness import tail
 from tests.wire import Fetched, Wire, batch
+
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 SECONDS = 60
 OFFLINE = ErrorCode.KAFKA_STORAGE_ERROR
@@ -72,14 +76,10 @@ def home(brokers: ForkedBrokers, tmp_path: Path) -> Home:
     return made
 
 
-def eventually(ask: Callable[[], object], wanted: object) -> None:
-    deadline = time.monotonic() + SECONDS
-    while (answer := ask()) != wanted:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
+PartitionFacts = tuple[int, int, list[int]]
 
 
-def metadata(asker: Asker, topic: str = "t") -> dict[int, tuple[int, int, list[int]]]:
+def metadata(asker: Asker, topic: str = "t") -> dict[int, PartitionFacts]:
     """(error, leader, offline replicas) of each partition."""
     asked = m.MetadataRequest.MetadataRequestTopic(name=topic)
     (found,) = asker.ask(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
@@ -101,8 +101,9 @@ def log_dirs(asker: Asker) -> dict[str, tuple[int, set[tuple[str, int]]]]:
 def check_second_is_offline(home: Home, broker: ForkedBroker) -> None:
     bad, good = home.held(home.second), home.held(home.first)
     with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
-        gone, here = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [0]), (0, 0, [])
-        eventually(lambda: metadata(asker), {n: gone if n in bad else here for n in range(4)})
+        gone: PartitionFacts = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [0])
+        here: PartitionFacts = (0, 0, [])
+        eventually_equal(lambda: metadata(asker), {n: gone if n in bad else here for n in range(4)})
         for number in bad:
             assert wire.produce("t", batch([b"x"]), partition=number).error_code == OFFLINE
             assert wire.fetch("t", 0, partition=number).error_code == OFFLINE
@@ -173,7 +174,11 @@ def break_meta(home: Home) -> Callable[[], None]:
     path = home.second / "meta.properties"
     content = path.read_bytes()
     path.write_bytes(b"nothing of use")
-    return lambda: path.write_bytes(content) and None
+
+    def mend() -> None:
+        path.write_bytes(content)
+
+    return mend
 
 
 def replace_by_a_file(home: Home) -> Callable[[], None]:
@@ -192,7 +197,11 @@ def break_a_partition(home: Home) -> Callable[[], None]:
     path = home.second / f"t-{home.held(home.second)[0]}" / "partition.metadata"
     content = path.read_bytes()
     path.write_bytes(b"nothing of use")
-    return lambda: path.write_bytes(content) and None
+
+    def mend() -> None:
+        path.write_bytes(content)
+
+    return mend
 
 
 @pytest.mark.parametrize("damage", [break_meta, replace_by_a_file, break_a_partition])
@@ -205,7 +214,8 @@ def test_a_start_without_one_directory_does_not_make_its_partitions_anew(
     good = home.held(home.first)
     assert not set(bad) & set(good)
     with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
-        gone, here = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [0]), (0, 0, [])
+        gone: PartitionFacts = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [0])
+        here: PartitionFacts = (0, 0, [])
         assert metadata(asker) == {n: gone if n in bad else here for n in range(4)}
         assert [wire.produce("t", batch([b"x"]), partition=n).error_code for n in bad] == [OFFLINE] * 2
         assert [wire.produce("t", batch([b"x"]), partition=n).error_code for n in good] == [0, 0]
@@ -282,8 +292,6 @@ def test_clients_of_the_other_directory_notice_nothing(home: Home) -> None:
     )
     consumer.assign([confluent_kafka.TopicPartition("t", good, 0)])
     failures: list[object] = []
-    values: list[bytes] = []
-    deadline = time.monotonic() + SECONDS
     for number in range(300):
         producer.produce(
             "t", b"%d" % number, partition=good, on_delivery=lambda e, _: failures.append(e) if e else None
@@ -294,10 +302,11 @@ def test_clients_of_the_other_directory_notice_nothing(home: Home) -> None:
                 assert wire.produce("t", batch([b"lost"]), partition=bad).error_code == OFFLINE
         time.sleep(0.002)
     assert producer.flush(SECONDS) == 0
-    while len(values) < 301 and time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            values.append(message.value())
+    values = collected(
+        lambda left: [each.value() for each in consumer.consume(left, 0.5) if each.error() is None],
+        301,
+        within_s=SECONDS,
+    )
     consumer.close()
     assert failures == []
     assert values == [b"before", *(b"%d" % number for number in range(300))]
@@ -324,10 +333,10 @@ def test_a_tree_that_cannot_be_read_is_refused_in_one_line(home: Home, start: in
 
 @pytest.mark.parametrize("at", [1, 3, 6, 9])
 def test_a_tree_that_cannot_be_written_is_refused_in_one_line(home: Home, at: int) -> None:
-    tree = home.first / "headrace-tree.sqlite-wal"
+    store = home.first / "headrace-tree.sqlite-wal"
     before = home.stderr.stat().st_size
     both = Path(f"{home.first},{home.second}")
-    broker = home.brokers.start(both, SETTINGS, [f"pwrite64:error=EIO:when={at}+"], [tree])
+    broker = home.brokers.start(both, SETTINGS, [f"pwrite64:error=EIO:when={at}+"], [store])
     is_ready = broker.wait_until_ready()
     assert not is_ready or at > 1
     if is_ready:  # it needed fewer
@@ -347,5 +356,5 @@ def test_a_directory_that_is_empty_all_of_a_sudden_is_spoken_of(home: Home) -> N
     assert broker.end(signal.SIGTERM) == 0
     said = home.stderr.read_text()
     for number in range(4):
-        line = f"t-{number} is in none of the data directories and begins empty: is a disk not mounted?"
+        line = f"t-{number} is missing from all data directories and starts empty; check that all disks are mounted"
         assert (line in said) == (number in bad)

@@ -3,13 +3,13 @@
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import confluent_kafka
-import kafka as kafka_python  # type: ignore[import-untyped]
+import kafka as kafka_python
 import pytest
 
 from tests.conftest import StartHeadrace
+from tests.eventually import collected
 from tests.harness import free_ports
 from tests.overhear import Overhear
 from tests.peers import kafka
@@ -62,10 +62,8 @@ def test_librdkafka(heard: Heard, topic: str) -> None:
         {"bootstrap.servers": heard.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    values = set[bytes | None]()
-    deadline = monotonic() + SECONDS
-    while len(values) < COUNT and monotonic() < deadline:
-        values |= {message.value() for message in consumer.consume(COUNT, 0.5)}
+    taken = collected(lambda left: consumer.consume(left, 0.5), COUNT, within_s=SECONDS)
+    values = {each.value() for each in taken}
     consumer.commit(asynchronous=False)
     consumer.close()
     assert len(values) == COUNT

@@ -14,7 +14,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
-from headrace.records.batch import Record, encode_batch
+from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
@@ -216,8 +216,10 @@ def test_features_that_begin_at_level_0_are_named_from_version_4_on(asker: Asker
         lowest = {each.name: each.min_version for each in answer.supported_features}
         return lowest, {each.name: each.max_version_level for each in answer.finalized_features}
 
-    assert features(asker, 4) == ({"group.version": 0, "transaction.version": 0}, {})
-    assert features(asker, 3) == ({}, {})
+    finalized = {"transaction.version": 2}
+    assert features(asker, 4) == ({"group.version": 0, "transaction.version": 0}, finalized)
+    assert features(asker, 3) == ({}, finalized)
     with Asker(apache_kafka) as theirs:
         assert set(features(theirs, 4)[0].items()) >= set(features(asker, 4)[0].items())
+        assert features(theirs, 4)[1].items() >= finalized.items()
         assert features(theirs, 3)[0].keys().isdisjoint(features(asker, 4)[0])

@@ -4,21 +4,23 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from headrace.errors import ErrorCode
 from headrace.log.files import LocalFiles
-from headrace.log.scan import read_headers
+from headrace.log.segment.batch_scan import read_headers
 from headrace.protocol import messages as m
-from headrace.records.any_format import decode_any, iter_any_headers
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
+from headrace.records.any_format import iter_any_headers
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_set import encode_message_set
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.harness import HeadraceServer, free_ports
+from tests.records.decoding import decode_any
 from tests.wire import INIT_PRODUCER_ID, Wire
 
 NOW_MS = 1_700_000_000_000
@@ -183,9 +185,15 @@ def test_an_old_topic_refuses_what_it_has_no_words_for(
     server: HeadraceServer, asker: Asker, stored: int, version: int
 ) -> None:
     topic = new_topic(server, message_format_version=FORMATS[stored])
-    for how in ({}, {"is_transactional": True}, {"is_control": True}):
+    kinds: dict[str, dict[str, Any]] = {
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT": {},
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": {"is_transactional": True},  # the request has no transactional id
+    }
+    for refusal, how in kinds.items():
         batch = encode_batch(rows(1), producer_id=1, producer_epoch=0, base_sequence=0, **how)
-        assert produce(asker, topic, bytes(batch), version)[0] == "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+        assert produce(asker, topic, bytes(batch), version)[0] == refusal
+    control = encode_batch(rows(1), producer_id=1, producer_epoch=0, base_sequence=0, is_control=True)
+    assert produce(asker, topic, bytes(control), version)[0] == "UNSUPPORTED_FOR_MESSAGE_FORMAT"
     zstd = encode_batch(rows(3), codec=Codec.ZSTD)
     assert produce(asker, topic, bytes(zstd), version)[0] == "UNSUPPORTED_COMPRESSION_TYPE"
     assert produce(asker, topic, sent(rows(1), 2), version) == ("NONE", 0, -1)

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.broker.outbound import Outbound, Progress
 from headrace.log.files import DiskFile, LocalFiles
 from headrace.log.watched_files import DirectoryWatch, WatchedFile
+from headrace.network.outbound import Outbound, Progress
+from headrace.network.transport import PlainTransport
+from tests.rotation import random_bytes
 
 
 class OpenedFile(NamedTuple):
@@ -38,10 +40,24 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     theirs.close()
 
 
-def drained(outbound: Outbound, ours: socket.socket, theirs: socket.socket) -> bytes:
+class EncryptingTransport(PlainTransport):
+    """Cannot have the kernel send a file, as TLS cannot."""
+
+    __slots__ = ()
+
+    can_send_file = False
+
+    def send_file(self, fd: int, position: int, size: int) -> int:
+        raise AssertionError("a file was sent past the encryption")
+
+
+def drained(
+    outbound: Outbound, ours: socket.socket, theirs: socket.socket, kind: type[PlainTransport] = PlainTransport
+) -> bytes:
     received = bytearray()
+    transport = kind(ours)
     while True:
-        progress = outbound.send(ours)
+        progress = outbound.send(transport)
         if progress is Progress.COLD:
             outbound.warm()
         try:
@@ -51,8 +67,11 @@ def drained(outbound: Outbound, ours: socket.socket, theirs: socket.socket) -> b
                 return bytes(received)
 
 
-def test_bytes_and_file_ranges_arrive_in_order(pair: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
-    content = os.urandom(700_000)
+@pytest.mark.parametrize("kind", [PlainTransport, EncryptingTransport])
+def test_bytes_and_file_ranges_arrive_in_order(
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path, kind: type[PlainTransport]
+) -> None:
+    content = random_bytes("outbound", 700_000)
     path = tmp_path / "segment"
     path.write_bytes(content)
     fd = os.open(path, os.O_RDONLY)
@@ -65,22 +84,23 @@ def test_bytes_and_file_ranges_arrive_in_order(pair: tuple[socket.socket, socket
     outbound.add(Range(OpenedFile(fd), 0, 3))
     expected = b"header" + content[100:600_100] + b"x" * 50_000 + content[:3]
     assert outbound.queued_bytes == len(expected)
-    assert drained(outbound, *pair) == expected
+    assert drained(outbound, *pair, kind) == expected
     assert outbound.queued_bytes == 0
     assert not outbound
     os.close(fd)
 
 
+@pytest.mark.parametrize("kind", [PlainTransport, EncryptingTransport])
 def test_a_file_that_is_shorter_than_its_range_ends_the_connection(
-    pair: tuple[socket.socket, socket.socket], tmp_path: Path
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path, kind: type[PlainTransport]
 ) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"abc")
     fd = os.open(path, os.O_RDONLY)
     outbound = Outbound()
     outbound.add(Range(OpenedFile(fd), 0, 10))
-    with pytest.raises(OSError, match="shorter"):
-        drained(outbound, *pair)
+    with pytest.raises(OSError, match="ends before the"):
+        drained(outbound, *pair, kind)
     os.close(fd)
 
 
@@ -88,7 +108,7 @@ def test_a_range_that_is_not_in_the_page_cache_is_warmed_first(
     pair: tuple[socket.socket, socket.socket], tmp_path: Path
 ) -> None:
     path = tmp_path / "segment"
-    path.write_bytes(os.urandom(1 << 20))
+    path.write_bytes(random_bytes("outbound", 1 << 20))
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

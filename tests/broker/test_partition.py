@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.partition import Partition
+from headrace.broker.partitions.partition import Partition
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower
+from headrace.log import truncation
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, encode_batch, read_header
+from headrace.log.producers.refused_sequences import RefusedSequences
+from headrace.records.format2.batch import Record, encode_batch, read_header
 from headrace.replication.partition_state import LeaderAndIsr, PartitionState, Transition
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
 
@@ -53,10 +55,20 @@ def test_with_followers_the_high_watermark_waits_for_them(partition: Partition) 
     lead(partition, isr=(1, 2, 3), replicas=(1, 2, 3))
     append(partition, 3)
     assert partition.high_watermark == 0
-    partition.follower_fetched(BrokerId(2), 3, 0)
-    partition.follower_fetched(BrokerId(3), 2, 0)
+    partition.state.follower_fetched(BrokerId(2), 3, 0)
+    partition.state.follower_fetched(BrokerId(3), 2, 0)
     assert (partition.high_watermark, partition.log.high_watermark) == (2, 2)
-    assert partition.follower_fetched(BrokerId(9), 3, 0) is None
+    assert partition.state.follower_fetched(BrokerId(9), 3, 0) is None
+
+
+def test_a_cut_log_takes_its_high_watermark_back_with_it(partition: Partition) -> None:
+    lead(partition)
+    append(partition, 3), append(partition, 2)
+    lead(partition, epoch=1, leader=2, replicas=(1, 2))
+    truncation.truncate_to(partition.log, 3, 0)
+    assert (partition.high_watermark, partition.state.log_end_offset, partition.log.high_watermark) == (3, 3, 3)
+    truncation.truncate_fully(partition.log, 100, 0)
+    assert (partition.high_watermark, partition.state.log_end_offset, partition.log.high_watermark) == (100, 100, 100)
 
 
 def test_acks_all_is_refused_before_the_append_when_the_isr_is_too_small_and_other_acks_are_not(
@@ -100,3 +112,34 @@ def test_epochs_end_where_the_next_one_that_wrote_begins(partition: Partition) -
     append(partition, 4)
     assert [partition.end_of_epoch(epoch) for epoch in (1, 2, 4, 5, 6)] == [(1, 0), (2, 3), (2, 3), (5, 7), (-1, -1)]
     assert partition.log.leader_epochs.entries == [(2, 0), (5, 3)]
+
+
+def produce(partition: Partition, refused: RefusedSequences, sequence: int, acks: int = -1) -> ErrorCode:
+    """What an idempotent producer is told, and the broker remembers."""
+    batch = memoryview(
+        encode_batch([Record(0, 0, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    )
+    try:
+        partition.append(batch, read_header(batch), now_ms=0, acks=acks)
+    except KafkaError as error:
+        refused.note(partition.key, batch, error.code, partition.log.producers.entries, 0)
+        return error.code
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("cause", ["not leader", "too few replicas"])
+def test_an_unknown_producers_later_batches_wait_for_the_one_that_was_refused(tmp_path: Path, cause: str) -> None:
+    refused = RefusedSequences()
+    log = PartitionLog.open(tmp_path / "t-0", KEY, TopicConfig(), files=LocalFiles(), now_ms=0)
+    partition = Partition(KEY, log, PartitionState(BrokerId(1), min_insync_replicas=2), refused=refused)
+    if cause == "not leader":
+        lead(partition, isr=(2, 1), replicas=(1, 2), leader=2)
+    else:
+        lead(partition, isr=(1,), replicas=(1, 2))
+    assert produce(partition, refused, 0) in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+    lead(partition, epoch=1, isr=(1, 2), replicas=(1, 2))
+    answers = [produce(partition, refused, sequence) for sequence in (1, 2, 0, 2, 1, 2)]
+    out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert answers == [out_of_order, out_of_order, 0, out_of_order, 0, 0]
+    assert not refused.entries
+    log.close(0)

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from headrace.broker.purgatory import Purgatory
+from headrace.broker.request.purgatory import Purgatory
+from tests.simulation.virtual_time import in_virtual_time
 
 
 class Waiter:
@@ -24,6 +25,7 @@ class Waiter:
         self.ended.append("expired")
 
 
+@in_virtual_time
 async def test_a_touch_completes_those_who_watch_the_key() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     mine, other = Waiter(), Waiter()
@@ -34,6 +36,7 @@ async def test_a_touch_completes_those_who_watch_the_key() -> None:
     assert (mine.ended, other.ended, len(purgatory)) == (["completed"], [], 1)
 
 
+@in_virtual_time
 async def test_all_touches_of_a_loop_turn_are_one_look() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     waiter = Waiter(completes_at_look=2)
@@ -45,6 +48,7 @@ async def test_all_touches_of_a_loop_turn_are_one_look() -> None:
     assert (waiter.looks, waiter.ended) == (1, [])
 
 
+@in_virtual_time
 async def test_time_runs_out_once_and_in_the_order_of_deadlines() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     ends: list[str] = []
@@ -68,6 +72,7 @@ async def test_time_runs_out_once_and_in_the_order_of_deadlines() -> None:
     assert (late.ended, soon.ended, len(purgatory)) == (["expired"], ["expired"], 0)
 
 
+@in_virtual_time
 async def test_what_completed_does_not_expire_and_leaves_nothing_behind() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     waiters = [Waiter() for _ in range(500)]
@@ -94,6 +99,7 @@ def test_a_time_that_has_come_already_does_not_disturb_later_waits_under_uvloop(
     assert (due.ended, later.ended) == (["expired"], [])
 
 
+@in_virtual_time
 async def test_what_is_cancelled_is_never_asked_again_and_leaves_nothing_behind() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     waiters = [Waiter() for _ in range(500)]

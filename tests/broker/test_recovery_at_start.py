@@ -9,18 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.checkpoints import RECOVERY_POINT, read_offsets
+from headrace.log.directories.checkpoints import RECOVERY_POINT, read_offsets
 from headrace.log.files import LocalFiles
 from headrace.types import TopicPartition
 from tests.harness import HeadraceServer, child_environment, stop_process, tail
 from tests.wire import Wire, batch
+
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 SEGMENT_BYTES = 200_000
 PATIENCE_S = 60
 
 SERVE_SLOWLY = """
 import sys, time
-from headrace.log import recovery_scan
+from headrace.log.recovery import recovery_scan
 from headrace.log.files import DiskFile
 
 read_into = DiskFile.read_into
@@ -68,14 +71,13 @@ def test_after_a_kill_the_active_segments_alone_are_read(tmp_path: Path) -> None
         sizes = sum(path.stat().st_size for path in active.values())
         server.restart()
         assert high_watermarks(server) == [51, 51]
-        told = re.search(r"logs are recovered logs=2 read_bytes=(\d+) seconds=", tail(server.stderr_file))
+        told = re.search(r"recovered logs logs=2 read_bytes=(\d+) seconds=", tail(server.stderr_file))
         assert told is not None, tail(server.stderr_file)
         assert 0 < int(told[1]) <= sizes <= 2 * SEGMENT_BYTES
     finally:
         server.stop()
 
 
-@pytest.mark.slow
 def test_a_broker_that_recovers_can_be_stopped(tmp_path: Path) -> None:
     server = HeadraceServer(tmp_path / "data").start()
     fill(server, 100)
@@ -90,7 +92,7 @@ def test_a_broker_that_recovers_can_be_stopped(tmp_path: Path) -> None:
         )
     try:
         until = time.monotonic() + PATIENCE_S
-        while "logs are recovered" not in tail(log):
+        while "recovered logs" not in tail(log):
             assert time.monotonic() < until, tail(log)
             assert slow.poll() is None, tail(log)
             time.sleep(0.05)

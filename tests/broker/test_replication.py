@@ -1,15 +1,19 @@
 """Followers follow: records, high watermarks, log starts; and what acks promise holds, whoever comes and goes."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.log import truncation
+from headrace.log.flusher import inline
 from headrace.protocol import messages as m
-from headrace.records.batch import Record, encode_batch
-from tests.broker.replica_nodes import Node, Nodes, topic_id, turns, until
+from headrace.records.format2.batch import Record, encode_batch
+from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
+from tests.eventually import eventually_async
+from tests.log.support import Work, hold_background
+from tests.simulation.virtual_time import in_virtual_time
 
 
 def numbered(first: int, count: int) -> list[str]:
@@ -31,25 +35,27 @@ async def produced(node: Node, topic: str, value: str, acks: int = -1, timeout_m
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
+@in_virtual_time
 async def test_followers_have_what_the_leader_has_and_all_of_it_is_committed_everywhere(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 3) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3))
         values = numbered(0, 50)
         nodes[1].append("t", *values)
-        await until(lambda: nodes[1].high_watermark("t") == 50)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 50)
         assert nodes[2].values("t") == nodes[3].values("t") == values
-        await until(lambda: nodes[2].high_watermark("t") == nodes[3].high_watermark("t") == 50)
+        await eventually_async(lambda: nodes[2].high_watermark("t") == nodes[3].high_watermark("t") == 50)
         assert nodes[2].partition("t").log.leader_epochs.entries == [(0, 0)]
 
 
+@in_virtual_time
 async def test_a_session_says_only_what_changed(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         for topic in ("t", "u", "v"):
             await nodes.lead(topic, leader=1, replicas=(1, 2))
         nodes[1].append("u", "a")
-        await until(lambda: nodes[2].high_watermark("u") == 1)
+        await eventually_async(lambda: nodes[2].high_watermark("u") == 1)
         nodes[1].append("u", "b")
-        await until(lambda: nodes[2].high_watermark("u") == 2)
+        await eventually_async(lambda: nodes[2].high_watermark("u") == 2)
         fetches = [each for each in nodes[2].peers.asked if isinstance(each, m.FetchRequest)]
         incremental = [each for each in fetches if each.session_epoch > 0]
         assert fetches[0].session_epoch == 0
@@ -58,13 +64,14 @@ async def test_a_session_says_only_what_changed(tmp_path: Path) -> None:
         assert set(last) <= {"u"}
 
 
+@in_virtual_time
 async def test_acks_all_is_answered_once_the_isr_has_it_and_acks_one_at_once(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 3) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3))
         nodes.cuts = {(3, 1), (1, 3)}
         assert await produced(nodes[1], "t", "a", acks=1) is ErrorCode.NONE
         waiting = asyncio.ensure_future(produced(nodes[1], "t", "b"))
-        await until(lambda: nodes[2].values("t") == ["a", "b"])
+        await eventually_async(lambda: nodes[2].values("t") == ["a", "b"])
         await turns()
         assert not waiting.done()
         nodes.cuts = set()
@@ -72,6 +79,7 @@ async def test_acks_all_is_answered_once_the_isr_has_it_and_acks_one_at_once(tmp
         assert nodes[3].values("t") == ["a", "b"]
 
 
+@in_virtual_time
 async def test_too_small_an_isr_refuses_acks_all_before_the_append(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 3) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3), isr=(1,), to=(1,))
@@ -80,18 +88,19 @@ async def test_too_small_an_isr_refuses_acks_all_before_the_append(tmp_path: Pat
         assert nodes[1].values("t") == []
 
 
+@in_virtual_time
 async def test_an_isr_that_shrinks_below_its_minimum_commits_nothing_until_it_grows_again(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2, replica_lag_time_max_ms="1000") as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].partition("t").state.min_insync_replicas = 2
         nodes[1].append("t", "a")
-        await until(lambda: nodes[1].high_watermark("t") == 1)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 1)
         nodes.cuts = {(2, 1), (1, 2)}
         waiting = asyncio.ensure_future(produced(nodes[1], "t", "b"))
-        await until(lambda: nodes[1].values("t") == ["a", "b"])
+        await eventually_async(lambda: nodes[1].values("t") == ["a", "b"])
         nodes.now_ms += 1500
         nodes[1].replication.isr_changes.shrink()
-        await until(lambda: nodes[1].partition("t").state.isr == {1})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1})
         await turns()
         assert not waiting.done()
         assert nodes[1].high_watermark("t") == 1
@@ -100,19 +109,21 @@ async def test_an_isr_that_shrinks_below_its_minimum_commits_nothing_until_it_gr
         assert nodes.changes["t"] == [(1,), (1, 2)]
 
 
+@in_virtual_time
 async def test_an_isr_that_is_too_small_once_the_record_is_committed_is_told_so(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
         waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
         await turns(5)
         leader = nodes[1].partition("t")
-        leader.follower_fetched(nodes[2].id, 1, nodes.now_ms)
+        leader.state.follower_fetched(nodes[2].id, 1, nodes.now_ms)
         leader.state.min_insync_replicas = 2
         leader.apply(nodes.states["t"]._replace(isr=(nodes[1].id,), partition_epoch=7), nodes.now_ms)
         nodes[1].purgatory.touch(leader.key)
         assert await waiting is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
+@in_virtual_time
 async def test_a_leader_that_leads_on_in_a_new_epoch_goes_on_waiting_for_its_replicas(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
@@ -123,12 +134,14 @@ async def test_a_leader_that_leads_on_in_a_new_epoch_goes_on_waiting_for_its_rep
         assert nodes[2].values("t") == ["a"]
 
 
+@in_virtual_time
 async def test_a_produce_that_the_replicas_are_too_slow_for_times_out(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
         assert await produced(nodes[1], "t", "a", timeout_ms=30) is ErrorCode.REQUEST_TIMED_OUT
 
 
+@in_virtual_time
 async def test_who_waits_for_replicas_of_a_leader_that_is_replaced_hears_of_it(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
@@ -138,108 +151,116 @@ async def test_who_waits_for_replicas_of_a_leader_that_is_replaced_hears_of_it(t
         assert await waiting is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@in_virtual_time
 async def test_a_follower_that_falls_behind_leaves_the_isr_and_joins_again(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 3, replica_lag_time_max_ms="1000") as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2, 3))
         nodes[1].append("t", "a")
-        await until(lambda: nodes[1].high_watermark("t") == 1)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 1)
         nodes.cuts = {(3, 1), (1, 3)}
         nodes[1].append("t", "b")
         nodes.now_ms += 1500
-        await until(lambda: nodes[1].partition("t").state.followers[nodes[2].id].log_end_offset == 2)
+        await eventually_async(lambda: nodes[1].partition("t").state.followers[nodes[2].id].log_end_offset == 2)
         nodes[1].replication.isr_changes.shrink()
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
         assert nodes[1].high_watermark("t") == 2
         assert nodes[1].replication.under_replicated == 1
         nodes.cuts = set()
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2, 3})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2, 3})
         assert nodes.changes["t"] == [(1, 2), (1, 2, 3)]
         assert nodes[1].replication.under_replicated == 0
         assert (nodes[1].replication.isr_changes.shrinks, nodes[1].replication.isr_changes.expansions) == (1, 1)
 
 
+@in_virtual_time
 async def test_a_change_of_the_isr_that_the_controller_cannot_make_now_is_asked_for_again(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         nodes.refusing = ErrorCode.NOT_CONTROLLER
         await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,))
-        await until(lambda: nodes[1].replication.isr_changes.refusals >= 2)
+        await eventually_async(lambda: nodes[1].replication.isr_changes.refusals >= 2)
         assert nodes[1].partition("t").state.isr == {1}
         nodes.refusing = ErrorCode.NONE
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
 
 
+@in_virtual_time
 async def test_a_broker_that_ends_asks_for_nothing_more(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         nodes.refusing = ErrorCode.NOT_CONTROLLER
         await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,))
-        await until(lambda: nodes[1].replication.isr_changes.refusals >= 1)
+        await eventually_async(lambda: nodes[1].replication.isr_changes.refusals >= 1)
         tasks = nodes[1].tasks
         assert tasks
         nodes[1].replication.close()
-        await until(lambda: not tasks)
+        await eventually_async(lambda: not tasks)
 
 
+@in_virtual_time
 async def test_the_log_start_of_the_leader_is_its_followers(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", *numbered(0, 10))
-        await until(lambda: nodes[1].high_watermark("t") == 10)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 10)
         nodes[1].partition("t").delete_records(4, 0)
         nodes[1].append("t", "x")
-        await until(lambda: nodes[2].partition("t").log.log_start_offset == 4)
+        await eventually_async(lambda: nodes[2].partition("t").log.log_start_offset == 4)
 
 
+@in_virtual_time
 async def test_a_new_follower_begins_where_its_leader_does_also_inside_a_batch(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1,))
         leader = nodes[1].partition("t")
         batch = memoryview(encode_batch([Record(0, 0, None, value.encode(), ()) for value in numbered(0, 10)]))
-        from headrace.records.batch import read_header
+        from headrace.records.format2.batch import read_header
 
         leader.append(batch, read_header(batch), now_ms=0, acks=1)
         nodes[1].append("t", "last")
         leader.delete_records(4, 0)
         await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,))
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
         follower = nodes[2].partition("t").log
         assert (follower.log_start_offset, follower.log_end_offset) == (4, 11)
         assert nodes[2].values("t")[-1] == "last"
 
 
+@in_virtual_time
 async def test_a_follower_that_was_away_for_longer_than_the_leader_keeps_records_starts_anew(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a", "b")
-        await until(lambda: nodes[2].values("t") == ["a", "b"])
+        await eventually_async(lambda: nodes[2].values("t") == ["a", "b"])
         nodes.crash(2)
         await nodes.lead("t", leader=1, isr=(1,))
         nodes[1].append("t", *numbered(2, 8))
         nodes[1].partition("t").delete_records(7, 0)
         await nodes.start(2)
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
         follower = nodes[2].partition("t")
         assert (follower.log.log_start_offset, follower.log.log_end_offset) == (7, 10)
         assert nodes[2].values("t") == ["v7", "v8", "v9"]
         assert follower.high_watermark >= 7
 
 
+@in_virtual_time
 async def test_a_follower_that_has_more_than_a_leader_that_lost_its_records_loses_them_too(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", *numbered(0, 5))
-        await until(lambda: nodes[2].high_watermark("t") == 5)
-        nodes[1].partition("t").log.truncate_fully(0, 0)
+        await eventually_async(lambda: nodes[2].high_watermark("t") == 5)
+        truncation.truncate_fully(nodes[1].partition("t").log, 0, 0)
         await nodes.lead("t", leader=1)
         nodes[1].append("t", "x")
-        await until(lambda: nodes[2].values("t") == ["x"])
+        await eventually_async(lambda: nodes[2].values("t") == ["x"])
         assert nodes[2].high_watermark("t") <= 1
 
 
+@in_virtual_time
 async def test_a_broker_that_is_no_replica_is_refused_and_so_is_an_older_incarnation(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a")
-        await until(lambda: nodes[1].high_watermark("t") == 1)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 1)
 
         async def fetch(replica: int, replica_epoch: int, leader_epoch: int = -1) -> ErrorCode:
             wanted = m.FetchRequest.FetchPartition(
@@ -257,6 +278,7 @@ async def test_a_broker_that_is_no_replica_is_refused_and_so_is_an_older_incarna
         assert await fetch(2, nodes[2].broker_epoch - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@in_virtual_time
 async def test_what_only_brokers_ask_is_refused_by_a_broker_alone_and_on_other_listeners(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 1) as nodes:
         await nodes.lead("t", leader=1, replicas=(1,))
@@ -273,13 +295,14 @@ async def test_what_only_brokers_ask_is_refused_by_a_broker_alone_and_on_other_l
             assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
 
 
+@in_virtual_time
 async def test_a_consumer_reads_from_a_follower_what_is_committed_there(tmp_path: Path) -> None:
     async with Nodes(
         tmp_path, 2, replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector"
     ) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a", "b")
-        await until(lambda: nodes[2].high_watermark("t") == 2)
+        await eventually_async(lambda: nodes[2].high_watermark("t") == 2)
 
         async def fetch(node: int, offset: int, rack: str = "") -> m.FetchResponse.PartitionData:
             wanted = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
@@ -303,6 +326,7 @@ async def test_a_consumer_reads_from_a_follower_what_is_committed_there(tmp_path
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
+@in_virtual_time
 async def test_a_throttled_replica_that_is_not_in_sync_is_held_back(tmp_path: Path, side: str) -> None:
     async with Nodes(tmp_path, 2, **{f"{side}_replication_throttled_rate": "2000"}) as nodes:
         named = {"leader": "leader_throttled_replicas", "follower": "follower_throttled_replicas"}[side]
@@ -312,11 +336,12 @@ async def test_a_throttled_replica_that_is_not_in_sync_is_held_back(tmp_path: Pa
             nodes[1].append("t", "x" * 1500)
         await nodes.lead("t", leader=1)
         quota = nodes[1].replication.leader_quota if side == "leader" else nodes[2].replication.follower_quota
-        await until(lambda: nodes[1].partition("t").state.isr == {1, 2})
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
         assert quota.bytes_passed >= 6 * 1500
         assert len(nodes[2].values("t")) == 6
 
 
+@in_virtual_time
 async def test_a_follower_does_not_take_what_does_not_match_its_checksum(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,), to=(1,))
@@ -324,16 +349,17 @@ async def test_a_follower_does_not_take_what_does_not_match_its_checksum(tmp_pat
         log = nodes[1].partition("t").log
         log.active.file.write(b"\xff", log.active.size - 3)
         await nodes.lead("t", leader=1)
-        await until(lambda: nodes[2].replicas.find(("t", 0)) is not None)
+        await eventually_async(lambda: nodes[2].replicas.find(("t", 0)) is not None)
         await turns()
         assert nodes[2].partition("t").log.log_end_offset == 0
 
 
+@in_virtual_time
 async def test_a_leader_whose_high_watermark_lags_does_not_say_where_the_log_ends(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a")
-        await until(lambda: nodes[1].high_watermark("t") == 1)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 1)
         nodes.cuts = {(1, 2), (2, 1)}
         nodes[1].append("t", "b")
         await nodes.lead("t", leader=1)
@@ -349,52 +375,51 @@ async def test_a_leader_whose_high_watermark_lags_does_not_say_where_the_log_end
         assert (await end(4))[0] == ErrorCode.LEADER_NOT_AVAILABLE
         assert await end(9, replica=2) == (ErrorCode.NONE, 2)
         nodes.cuts = set()
-        await until(lambda: nodes[1].high_watermark("t") == 2)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 2)
         assert await end(9) == (ErrorCode.NONE, 2)
 
 
+@in_virtual_time
 async def test_a_leader_that_speaks_an_older_fetch_is_asked_for_its_epochs_first(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=2, replicas=(1, 2))
         nodes[2].append("t", "a")
-        await until(lambda: nodes[1].values("t") == ["a"])
+        await eventually_async(lambda: nodes[1].values("t") == ["a"])
         nodes.cuts = {(1, 2), (2, 1)}
         nodes[2].append("t", "lost")
         nodes[2].peers.newest["FetchRequest"] = 11
         await nodes.lead("t", leader=1, isr=(1,))
         nodes[1].append("t", "b")
         nodes.cuts = set()
-        await until(lambda: nodes[2].values("t") == ["a", "b"])
+        await eventually_async(lambda: nodes[2].values("t") == ["a", "b"])
         assert any(isinstance(each, m.OffsetForLeaderEpochRequest) for each in nodes[2].peers.asked)
 
 
+@in_virtual_time
 async def test_where_acknowledgements_mean_the_disk_a_follower_asks_on_only_after_its_flush(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2, headrace_log_flush_acks="true") as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a")
-        await until(lambda: nodes[1].high_watermark("t") == 1)
-        held: list[Callable[[], None]] = []
-        follower = nodes[2].partition("t").log
-
-        def hold(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-            held.append(lambda: (work(), done(None))[0])
-
-        follower.background = hold
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 1)
+        held: list[Work] = []
+        hold_background(nodes[2].partition("t").log, held)
         nodes[1].append("t", "b")
-        await until(lambda: bool(held))
+        await eventually_async(lambda: bool(held))
         await turns()
         assert nodes[2].values("t") == ["a", "b"]
         assert nodes[1].high_watermark("t") == 1
         while held:
-            held.pop()()
-        await until(lambda: nodes[1].high_watermark("t") == 2)
+            work, done = held.pop()
+            inline(work, done)
+        await eventually_async(lambda: nodes[1].high_watermark("t") == 2)
 
 
+@in_virtual_time
 async def test_a_partition_that_is_let_go_is_followed_no_more(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2))
         nodes[1].append("t", "a")
-        await until(lambda: nodes[2].values("t") == ["a"])
+        await eventually_async(lambda: nodes[2].values("t") == ["a"])
         state = m.StopReplicaRequest.StopReplicaPartitionState(partition_index=0, leader_epoch=0)
         topic = m.StopReplicaRequest.StopReplicaTopicState(topic_name="t", partition_states=[state])
         await nodes[2].ask(
@@ -402,6 +427,6 @@ async def test_a_partition_that_is_let_go_is_followed_no_more(tmp_path: Path) ->
             m.StopReplicaResponse,
         )
         assert nodes[2].replicas.find(("t", 0)) is None
-        await until(lambda: not list(nodes[2].replication.fetchers))
+        await eventually_async(lambda: not list(nodes[2].replication.fetchers))
         with pytest.raises(KafkaError):
             nodes[2].replicas.get("t", 0)

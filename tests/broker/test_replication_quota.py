@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.replication_quota import ReplicationQuota
+from headrace.broker.replication.replication_quota import ReplicationQuota
 from headrace.config.throttled_replicas import check_entry
 from headrace.types import BrokerId, TopicPartition
 

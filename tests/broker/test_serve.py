@@ -7,13 +7,18 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import headrace
 from tests.conftest import StartHeadrace
 from tests.harness import HeadraceServer, child_environment, tail
 from tests.wire import Wire, batch
+
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 REFUSED = 2
 
@@ -176,11 +181,6 @@ def test_refuses_a_tree_that_cannot_be_opened(tmp_path: Path) -> None:
     assert "headrace-tree.sqlite" in refusal(HeadraceServer(tmp_path / "data"))
 
 
-def test_refuses_an_unknown_setting_and_names_the_nearest(tmp_path: Path) -> None:
-    line = refusal(HeadraceServer(tmp_path / "data", {"log.segment.byte": "1"}))
-    assert "log.segment.byte" in line and "log.segment.bytes" in line
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -233,3 +233,48 @@ def _python() -> str:
 
 def _settings(text: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_an_unknown_setting_is_a_warning_and_one_without_a_meaning_is_listed(tmp_path: Path) -> None:
+    settings = {"num.partition": "3", "num.io.threads": "8", "metric.reporters": "com.example.Reporter"}
+    server = HeadraceServer(tmp_path / "data", settings).start()
+    server.stop()
+    lines = server.stderr_file.read_text().splitlines()
+    (warning,) = (line for line in lines if " WARNING " in line and "kernel" not in line)
+    assert warning.endswith("unknown setting 'num.partition': did you mean 'num.partitions'?")
+    (listed,) = (line for line in lines if "have no effect" in line)
+    assert "these settings have no effect in headrace: num.io.threads, metric.reporters;" in listed
+
+
+def test_an_unknown_setting_is_refused_when_that_is_asked_for(tmp_path: Path) -> None:
+    server = HeadraceServer(tmp_path / "data", {"num.partition": "3"}, ("--strict",))
+    assert refusal(server) == (
+        "headrace serve: unknown setting 'num.partition': did you mean 'num.partitions'? "
+        "`headrace settings` lists all settings."
+    )
+
+
+def test_a_setting_that_may_not_be_ignored_is_refused_with_the_reason(tmp_path: Path) -> None:
+    server = HeadraceServer(tmp_path / "data", {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
+    assert refusal(server).startswith(
+        "headrace serve: authorizer.class.name='kafka.security.authorizer.AclAuthorizer' cannot be ignored. "
+        "Authorizers are not supported"
+    )
+
+
+def test_a_setting_is_explained_without_a_broker() -> None:
+    command = [sys.executable, "-m", "headrace", "serve", "--explain", "log.dirs"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.startswith("log.dirs: a setting of a broker\ntype: list\ndefault: headrace-data\n")
+
+
+def test_no_message_sends_its_reader_to_a_file_that_is_not_installed() -> None:
+    package = Path(headrace.__file__).parent
+    assert [str(each) for each in package.rglob("*.py") if "docs/" in each.read_text()] == []
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"\x7fELF\0\0")
+    server = HeadraceServer(tmp_path / "data", {}, ("--config", str(file)))
+    assert refusal(server) == f"headrace serve: --config {file}: the file is not a text file: it contains null bytes"

@@ -2,16 +2,17 @@
 
 Five batches of one 1,024-byte record are 1,094 bytes each. A fetch of 3,500 bytes ends inside the fourth: the file
 is sent as it is, and the reader drops what is torn. A fetch smaller than a batch gets that batch whole, and a fetch
+from tests.eventually import eventually
 from the middle of a batch gets it from its beginning.
 """
 
 import uuid
 from collections.abc import Callable
-from time import monotonic, sleep
 
 import pytest
 
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually
 from tests.wire import Fetched, Wire, batch, stored_batches
 
 BATCH_SIZE = 1_094
@@ -22,9 +23,7 @@ def write(wire: Wire, batches: list[bytes]) -> str:
     """A new topic that holds these batches."""
     topic = f"small-{uuid.uuid4().hex[:12]}"
     assert wire.create_topic(topic, configs={"retention.ms": "-1"}) == 0
-    deadline = monotonic() + 10
-    while wire.list_offset(topic, -1)[0] != 0 and monotonic() < deadline:
-        sleep(0.05)
+    eventually(lambda: wire.list_offset(topic, -1)[0] == 0, f"a leader of {topic}")
     for each in batches:
         assert wire.produce(topic, each).error_code == 0
     return topic

@@ -15,16 +15,16 @@ from pathlib import Path
 sources = FileFinder.path_hook((SourceFileLoader, [".py"]))
 
 def ours(path):
-    if "headrace" not in Path(path).parts:
+    if "headrace" not in Path(path).parts or "site-packages" in Path(path).parts:
         raise ImportError(path)
     return sources(path)
 
 sys.path_hooks.insert(0, ours)
-import headrace.broker.connection
+import headrace.network.connection
 import headrace.protocol.plain_produce
-import headrace.records.kernel
+import headrace.records.format2.kernel
 
-for module in (headrace.broker.connection, headrace.protocol.plain_produce, headrace.records.kernel):
+for module in (headrace.network.connection, headrace.protocol.plain_produce, headrace.records.format2.kernel):
     assert module.__file__.endswith(".py"), module.__file__
 from headrace.cli.main import main
 

@@ -49,6 +49,11 @@ def test_a_build_without_a_compiler_uses_the_one_of_this_python(
     backend: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     used: list[str] = []
-    monkeypatch.setattr(backend.build_meta, f"build_{kind}", lambda *_: used.append(os.environ["CC"]) or "a.whl")
+
+    def build(*_: object) -> str:
+        used.append(os.environ["CC"])
+        return "a.whl"
+
+    monkeypatch.setattr(backend.build_meta, f"build_{kind}", build)
     assert getattr(backend, f"build_{kind}")("directory") == "a.whl"
     assert shlex.split(used[0])[:4] == [sys.executable, "-m", "ziglang", "cc"]

@@ -12,6 +12,8 @@ from tests.cli.conftest import Run
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 def text(done: subprocess.CompletedProcess[bytes]) -> str:
     assert done.returncode == 0, done.stderr.decode()
@@ -67,9 +69,9 @@ def test_the_oldest_records_are_trimmed(headrace: Run, asker: Asker, topic: str,
         for partition in (0, 1):
             wire.produce(topic, batch([b"a", b"b", b"c", b"d"]), partition=partition)
     trim = ("topic", "trim", topic, "--before", "-1", "-p", "0")
-    assert text(headrace(*trim, "--dry-run")) == f"{topic}-0: would delete 3 offsets; it begins at 3\n"
+    assert text(headrace(*trim, "--dry-run")) == f"{topic}-0: would delete 3 offsets; the log starts at 3\n"
     assert start_offsets(asker, topic, [0]) == {0: 0}
-    assert text(headrace(*trim)) == f"{topic}-0: deleted 3 offsets; it begins at 3\n"
+    assert text(headrace(*trim)) == f"{topic}-0: deleted 3 offsets; the log starts at 3\n"
     assert start_offsets(asker, topic, [0, 1]) == {0: 3, 1: 0}
     done = json.loads(text(headrace("topic", "trim", topic, "--before", "end", "--json")))
     assert [(each["partition"], each["from"], each["to"]) for each in done] == [(0, 3, 4), (1, 0, 4)]

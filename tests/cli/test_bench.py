@@ -27,6 +27,7 @@ def test_every_format_codec_and_key(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["encode_mb_per_s"] > 0 and row["decode_mb_per_s"] > 0
 
 
+@pytest.mark.slow
 def test_a_table_and_a_chart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     chart = tmp_path / "chart.png"

@@ -3,13 +3,19 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from headrace import __version__
+from headrace.cli.commands import COMMANDS
+from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from tests.cli.conftest import Run, run_headrace
 from tests.client.brokers import topic_name
 from tests.harness import HeadraceServer
+
+pytestmark = pytest.mark.slow  # processes of its own
 
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
@@ -126,7 +132,11 @@ def test_a_log_directory_is_dumped_without_a_broker(headrace: Run, topic: str, c
     nothing = run_headrace("log", "dump", str(cli_server.data / "no-such-file.log"))
     assert nothing.returncode == 1 and nothing.stderr.startswith(b"headrace: ")
     other = run_headrace("log", "dump", str(cli_server.data / ".lock"))
-    assert other.returncode == 2 and other.stderr.startswith(b"headrace: ") and b"is no file of a log" in other.stderr
+    assert (
+        other.returncode == 2
+        and other.stderr.startswith(b"headrace: ")
+        and b"is not a file of a data directory" in other.stderr
+    )
 
 
 @pytest.mark.parametrize("damage", ["flipped", "torn"])
@@ -157,7 +167,7 @@ def test_damage_is_shown_and_ends_with_exit_code_1(
         (["topic", "frobnicate"], 2, "frobnicate"),
         (["produce"], 2, "TOPIC"),
         (["produce", "t", "-z", "rar"], 2, "compression='rar'"),
-        (["produce", "t", "--json-lines", "--whole"], 2, "--json-lines goes neither"),
+        (["produce", "t", "--json-lines", "--whole"], 2, "--json-lines cannot be combined"),
         (["consume", "t", "--from", "noon"], 2, "--from 'noon'"),
         (["consume", "t", "--to", "@noon"], 2, "--to '@noon'"),
         (["consume", "t", "--format", "%x"], 2, "--format: %x"),
@@ -188,5 +198,55 @@ def test_a_reader_that_stops_reading_is_no_error_message(headrace: Run, topic: s
 
 def test_help_lists_every_command() -> None:
     shown = run_headrace("--help").stdout.decode()
-    for command in ("serve", "topic", "produce", "consume", "group", "config", "log", "load"):
-        assert f"  {command} " in shown
+    for name, command in COMMANDS.items():
+        assert f"  {name} " in shown
+        assert command.help in shown
+
+
+def test_every_command_is_where_the_list_says() -> None:
+    for name, command in COMMANDS.items():
+        assert callable(getattr(import_module(command.module), command.attribute)), name
+
+
+def test_the_version_is_printed() -> None:
+    for option in ("--version", "-V"):
+        assert run_headrace(option).stdout.decode() == f"headrace {__version__}\n"
+
+
+def test_a_command_that_is_not_there_is_refused_with_the_nearest() -> None:
+    done = run_headrace("tpoic", "list")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == ("headrace: unknown command 'tpoic'; did you mean 'topic'? (see headrace --help)\n")
+
+
+def test_without_a_command_it_says_what_there_is() -> None:
+    done = run_headrace()
+    assert done.returncode == 2
+    assert done.stdout == run_headrace("--help").stdout
+
+
+def test_settings_are_listed_by_a_part_of_their_name() -> None:
+    shown = run_headrace("settings", "retention.ms").stdout.decode()
+    assert [line.split()[0] for line in shown.splitlines()] == ["NAME", "delete.retention.ms", "retention.ms"]
+    assert "604800000 ms" in shown
+    assert TOPIC_SETTINGS["retention.ms"][1].doc in shown
+
+
+def test_settings_are_found_by_a_pattern_and_by_the_name_of_a_default() -> None:
+    found = json.loads(run_headrace("settings", "log.retention.*", "--json").stdout)
+    assert [each["name"] for each in found] == ["log.retention.check.interval.ms", "retention.bytes", "retention.ms"]
+
+
+def test_all_settings_are_listed() -> None:
+    found = json.loads(run_headrace("settings", "--json").stdout)
+    assert {each["name"] for each in found} == {*BROKER_SETTINGS, *TOPIC_SETTINGS}
+    (dirs,) = (each for each in found if each["name"] == "log.dirs")
+    assert (dirs["of"], dirs["type"], dirs["default"]) == ("broker", "list", "headrace-data")
+
+
+def test_a_pattern_that_no_setting_has_is_refused() -> None:
+    done = run_headrace("settings", "no.such")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"headrace: no setting matches 'no.such'; `headrace settings` without a pattern lists all\n",
+    )

@@ -4,16 +4,21 @@ import json
 import time
 
 import pytest
+from confluent_kafka import Producer
 
-from headrace.client.cluster import Cluster
-from headrace.client.lag import first_record_ms
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.lag import first_record_ms
 from headrace.types import Offset, TopicPartition
 from tests.asker import Asker
 from tests.broker.test_group_apis import commit, join, sync
 from tests.cli.conftest import Run
-from tests.cli.test_commands import topic, topic_name  # noqa: F401
+from tests.cli.test_commands import topic  # noqa: F401
+from tests.client.brokers import topic_name
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
+
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 HOUR_MS = 3_600_000
 
@@ -49,6 +54,28 @@ def test_lag_is_told_in_records_and_in_seconds(cli_server: HeadraceServer, headr
     committed(cli_server, group, topic, 2, 0)
     rows = json.loads(headrace("group", "describe", group, "--json").stdout)["offsets"]
     assert [(row["partition"], row["lag"], row["lag_seconds"]) for row in rows] == [(0, 0, 0.0), (2, 0, 0.0)]
+
+
+def test_lag_of_committed_records_ends_at_the_first_open_transaction(
+    cli_server: HeadraceServer,
+    headrace: Run,
+    topic: str,  # noqa: F811
+) -> None:
+    ready_for_groups(cli_server, headrace)
+    producer = Producer({"bootstrap.servers": cli_server.bootstrap, "transactional.id": topic_name("open")})
+    producer.init_transactions(20)
+    with Wire(cli_server.bootstrap) as wire:
+        wire.produce(topic, batch([b"before"]))
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=0)
+        producer.flush(20)
+        wire.produce(topic, batch([b"after"]))
+    group = topic_name("lag")
+    committed(cli_server, group, topic, 0, 0)
+    for options, expected in ([], (3, 3)), (["--read-committed"], (1, 1)):
+        [row] = json.loads(headrace("group", "describe", group, "--json", *options).stdout)["offsets"]
+        assert (row["end_offset"], row["lag"]) == expected
+    producer.abort_transaction(20)
 
 
 def test_members_are_told_with_what_they_read(cli_server: HeadraceServer, headrace: Run, topic: str) -> None:  # noqa: F811

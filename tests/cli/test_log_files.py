@@ -11,12 +11,14 @@ from tests.harness import HeadraceServer
 from tests.log.support import NOW_MS, PARTITION, append, config
 from tests.log.test_verify import flip, places
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A data directory with one partition, closed."""
     manager = LogManager([tmp_path / "data"], broker_id=1, topic_config=lambda _: config(segment_bytes=1500))
-    manager.claim("cluster")
+    manager.directories.claim("cluster")
     manager.load(NOW_MS)
     log = manager.create(PARTITION, bytes(16), NOW_MS)
     for number in range(30):
@@ -51,7 +53,7 @@ def test_damage_is_told_before_it_is_cut_and_nothing_is_cut_without_a_yes(data: 
         "size_bytes": size,
         "first_offset": first,
         "last_offset": last,
-        "reason": "it does not match its CRC",
+        "reason": "the batch does not match its CRC",
         "repair_loses": f"offsets {first} to {last}, at most 1 records",
     }
     save = str(tmp_path / "cut")
@@ -65,7 +67,7 @@ def test_damage_is_told_before_it_is_cut_and_nothing_is_cut_without_a_yes(data: 
     assert b"saved " in done.stdout
     assert len(path.read_bytes()) == len(damaged) - size
     assert run_headrace("log", "verify", str(data)).returncode == 0
-    assert run_headrace("log", "repair", "--yes", str(data)).stdout == b"nothing is damaged\n"
+    assert run_headrace("log", "repair", "--yes", str(data)).stdout == b"found no damage\n"
 
 
 def test_du_tells_what_partitions_take(data: Path) -> None:
@@ -83,13 +85,13 @@ def test_a_running_brokers_files_are_verified_but_not_repaired(cli_server: Headr
     assert done.returncode == 0, done.stdout
     refused = headrace("log", "repair", "--yes", str(cli_server.data))
     assert refused.returncode == 1
-    assert b"a broker is running on" in refused.stderr
-    assert b"stop it first, or work on a copy" in refused.stderr
+    assert b"is in use by a running broker" in refused.stderr
+    assert b"stop the broker first, or work on a copy" in refused.stderr
 
 
 def test_what_is_no_log_is_a_usage_problem(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     done = run_headrace("log", "verify", str(tmp_path / "notes.txt"))
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"is no segment" in done.stderr
+    assert b"is not a segment" in done.stderr
     assert run_headrace("log", "verify", str(tmp_path / "gone")).returncode == 1

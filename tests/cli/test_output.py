@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.output import as_json, print_table, printable
+from headrace.cli.output import as_json, print_table
 from headrace.cli.places import BEGINNING, END, Place, parse_place
 from headrace.cli.shared import UsageProblem
+from headrace.printable import printable
 
 HARMFUL = ["\x1b[2J", "a\nb", "a\rb", "\u202eevil", "\u200b", "\x9b31m", "\u2028", "\ud800"]
 

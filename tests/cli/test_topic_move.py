@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import run_headrace
 from tests.harness import HeadraceServer
 
+pytestmark = pytest.mark.slow  # processes of its own
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[HeadraceServer]:
@@ -48,9 +50,12 @@ def test_what_makes_no_sense_is_said_in_one_line(server: HeadraceServer, tmp_pat
     assert run_headrace("topic", "create", "t", bootstrap=server.bootstrap).returncode == 0
     assert said("none", "--dir", str(tmp_path)) == (
         2,
-        "headrace: broker 0 has no replica of topic none in a directory that works\n",
+        "headrace: broker 0 has no replica of topic none in an online data directory\n",
     )
-    assert said("t", "--dir", str(tmp_path), "--broker", "7") == (2, "headrace: there is no broker 7, only 0\n")
+    assert said("t", "--dir", str(tmp_path), "--broker", "7") == (
+        2,
+        "headrace: broker 7 does not exist; the cluster has brokers 0\n",
+    )
     code, line = said("t", "--dir", "/nowhere")
     assert code == 1
     assert "LOG_DIR_NOT_FOUND" in line

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.cluster import Cluster
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import Admin
 from tests.client.brokers import BROKERS, address_of
 from tests.harness import HeadraceServer
 

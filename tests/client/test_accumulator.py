@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.client.accumulator import BATCH_FILLED, BATCH_OPENED, NOTHING_NEW, Accumulator, Limits, cut
-from headrace.client.delivery import NO_SEQUENCE, Batch, ColumnSlice
-from headrace.records.columns import column_of, int64s
+from headrace.client.producer.accumulator import BATCH_FILLED, BATCH_OPENED, NOTHING_NEW, Accumulator, Limits, cut
+from headrace.client.producer.delivery import NO_SEQUENCE, Batch, ColumnSlice
+from headrace.records.binary import column_of, int64s
 from headrace.types import BrokerId, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

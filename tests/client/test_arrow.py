@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pyarrow
 import pytest
 
-from headrace.client.arrow import COLUMNS, arrow_schema, to_record_batch
-from headrace.records.batch import Record, encode_batch
-from headrace.records.columns import scan_batches
+from headrace.client.consumer.arrow import COLUMNS, arrow_schema, to_record_batch
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.columns import scan_batches
 
 MS = 1_357_016_400_123
 BATCH = encode_batch(

@@ -1,6 +1,6 @@
 """Assignments are Java's: the examples of `RangeAssignorTest` and `RoundRobinAssignorTest`."""
 
-from headrace.client.assignors import Member, assign_range, assign_round_robin
+from headrace.client.consumer.assignors import Member, assign_range, assign_round_robin
 from headrace.types import TopicPartition
 
 

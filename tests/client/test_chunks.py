@@ -2,16 +2,16 @@
 
 import pytest
 
-from headrace.client.chunks import ChunkRecords, columns_of
-from headrace.client.fetching import Fetched, following_offset
+from headrace.client.consumer.fetched_batches import ChunkRecords, columns_of
+from headrace.client.consumer.fetching import Fetched, following_offset
 from headrace.errors import CorruptMessage
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_set import encode_message_set
 from headrace.types import Offset, TopicPartition
 
 
-def answer(*batches: bytes) -> Fetched:
+def answer(*batches: bytes | bytearray) -> Fetched:
     return Fetched(memoryview(b"".join(batches)), Offset(100), Offset(100), Offset(0), ())
 
 
@@ -19,7 +19,7 @@ def batch(base_offset: int, count: int) -> bytearray:
     return encode_batch([Record(0, 1, None, b"v%d" % n) for n in range(count)], base_offset=base_offset)
 
 
-def chunk(*batches: bytes, position: int = 0) -> ChunkRecords:
+def chunk(*batches: bytes | bytearray, position: int = 0) -> ChunkRecords:
     return ChunkRecords(TopicPartition("t", 4), answer(*batches), Offset(position), 0)
 
 

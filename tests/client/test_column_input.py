@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.column_input import column_of, headers_column, int64_column, row_count
+from headrace.client.producer.column_input import column_of, headers_column, int64_column, row_count
 
 VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=12)), min_size=1, max_size=60)
 

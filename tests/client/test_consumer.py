@@ -8,15 +8,16 @@ from threading import Thread
 
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.consumer import Consumer, ConsumerSettings
-from headrace.client.failures import NoOffset
-from headrace.client.group_admin import GroupAdmin
-from headrace.client.group_session import GroupTimes
-from headrace.client.producer import Producer
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.group_session import GroupTimes
+from headrace.client.core.failures import NoOffset
+from headrace.client.operations.admin import Admin
+from headrace.client.operations.group_admin import GroupAdmin
+from headrace.client.producer.producer import Producer
 from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
+from tests.eventually import collected
 
 QUICK = GroupTimes(session_timeout_ms=6_000, heartbeat_interval_ms=100, max_poll_interval_ms=10_000)
 MakeConsumer = Callable[..., Consumer]
@@ -46,11 +47,7 @@ def consumer_of(broker: str) -> Iterator[MakeConsumer]:
 
 
 def drain(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < deadline:
-        found += [int(record.value or b"") for record in consumer.poll(200)]
-    return found
+    return collected(lambda _: [int(record.value or b"") for record in consumer.poll(200)], count)
 
 
 def test_seeks_to_offsets_ends_and_times(consumer_of: MakeConsumer, topic: str) -> None:

@@ -8,12 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.cluster import Cluster
-from headrace.client.consumer import Consumer, ConsumerSettings
-from headrace.client.failures import BrokerUnreachable, BufferExhausted, ClientClosed, DeadlineExceeded
-from headrace.client.producer import Producer, ProducerSettings
-from headrace.client.settings import ClientSettings
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.fetched_batches import ConsumerRecord
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.failures import BrokerUnreachable, BufferExhausted, ClientClosed, DeadlineExceeded
+from headrace.client.core.settings import ClientSettings
+from headrace.client.operations.admin import Admin
+from headrace.client.producer.delivery import Delivery
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import KafkaError
 from headrace.types import TopicPartition
 from tests.harness import HeadraceServer
@@ -42,7 +44,7 @@ def test_the_next_bootstrap_address_is_tried(server: HeadraceServer, free_port: 
 
 def test_a_producer_lives_through_kill_9_without_loss_or_doubles(server: HeadraceServer) -> None:
     stop = threading.Event()
-    sent = []
+    sent: list[Delivery] = []
     with Producer(server.bootstrap, ProducerSettings(linger_ms=1)) as producer:
 
         def send() -> None:
@@ -75,7 +77,7 @@ def test_a_consumer_goes_on_after_a_restart(server: HeadraceServer) -> None:
         for turn in range(3):
             with Producer(server.bootstrap) as producer:
                 producer.send("t", b"%d" % turn)
-            found = []
+            found: list[ConsumerRecord] = []
             while not found:
                 found = consumer.poll(30_000)
             assert [record.value for record in found] == [b"%d" % turn]

@@ -1,8 +1,8 @@
 """How a cluster is, from metadata made by hand."""
 
-from headrace.client.health import health_of, reasons, shares_of
-from headrace.client.metadata import ClusterView, PartitionInfo, TopicInfo
-from headrace.client.settings import Address
+from headrace.client.core.metadata import ClusterView, PartitionInfo, TopicInfo
+from headrace.client.core.settings import Address
+from headrace.client.operations.health import health_of, reasons, shares_of
 from headrace.errors import ErrorCode
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
 
@@ -55,19 +55,19 @@ def test_each_reason_says_what_to_do() -> None:
     sizes = {(BrokerId(1), part(1)): 5000, (BrokerId(2), part(1)): 4000, (BrokerId(2), part(4)): 1}
     found = reasons(ill, sizes, {BrokerId(2): ["/disk/b"]})
     assert found == {
-        part(0): "broker 3 is down and has all that is committed: start it",
+        part(0): "broker 3 is down and has all committed records: start it",
         part(1): "broker 2 is catching up: about 1000 bytes behind leader 1",
         part(2): "broker 3 is down: start it, or move its replicas away with: headrace cluster drain 3",
-        part(3): "broker 2 lost the log directory /disk/b: replace the disk and restart it",
-        part(4): "broker 2 has not told how far it is",
+        part(3): "broker 2 has lost the log directory /disk/b: replace the disk and restart the broker",
+        part(4): "broker 2 has not reported its log end offset",
     }
 
 
 def test_nobody_leads_though_brokers_are_there() -> None:
     found = reasons(view((-1, (1, 2), (1,))), {}, {})
     assert found[part(0)] == (
-        "broker 1 is there and may lead: wait for the controller, or see its log; "
-        "broker 2 is there, but not in sync, so that it may not lead"
+        "broker 1 is up and can lead: wait for the controller, or see the controller's log; "
+        "broker 2 is up but not in sync, so it cannot lead"
     )
 
 

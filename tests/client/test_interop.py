@@ -3,14 +3,15 @@
 import confluent_kafka
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.consumer import Consumer, ConsumerSettings
-from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.fetched_batches import ConsumerRecord
+from headrace.client.operations.admin import Admin
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-RECORDS = [
+RECORDS: list[tuple[bytes | None, bytes, list[tuple[str, bytes | None]]]] = [
     (b"key-%d" % n if n % 3 else None, b"value-%d" % n * 20, [("n", b"%d" % n)] if n % 5 == 0 else [])
     for n in range(300)
 ]
@@ -32,13 +33,13 @@ def test_confluent_kafka_reads_what_we_write(broker: str, topic: str, codec: str
         {"bootstrap.servers": broker, "group.id": "interop", "check.crcs": True, "auto.offset.reset": "earliest"}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(3)])
-    found = []
+    found: list[tuple[bytes | None, bytes | None, object]] = []
     while len(found) < len(RECORDS):
         for message in consumer.consume(len(RECORDS) - len(found), 10):
             assert message.error() is None
             found.append((message.key(), message.value(), message.headers() or []))
     consumer.close()
-    assert sorted(found, key=lambda record: record[1]) == sorted(RECORDS, key=lambda record: record[1])
+    assert sorted(found, key=lambda record: record[1] or b"") == sorted(RECORDS, key=lambda record: record[1])
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -47,11 +48,11 @@ def test_we_read_what_confluent_kafka_writes_where_java_would_put_it(broker: str
         {"bootstrap.servers": broker, "compression.type": codec, "partitioner": "murmur2_random", "linger.ms": 20}
     )
     for key, value, headers in RECORDS:
-        producer.produce(topic, value, key, headers=headers)
+        producer.produce(topic, value, key, headers=[*headers])
     assert producer.flush(20) == 0
     with Consumer(broker, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(3)])
-        found = []
+        found: list[ConsumerRecord] = []
         while len(found) < len(RECORDS):
             found += consumer.poll(10_000)
     plain = [(record.key, record.value, list(record.headers)) for record in found]

@@ -1,9 +1,9 @@
 """Aborted transactions are left out, whatever lies between."""
 
-from headrace.client.chunks import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
-from headrace.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, following_offset
-from headrace.records.batch import Record, encode_batch
-from headrace.records.control import ABORT, COMMIT, Marker, encode_marker
+from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
+from headrace.client.consumer.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, following_offset
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.control import ABORT, COMMIT, Marker, encode_marker
 from headrace.types import Offset, TopicPartition
 
 P = TopicPartition("t", 0)

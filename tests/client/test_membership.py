@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.membership import (
+from headrace.client.consumer.membership import (
     Membership,
     MemberState,
     decode_assignment,

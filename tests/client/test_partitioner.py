@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from headrace.client.delivery import ColumnSlice
-from headrace.client.partitioner import StickyPartition, partition_for_key
-from headrace.client.scatter import scatter
-from headrace.records.columns import column_of, int64s
+from headrace.client.producer.delivery import ColumnSlice
+from headrace.client.producer.partition_rows import scatter
+from headrace.client.producer.partitioner import StickyPartition, partition_for_key
+from headrace.records.binary import column_of, int64s
 
 # From org.apache.kafka.common.utils.UtilsTest.testMurmur2, as Java's signed ints.
 JAVA = {

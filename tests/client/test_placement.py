@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.placement import NoRoom, plan_move
+from headrace.client.operations.placement import NoRoom, plan_move
 from headrace.types import BrokerId, TopicPartition
 
 BROKERS = [BrokerId(number) for number in range(6)]

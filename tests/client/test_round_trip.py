@@ -1,18 +1,20 @@
 """What is produced comes back equal: every codec, by rows and by columns, from our broker and from Apache Kafka."""
 
 import threading
+from typing import Any
 
 import pyarrow
 import pytest
 
-from headrace.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP, RESOURCE_TOPIC, Admin
-from headrace.client.arrow import to_record_batch
-from headrace.client.cluster import Cluster
-from headrace.client.consumer import Consumer, ConsumerSettings
-from headrace.client.delivery import RecordMetadata
-from headrace.client.fetching import FetchSizes
-from headrace.client.producer import Producer, ProducerSettings
-from headrace.client.reader import ReadOptions, read_range
+from headrace.client.consumer.arrow import to_record_batch
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.fetched_batches import ConsumerRecord
+from headrace.client.consumer.fetching import FetchSizes
+from headrace.client.consumer.reader import ReadOptions, read_range
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import EARLIEST, LATEST, MAX_TIMESTAMP, RESOURCE_TOPIC, Admin
+from headrace.client.producer.delivery import RecordMetadata
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
@@ -20,8 +22,10 @@ from tests.client.brokers import topic_name
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-def read_values(cluster: Cluster, partition: TopicPartition, start: int, end: int, **options: int) -> list[bytes]:
-    how = ReadOptions(sizes=FetchSizes(partition_max_bytes=options.pop("fetch", 8 << 20)), **options)
+def read_values(
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, *, fetch: int = 8 << 20, **options: Any
+) -> list[bytes]:
+    how = ReadOptions(sizes=FetchSizes(partition_max_bytes=fetch), **options)
     tables = [
         to_record_batch(columns, *partition, ("value",)) for columns in read_range(cluster, partition, start, end, how)
     ]
@@ -38,23 +42,22 @@ def topic(admin: Admin) -> str:
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_come_back_equal(broker: str, cluster: Cluster, topic: str, codec: str) -> None:
     partition = TopicPartition(topic, 0)
+    rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+        (b"k", b"v" * 1000, [("h", b"x"), ("n", None), ("h", b"")]),
+        (None, b"", []),
+        (b"", None, []),
+        ("ключ".encode(), bytes(range(256)), [("é", b"\xff")]),
+    ]
     with Producer(broker, ProducerSettings(compression=codec)) as producer:
         sent = [
             producer.send(topic, value, key=key, timestamp_ms=1000 + n, headers=headers)
-            for n, (key, value, headers) in enumerate(
-                [
-                    (b"k", b"v" * 1000, [("h", b"x"), ("n", None), ("h", b"")]),
-                    (None, b"", []),
-                    (b"", None, []),
-                    ("ключ".encode(), bytes(range(256)), [("é", b"\xff")]),
-                ]
-            )
+            for n, (key, value, headers) in enumerate(rows)
         ]
-        sent += producer.send_columns(topic, None, [b"c%d" % n for n in range(500)], 5000, partition=0).batches[:0]
+        producer.send_columns(topic, None, [b"c%d" % n for n in range(500)], 5000, partition=0)
     assert [one.result().offset for one in sent] == [0, 1, 2, 3]
     with Consumer(broker, ConsumerSettings(auto_offset_reset="earliest")) as consumer:
         consumer.assign([partition])
-        records = []
+        records: list[ConsumerRecord] = []
         while len(records) < 504:
             records += consumer.poll(30_000)
     assert [record.offset for record in records] == list(range(504))
@@ -179,7 +182,9 @@ def test_a_range_that_is_not_there_is_a_typed_error(cluster: Cluster, topic: str
 
 
 def test_a_partition_or_topic_that_is_not_there_is_named(broker: str, cluster: Cluster, topic: str) -> None:
-    with pytest.raises(UnknownTopicOrPartition, match=rf"{topic}-9: topic {topic} has partitions 0 to 0 only"):
+    with pytest.raises(
+        UnknownTopicOrPartition, match=rf"{topic}-9 does not exist: topic {topic} has partitions 0 to 0"
+    ):
         list(read_range(cluster, TopicPartition(topic, 9), 0, 1))
     with pytest.raises(UnknownTopicOrPartition, match="topic nowhere"):
         list(read_range(cluster, TopicPartition("nowhere", 0), 0, 1))

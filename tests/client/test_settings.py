@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.client.settings import Address, parse_addresses
-from headrace.client.timing import Backoff, Deadline
-from headrace.client.versions import SPOKEN, BrokerVersions
+from headrace.client.core.settings import Address, parse_addresses
+from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.core.versions import SPOKEN, BrokerVersions
 from headrace.errors import UnsupportedVersion
 from headrace.protocol.apis import ApiKey
 

@@ -10,20 +10,20 @@ brokers while clients reach both.
 
 import os
 import signal
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.client.admin import Admin, NewTopic
-from headrace.client.health import Health, health_of
-from headrace.client.metadata import ClusterView
-from headrace.client.settings import ClientSettings
+from headrace.client.core.metadata import ClusterView
+from headrace.client.core.settings import ClientSettings
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.operations.health import Health, health_of
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 from tests.asker import Asker
 from tests.cluster.tcp_proxy import TcpProxy
+from tests.eventually import eventually
 from tests.harness import HeadraceServer, free_ports, tail
 
 READY_SECONDS = 60.0
@@ -35,6 +35,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
     "group.initial.rebalance.delay.ms": "0",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
 }
 
 
@@ -170,10 +172,12 @@ class LocalCluster:
         view = self._when(
             lambda view, health: len(view.brokers) == wanted and health.is_ready, f"{wanted} brokers, all in sync"
         )
-        deadline = time.monotonic() + READY_SECONDS
-        while ignorant := [number for number in view.brokers if self.brokers_known_by(number) != set(view.brokers)]:
-            assert time.monotonic() < deadline, f"brokers {ignorant} do not know the others\n{self.logs()}"
-            time.sleep(0.05)
+        eventually(
+            lambda: all(self.brokers_known_by(number) == set(view.brokers) for number in view.brokers),
+            "each broker to know all brokers",
+            within_s=READY_SECONDS,
+            state=self.logs,
+        )
         return view
 
     def brokers_known_by(self, broker: int) -> set[int]:
@@ -204,19 +208,24 @@ class LocalCluster:
         )
 
     def _when(self, is_so: Wanted, what: str) -> ClusterView:
-        deadline = time.monotonic() + READY_SECONDS
         seen: object = "nobody answered"
-        while time.monotonic() < deadline:
+
+        def look() -> ClusterView | None:
+            nonlocal seen
             try:
                 view = self.view()
                 health = health_of(view, {})
-                if is_so(view, health):
-                    return view
                 seen = f"controller {view.controller}, brokers {sorted(view.brokers)}, {health}"
+                return view if is_so(view, health) else None
             except KafkaError as error:
                 seen = error
-            time.sleep(0.1)
-        raise AssertionError(f"waited {READY_SECONDS:.0f} s for {what}; last: {seen}\n{self.logs()}")
+                return None
+
+        found = eventually(
+            look, what, within_s=READY_SECONDS, every_s=0.1, state=lambda: f"last: {seen}\n{self.logs()}"
+        )
+        assert found is not None
+        return found
 
 
 def _leader(view: ClusterView, topic: str, partition: int) -> int:

@@ -5,14 +5,14 @@
         mixed.theirs[1].kill(); mixed.ours.kill(); mixed.make_whole()
         assert mixed.logs("t")[...]
 
-What there is to see is read from the tree, which both kinds write.
+What there is to see is read from the metadata store, which both kinds write.
 """
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.eventually import eventually
 from tests.harness import HeadraceServer, tail
 from tests.peers.node import KafkaNode, old_java
 
@@ -47,14 +48,19 @@ class MixedCluster:
         }
         arguments = ("--broker-id", str(OURS), "--zookeeper", zookeeper)
         self.ours = HeadraceServer(directory / "headrace-3", {**COMMON, **SETTINGS}, arguments)
-        self.tree = KazooClient(zookeeper)
+        self.store = KazooClient(zookeeper)
+
+    @property
+    def nodes(self) -> Sequence[KafkaNode | HeadraceServer]:
+        """All brokers, whether they run or not."""
+        return (*self.theirs.values(), self.ours)
 
     def __enter__(self) -> Self:
         try:
             with ThreadPoolExecutor() as starting:
-                for started in [starting.submit(each.start) for each in (*self.theirs.values(), self.ours)]:
+                for started in [starting.submit(each.start) for each in self.nodes]:
                     started.result()
-            self.tree.start()
+            self.store.start()
             self.wait_until_all_there()
         except BaseException:
             self.__exit__()
@@ -62,8 +68,8 @@ class MixedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.tree.stop()
-        self.tree.close()
+        self.store.stop()
+        self.store.close()
         if self.ours.process is not None and self.ours.process.poll() is None:
             self.ours.kill()  # a clean stop of the last ones waits for others
         for node in self.theirs.values():
@@ -73,7 +79,7 @@ class MixedCluster:
     @property
     def bootstrap(self) -> str:
         """The addresses of those that were started."""
-        return ",".join(each.bootstrap for each in (*self.theirs.values(), self.ours) if each.bootstrap)
+        return ",".join(each.bootstrap for each in self.nodes if each.bootstrap)
 
     def admin(self) -> AdminClient:
         """An admin client; the brokers of Apache Kafka have other ports after each start, so a new one each time."""
@@ -95,14 +101,14 @@ class MixedCluster:
     def read(self, path: str) -> Any:
         """A node's JSON; None when it is not there, or empty."""
         try:
-            data = self.tree.get(path)[0]
+            data = self.store.get(path)[0]
         except NoNodeError:
             return None
         return json.loads(data) if data else None
 
     def children(self, path: str) -> list[str]:
         """The names of a node's children."""
-        return sorted(self.tree.get_children(path))
+        return sorted(self.store.get_children(path))
 
     def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
         """Leader, leader epoch and ISR."""
@@ -137,18 +143,14 @@ class MixedCluster:
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Waits for what brokers do in their own time."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {DEADLINE_S:.0f} s\n{self.said()}")
-            time.sleep(0.05)
+        eventually(holds, what, within_s=DEADLINE_S, state=self.said)
 
     def wait_until_all_there(self) -> None:
         """All brokers are registered, and each names all of them."""
         wanted = {*self.theirs, OURS}
-        for each in (*self.theirs.values(), self.ours):
+        for each in self.nodes:
             admin = AdminClient({"bootstrap.servers": each.bootstrap, "log_level": 0})
-            self.until(lambda admin=admin: set(admin.list_topics(timeout=10).brokers) == wanted, "all brokers there")
+            self.until(partial(_names, admin, wanted), "all brokers there")
 
     def wait_until_gone(self, broker: int) -> None:
         """Its registration has gone with its session: one of Apache Kafka does not start before."""
@@ -170,7 +172,7 @@ class MixedCluster:
                 code = error.args[0].code()
                 if code not in (KafkaError.NOT_CONTROLLER, KafkaError.TOPIC_ALREADY_EXISTS, KafkaError._TIMED_OUT):
                     raise
-                return code == KafkaError.TOPIC_ALREADY_EXISTS
+                return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
             return True
 
         self.until(is_made, f"{topic} made")
@@ -182,7 +184,7 @@ class MixedCluster:
         def elected() -> bool:
             controller = self.controller()
             if controller not in (broker, -1):
-                self.tree.delete("/controller")
+                self.store.delete("/controller")
             return controller == broker
 
         self.until(elected, f"{broker} is controller")
@@ -200,3 +202,7 @@ class MixedCluster:
     def said(self) -> str:
         """The ends of all logs, for a failure's report."""
         return "\n".join([tail(self.ours.stderr_file), *(node.said() for node in self.theirs.values())])
+
+
+def _names(admin: AdminClient, brokers: set[int]) -> bool:
+    return set(admin.list_topics(timeout=10).brokers) == brokers

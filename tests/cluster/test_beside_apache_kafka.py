@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.groups.partitioning import partition_for
+from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.mixed_cluster import OURS, MixedCluster
@@ -220,16 +220,13 @@ def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_p
             producer.wait_for(300)
             commit(cluster, "g", 100)
             plan = tmp_path / "plan.json"
-            partitions = [
-                {"topic": topic, "partition": number, "replicas": [OURS]}
-                for topic in cluster.children("/brokers/topics")
-                for number in cluster.replicas(topic)
-            ]
+            keys = [(t, number) for t in cluster.children("/brokers/topics") for number in cluster.replicas(t)]
+            partitions = [{"topic": topic, "partition": number, "replicas": [OURS]} for topic, number in keys]
             plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
             moved = ("--reassignment-json-file", str(plan))
             cluster.tool(REASSIGN, *moved, "--execute", "--throttle", "50000000")
             cluster.until(
-                lambda: all(cluster.state(each["topic"], each["partition"])["isr"] == [OURS] for each in partitions),
+                lambda: all(cluster.state(*key)["isr"] == [OURS] for key in keys),
                 "everything is on ours",
             )
             told = cluster.tool(REASSIGN, *moved, "--verify")

@@ -5,8 +5,7 @@ import os
 import signal
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from kazoo.client import KazooClient
 from headrace.protocol import messages as m
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
+from tests.eventually import eventually
 from tests.harness import receive_frame
 from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
@@ -51,19 +51,12 @@ def eyes(cluster: LocalCluster, zookeeper: ZooKeeperServer) -> Iterator[Eyes]:
     seen.client.close()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {what}"
-        time.sleep(0.02)
-
-
 def test_a_killed_controller_is_replaced_in_a_higher_epoch(cluster: LocalCluster, eyes: Eyes) -> None:
     old = cluster.controller()
     epoch, version = eyes.epoch()
     cluster.brokers[old].kill()
-    until(lambda: eyes.registration(old) == -1, "the end of its session")
-    until(lambda: eyes.epoch() > (epoch, version), "another controller")
+    eventually(lambda: eyes.registration(old) == -1, "the end of its session")
+    eventually(lambda: eyes.epoch() > (epoch, version), "another controller")
     assert eyes.epoch() == (epoch + 1, version + 1)
     new = eyes.json("/controller")["brokerid"]
     assert new != old
@@ -97,12 +90,12 @@ def test_a_controller_that_was_paused_past_its_session_writes_nothing_in_its_old
         cluster.pause(zombie)
         # It finds this, and that its session is over, when it goes on.
         connection.sendall(create_topic("by-the-zombie"))
-        until(lambda: eyes.registration(zombie) == -1, "the end of its session")
-        until(lambda: eyes.epoch()[0] == epoch + 1, "another controller")
+        eventually(lambda: eyes.registration(zombie) == -1, "the end of its session")
+        eventually(lambda: eyes.epoch()[0] == epoch + 1, "another controller")
         os.kill(cluster.pid(zombie), signal.SIGCONT)
         connection.settimeout(WAIT_SECONDS)
         receive_frame(connection)
-    until(lambda: eyes.registration(zombie) > left, "its next registration")
+    eventually(lambda: eyes.registration(zombie) > left, "its next registration")
     cluster.wait_until_ready()
     assert eyes.epoch() == (epoch + 1, version + 1)
     assert eyes.json("/controller")["brokerid"] != zombie
@@ -125,9 +118,9 @@ def test_a_live_brokers_lost_session_is_followed_by_another_registration(cluster
     broker = next(number for number in cluster.brokers if number != cluster.controller())
     first = eyes.registration(broker)
     cluster.pause(broker)
-    until(lambda: eyes.registration(broker) == -1, "the end of its session")
+    eventually(lambda: eyes.registration(broker) == -1, "the end of its session")
     cluster.resume(broker)
-    until(lambda: eyes.registration(broker) > first, "its next registration")
+    eventually(lambda: eyes.registration(broker) > first, "its next registration")
     cluster.wait_until_ready()
 
 
@@ -160,7 +153,7 @@ def test_topics_are_made_while_the_ensemble_loses_its_leader_and_no_session_ends
         ZooKeeperEnsemble(directory) as ensemble,
         LocalCluster(directory / "cluster", f"{ensemble.address}/c", brokers=2, settings=patient) as cluster,
     ):
-        until(lambda: len(cluster.view().brokers) == 2, "two brokers")
+        eventually(lambda: len(cluster.view().brokers) == 2, "two brokers")
         controller = cluster.controller()
         leader = ensemble.leader()
         for number in range(8):

@@ -8,7 +8,6 @@ Every run of the tests does each fault to each victim once, with the other two d
 and others the next time; the whole grid is marked `soak`. Source: the grid of Apache Kafka's own system tests.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -17,6 +16,7 @@ import pytest
 
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
+from tests.rotation import seed
 from tests.zookeeper_server import ZooKeeperServer
 
 FAULTS = ("clean stop", "kill", "bounce", "pause")
@@ -29,7 +29,7 @@ AWAY_SECONDS = 1.0
 PAUSE_SECONDS = 4.0
 """Longer than a session: who is paused loses it, and learns when it goes on that it leads no more."""
 
-ROTATION = int.from_bytes(os.urandom(1), "big")
+ROTATION = seed()
 
 Cell = tuple[str, str, bool, str]
 

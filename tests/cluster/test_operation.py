@@ -7,19 +7,20 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.client.metadata import PartitionInfo
+from headrace.client.core.metadata import PartitionInfo
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.docs.test_examples import examples
 from tests.docs.test_examples import run as run_example
+from tests.eventually import eventually
 from tests.harness import child_environment, free_ports
 from tests.peers import kafka
 from tests.zookeeper_server import ZooKeeperServer
@@ -48,20 +49,12 @@ def said(cluster: LocalCluster, *arguments: str) -> str:
     return done.stdout
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Waits for what brokers do in their own time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS:.0f} s for {what}"
-        time.sleep(0.1)
-
-
 def new_topic(cluster: LocalCluster, kind: str, *replicas: list[int]) -> str:
     """A topic with these replicas."""
     name = f"{kind}-{time.monotonic_ns()}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(30)
-    until(lambda: name in cluster.view().topics, f"{name} is there")
+    eventually(lambda: name in cluster.view().topics, f"{name} is there")
     return name
 
 
@@ -90,23 +83,23 @@ def test_a_killed_broker_is_named_and_its_leaders_are_given_back_later(cluster: 
     alone = new_topic(cluster, "alone", [2])
     cluster.brokers[victim].kill()
     cluster.wait_until_present({1, 3})
-    until(lambda: partitions(cluster, topic)[0].leader == 3, "another leader")
+    eventually(lambda: partitions(cluster, topic)[0].leader == 3, "another leader")
     done = run(cluster, "status", "--json")
     status = json.loads(done.stdout)
     assert done.returncode == 1
     assert status["missing_brokers"] == [victim] and not status["ready"]
-    assert status["offline"] == 1 and status["under_replicated"] >= 2
+    assert status["offline"] >= 1 and status["under_replicated"] >= 2  # other tests have topics of one replica, too
     done = run(cluster, "why-not-ready")
     reasons = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert done.returncode == 1
-    assert reasons[f"{alone}-0"].startswith(f"offline: broker {victim} is down and has all that is committed")
+    assert reasons[f"{alone}-0"].startswith(f"offline: broker {victim} is down and has all committed records")
     assert reasons[f"{topic}-0"].startswith(f"under-replicated: broker {victim} is down: start it")
     (row,) = [each for each in json.loads(said(cluster, "brokers", "--json")) if each["broker"] == victim]
-    assert row["address"] is None and row["leaders"] == 0 and row["in_sync"] <= 1
+    assert row["address"] is None and row["leaders"] == 0 and row["in_sync"] <= status["offline"]
     cluster.brokers[victim].restart()
     cluster.wait_until_ready()
     said(cluster, "elect", topic)  # nothing to do where the controller has done it by itself
-    until(lambda: partitions(cluster, topic)[0].leader == victim, "the preferred leader")
+    eventually(lambda: partitions(cluster, topic)[0].leader == victim, "the preferred leader")
 
 
 def test_replicas_are_added_and_taken_away_while_a_producer_writes(cluster: LocalCluster) -> None:
@@ -146,7 +139,7 @@ def test_a_broker_is_rolled_with_the_command_given_while_a_producer_writes(
         out, errors = roll.communicate(timeout=100)
         assert roll.returncode == 0, out + errors
         assert sorted(order) == [1, 2, 3] and order[-1] == last
-        assert out.count("all replicas in sync") == 3
+        assert out.count("all replicas are in sync") == 3
         producer.wait_for(300)
     assert not producer.failed
     assert not verify(cluster.bootstrap, topic, producer).faults()
@@ -165,16 +158,17 @@ while wish.exists():
 def serve_restarts(cluster: LocalCluster, wishes: Path, roll: "subprocess.Popen[str]") -> list[int]:
     """Restarts whom the command asks for, until it has ended; in which order that was."""
     order: list[int] = []
-    deadline = time.monotonic() + 3 * WAIT_SECONDS
-    while roll.poll() is None:
-        assert time.monotonic() < deadline, f"restarted {order}"
+
+    def has_ended() -> bool:
         for wish in wishes.iterdir():
             number = int(wish.name)
             order.append(number)
             assert cluster.brokers[number].stop() == 0
             cluster.brokers[number].restart()
             wish.unlink()
-        time.sleep(0.05)
+        return roll.poll() is not None
+
+    eventually(has_ended, "the command to end", within_s=3 * WAIT_SECONDS, state=lambda: f"restarted {order}")
     return order
 
 
@@ -193,7 +187,7 @@ def test_apache_kafkas_topic_tool_sees_what_lacks_replicas(cluster: LocalCluster
     victim = cluster.follower(name)
     cluster.brokers[victim].kill()
     cluster.wait_until_present({1, 2, 3} - {victim})
-    until(lambda: all(len(each.isr) == 2 for each in partitions(cluster, name)), "ISRs of two")
+    eventually(lambda: all(len(each.isr) == 2 for each in partitions(cluster, name)), "ISRs of two")
     lacking = told("--describe", "--under-replicated-partitions")
     assert lacking.count(f"Topic: {name}\t") == 2
     assert name in told("--describe", "--at-min-isr-partitions")
@@ -262,14 +256,16 @@ def test_metrics_say_what_a_lost_broker_did_and_it_is_drained(measured: LocalClu
     new_topic(cluster, "alone", [victim])
     cluster.brokers[victim].kill()
     cluster.wait_until_present(left)
-    until(lambda: total(cluster, f"{MANAGER}_underreplicatedpartitions", left) == 6, "six partitions lack a replica")
-    until(lambda: total(cluster, f"{MANAGER}_leadercount", left) == 6, "the two lead all six")
+    eventually(
+        lambda: total(cluster, f"{MANAGER}_underreplicatedpartitions", left) == 6, "six partitions lack a replica"
+    )
+    eventually(lambda: total(cluster, f"{MANAGER}_leadercount", left) == 6, "the two lead all six")
     assert total(cluster, f"{MANAGER}_underminisrpartitioncount", left) == 3
     assert metric(cluster, controller, f"{CONTROLLER}_offlinepartitionscount") == 1
     assert metric(cluster, controller, f"{CONTROLLER}_preferredreplicaimbalancecount") >= 2
     cluster.brokers[victim].restart()
     cluster.wait_until_ready()
-    until(lambda: total(cluster, f"{MANAGER}_underreplicatedpartitions") == 0, "nothing lacks a replica")
+    eventually(lambda: total(cluster, f"{MANAGER}_underreplicatedpartitions") == 0, "nothing lacks a replica")
     assert total(cluster, f"{MANAGER}_isrexpands_total") >= 6
     assert metric(cluster, controller, f"{CONTROLLER}_offlinepartitionscount") == 0
     drain_it(cluster, three, victim)

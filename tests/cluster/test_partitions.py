@@ -10,23 +10,23 @@ everything.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.client.metadata import PartitionInfo
+from headrace.client.core.metadata import PartitionInfo
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
+from tests.eventually import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
-WAIT_SECONDS = 45.0
 SETTINGS = {**FAST_SESSIONS, "replica.lag.time.max.ms": "2000", "replica.socket.timeout.ms": "5000"}
 
 
@@ -49,14 +49,6 @@ def cluster(parted_cluster: LocalCluster, request: pytest.FixtureRequest) -> Ite
         parted_cluster.heal(one, other)
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Waits for what brokers do in their own time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS:.0f} s for {what}"
-        time.sleep(0.1)
-
-
 def partition(cluster: LocalCluster, topic: str) -> PartitionInfo:
     """The topic's only one."""
     return cluster.view().topics[topic].partitions[0]
@@ -72,7 +64,7 @@ def assign(cluster: LocalCluster, name: str, *replicas: list[int]) -> None:
     bootstrap = cluster.brokers[cluster.controller()].bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(30)
-    until(lambda: name in cluster.view().topics, f"{name} is there")
+    eventually(lambda: name in cluster.view().topics, f"{name} is there")
 
 
 def test_a_follower_that_its_leader_does_not_hear_leaves_the_isr_and_comes_back(cluster: LocalCluster) -> None:
@@ -84,10 +76,10 @@ def test_a_follower_that_its_leader_does_not_hear_leaves_the_isr_and_comes_back(
     with VerifyingProducer(cluster.bootstrap, topic, partitions=1) as producer:
         producer.wait_for(300)
         cluster.cut(leader, lost)
-        until(lambda: isr(cluster, topic) == {leader, other}, "an ISR of two")
+        eventually(lambda: isr(cluster, topic) == {leader, other}, "an ISR of two")
         producer.wait_for(600)
         cluster.heal(leader, lost)
-        until(lambda: isr(cluster, topic) == {1, 2, 3}, "an ISR of three")
+        eventually(lambda: isr(cluster, topic) == {1, 2, 3}, "an ISR of three")
         producer.wait_for(300)
     assert not producer.failed
     assert (partition(cluster, topic).leader, partition(cluster, topic).leader_epoch) == (leader, epoch)
@@ -127,13 +119,13 @@ def test_a_leader_that_hears_no_follower_acknowledges_nothing(cluster: LocalClus
             cluster.cut(leader, each)
         # Without its controller a leader cannot take followers out of its ISR: it waits, and nobody hears a yes.
         expected = "NOT_ENOUGH_REPLICAS" if is_controller else "REQUEST_TIMED_OUT"
-        until(lambda: refusal(cluster, probe) == expected, expected)
+        eventually(lambda: refusal(cluster, probe) == expected, expected)
         said = len(producer.acknowledged)
         assert refusal(cluster, probe) == expected
         assert len(producer.acknowledged) == said
         for each in others:
             cluster.heal(leader, each)
-        until(lambda: isr(cluster, topic) == {1, 2, 3}, "an ISR of three")
+        eventually(lambda: isr(cluster, topic) == {1, 2, 3}, "an ISR of three")
         producer.wait_for(600)
     assert not producer.failed, next(iter(producer.failed.values()))
     assert not verify(cluster.bootstrap, topic, producer).faults()
@@ -173,7 +165,7 @@ def test_a_broker_that_its_controller_does_not_reach_serves_on_and_hears_later(c
         producer.wait_for(600)
         assert knows(cluster, third, later) and not knows(cluster, deaf, later)
         cluster.heal(controller, deaf)
-        until(lambda: knows(cluster, deaf, later), f"broker {deaf} to hear of {later}")
+        eventually(lambda: knows(cluster, deaf, later), f"broker {deaf} to hear of {later}")
         cluster.wait_until_ready()
         producer.wait_for(300)
     assert not producer.failed, next(iter(producer.failed.values()))

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from tests.config.shipped import CONFLUENT, SHIPPED_2_8, SHIPPED_3_9, as_file
 from tests.harness import HeadraceServer, child_environment, free_ports
+from tests.wire import Wire, batch
 from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -51,7 +53,7 @@ def test_no_server_is_said_after_the_connection_time_out(tmp_path: Path) -> None
     server = HeadraceServer(tmp_path / "data", {"zookeeper.connection.timeout.ms": "700"}, ("--zookeeper", nobody))
     assert refusal(server) == (
         f"headrace serve: zookeeper.connect={nobody}: no server answered within 0.7 s; "
-        "is the ensemble running, and is this its address?"
+        "check that the ensemble is running and that this is its address"
     )
 
 
@@ -59,7 +61,7 @@ def test_without_kazoo_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "kazoo.py").write_text("raise ImportError('no kazoo here')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     said = refusal(HeadraceServer(tmp_path / "data", {}, ("--zookeeper", "127.0.0.1:1")))
-    assert "zookeeper.connect=127.0.0.1:1 needs kazoo" in said
+    assert "zookeeper.connect=127.0.0.1:1 requires kazoo" in said
     assert "pip install 'headrace[zookeeper]'" in said
 
 
@@ -92,7 +94,8 @@ def test_an_id_that_another_directory_has_is_refused_when_its_session_does_not_e
     servers.append(HeadraceServer(tmp_path / "first", {}, arguments).start())
     second = HeadraceServer(tmp_path / "second", {"zookeeper.session.timeout.ms": "500"}, arguments)
     assert refusal(second) == (
-        f"headrace serve: broker id 7 is registered by another broker: PLAINTEXT://{servers[0].bootstrap}"
+        f"headrace serve: broker id 7 is registered by another broker at PLAINTEXT://{servers[0].bootstrap}; "
+        "stop that broker or choose another broker.id"
     )
 
 
@@ -121,3 +124,20 @@ def test_a_directory_with_a_tree_of_its_own_is_not_joined_to_a_cluster(
     alone.stop()
     said = refusal(HeadraceServer(tmp_path / "data", {}, ("--zookeeper", address)))
     assert f"data directory {alone.data} belongs to cluster {meta(alone.data)['cluster.id']}, not to " in said
+
+
+@pytest.mark.parametrize("shipped", [SHIPPED_2_8, SHIPPED_3_9, CONFLUENT], ids=["2.8", "3.9", "confluent"])
+def test_the_server_properties_that_apache_kafka_ships_starts_a_broker(
+    shipped: dict[str, str], address: str, tmp_path: Path, servers: list[HeadraceServer]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(as_file({**shipped, "zookeeper.connect": address}))
+    server = HeadraceServer(tmp_path / "data", {}, ("--config", str(file), "--strict"))  # and a port and a directory
+    servers.append(server.start())
+    with Wire(server.bootstrap) as wire:
+        assert wire.create_topic("moved") == 0
+        assert wire.produce("moved", batch([b"in"])).error_code == 0
+    assert meta(server.data)["broker.id"] == "0"
+    log = server.stderr_file.read_text()
+    assert "these settings have no effect in headrace: num.network.threads, num.io.threads" in log
+    assert "unknown setting" not in log

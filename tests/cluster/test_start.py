@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.admin import Admin
+from headrace.client.operations.admin import Admin
 from tests.cluster.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from tests.eventually import eventually
+
 SETTLE_SECONDS = 60.0
 
 
@@ -91,10 +93,17 @@ class VerifyingProducer:
 
     def wait_for(self, count: int, seconds: float = SETTLE_SECONDS) -> None:
         """Returns once that many more values are acknowledged than now; AssertionError when that takes too long."""
-        wanted, deadline = len(self.acknowledged) + count, time.monotonic() + seconds
-        while len(self.acknowledged) < wanted:
-            assert time.monotonic() < deadline, f"{len(self.acknowledged)} acknowledged, waiting for {wanted}"
-            time.sleep(0.02)
+        wanted = len(self.acknowledged) + count
+        eventually(
+            lambda: len(self.acknowledged) >= wanted,
+            f"{wanted} acknowledged values",
+            within_s=seconds,
+            state=self._state,
+        )
+
+    def _state(self) -> str:
+        errors = sorted(set(self.failed.values()))[:3]
+        return f"{len(self.acknowledged)} are acknowledged, {len(self.failed)} failed {errors}"
 
     def _run(self) -> None:
         value, began = 0, time.monotonic()

@@ -29,6 +29,7 @@ from tests.conformance.programs import GoProgram, JavaProgram, Machine, Program
 from tests.conformance.with_aiokafka import AioKafka
 from tests.conformance.with_confluent_kafka import ConfluentKafka
 from tests.conformance.with_programs import ProgramClient
+from tests.eventually import eventually
 
 DELIVERY_SECONDS = 50
 VALUES_AT_ONCE = 20
@@ -276,10 +277,7 @@ class Work:
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Waits; AssertionError, with all that was complained of, when it takes too long."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS:.0f} s: {what}; {self.state()}"
-            time.sleep(0.05)
+        eventually(holds, what, within_s=SETTLE_SECONDS, state=self.state)
 
     def state(self) -> str:
         """For a failure's report."""

@@ -89,11 +89,3 @@ def end_of_topic(bootstrap: str, topic: str, partition: int = 0) -> int:
             assert monotonic() < deadline, f"{topic}: error code {answer[0]}"
             sleep(0.05)
     return answer[2]
-
-
-def eventually(what: Callable[[], bool], said: str) -> None:
-    """Waits until something holds: Apache Kafka answers some administrative calls before all of it is done."""
-    deadline = monotonic() + LEADER_SECONDS
-    while not what():
-        assert monotonic() < deadline, f"not so: {said}"
-        sleep(0.05)

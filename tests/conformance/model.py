@@ -59,6 +59,17 @@ class Joining(NamedTuple):
     instance: str = ""
 
 
+class Transforming(NamedTuple):
+    """A consume-transform-produce program: what it writes and the offsets of its group are in one transaction."""
+
+    source: str
+    target: str
+    group: str
+    transactional_id: str
+    records: int
+    """It reads this many records, all in one transaction."""
+
+
 class GroupState(NamedTuple):
     """What describing a group says."""
 
@@ -88,6 +99,25 @@ class Member(Protocol):
 
     def close(self) -> None:
         """Leave the group."""
+
+
+class TransactionalProducer(Protocol):
+    """A producer with a transactional id."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+
+    def commit(self) -> None:
+        """Commit; `Refused` if another producer has fenced this one."""
+
+    def abort(self) -> None:
+        """Abort."""
+
+    def close(self) -> None:
+        """Close the connections."""
 
 
 class Client(Protocol):
@@ -124,6 +154,15 @@ class Client(Protocol):
 
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> Member:
         """A new member of a group."""
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> TransactionalProducer:
+        """A producer with a transactional id; it may get its epoch with the first `begin`."""
+
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """The first `count` records of partition 0 that a read_committed reader gets."""
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """Run a consume-transform-produce program for one transaction; the records that it read."""
 
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """The offset of partition 0 at EARLIEST, LATEST, or the first at or after a time in ms."""

@@ -33,8 +33,9 @@ ANSWER_SECONDS = 60.0
 class Program(Protocol):
     """How a client's program comes to be and is started."""
 
-    tools: Sequence[str]
-    """What must be on the path."""
+    @property
+    def tools(self) -> Sequence[str]:
+        """What must be on the path."""
 
     def command(self) -> list[str]:
         """Builds it, unless that was done before; the command line that runs it."""

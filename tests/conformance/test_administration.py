@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.checks import other_writer
-from tests.conformance.conftest import end_of_topic, eventually, new_name, new_topic
+from tests.conformance.conftest import end_of_topic, new_name, new_topic
 from tests.conformance.model import (
     EARLIEST,
     LATEST,
@@ -19,6 +19,7 @@ from tests.conformance.model import (
     Refused,
     Writing,
 )
+from tests.eventually import eventually
 from tests.wire import Wire
 
 UNKNOWN_TOPIC_OR_PARTITION, NON_EMPTY_GROUP = 3, 68

@@ -36,7 +36,12 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, client: C
         group.poll_until(lambda: first.assignment() == ALL, "the first to come has all four")
         held: list[set[int]] = []
         second = group.join(Joining("cooperative-sticky"))
-        group.poll_until(lambda: held.append(first.assignment()) or group.is_shared(), "two partitions each")
+
+        def is_shared() -> bool:
+            held.append(first.assignment())
+            return group.is_shared()
+
+        group.poll_until(is_shared, "two partitions each")
         assert set.intersection(*held) == first.assignment(), f"what stayed was taken away for a while: {held}"
         group.write_and_read()
         group.leave(second)

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.checks import assert_same, stored
 from tests.conformance.clients import CLIENTS
-from tests.conformance.conftest import end_of_topic, eventually, new_name, new_topic
+from tests.conformance.conftest import end_of_topic, new_name, new_topic
 from tests.conformance.model import (
     CODEC_NUMBERS,
     CODECS,
@@ -16,6 +16,7 @@ from tests.conformance.model import (
     Refused,
     Writing,
 )
+from tests.eventually import eventually
 
 MESSAGE_TOO_LARGE = 10
 LIMIT = 1_048_588  # max.message.bytes of a topic
@@ -70,7 +71,7 @@ def test_what_it_writes_is_read_byte_equal_by_every_client(bootstrap: str, topic
 
 @case("by key")
 def test_keys_lie_where_the_murmur2_of_java_puts_them(bootstrap: str, client: Client) -> None:
-    from headrace.client.partitioner import partition_for_key
+    from headrace.client.producer.partitioner import partition_for_key
 
     topic = new_topic(bootstrap, partitions=5)
     keys = [key for key in KEYS if client.name != "kcat" or (key and b"\0" not in key)][

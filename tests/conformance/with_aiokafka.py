@@ -19,10 +19,13 @@ from tests.conformance.model import (
     Joining,
     Message,
     Refused,
+    Transforming,
     Writing,
 )
+from tests.conformance.transforming import transformed
 
 SECONDS = 30.0
+PRODUCER_FENCED = 90
 
 
 class AioKafka:
@@ -88,6 +91,26 @@ class AioKafka:
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "AioMember":
         """A new member of a group."""
         return AioMember(bootstrap, topic, group, how)
+
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """With its isolation_level."""
+
+        async def run() -> list[Consumed]:
+            async with _consumer(bootstrap, topic, isolation_level="read_committed") as (consumer, partition):
+                consumer.seek(partition, 0)
+                return await _take(consumer, count)
+
+        return asyncio.run(run())
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> "AioTransactions":
+        """Initialized at once."""
+        return AioTransactions(bootstrap, transactional_id)
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With a consumer and a producer."""
+        member = AioMember(bootstrap, what.source, what.group, Joining())
+        producer = self.transactional(bootstrap, what.transactional_id)
+        return transformed(member, producer, what, commit, lambda: producer.send_offsets(member, what.group))
 
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets, through a consumer."""
@@ -155,14 +178,31 @@ class AioKafka:
         raise NotImplementedError
 
 
+class OwnLoop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
+
+    def close(self) -> None:
+        """End the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(SECONDS)
+        self.loop.close()
+
+
 class AioMember:
     """A group member on an event loop of its own, which heartbeats while nobody polls."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, how: Joining) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-        self.consumer = self._run(_started_member(bootstrap, topic, group, how))
+        self.loop = OwnLoop()
+        self.consumer = self.loop.run(_started_member(bootstrap, topic, group, how))
 
     def assignment(self) -> set[int]:
         """The partitions it holds now."""
@@ -170,22 +210,61 @@ class AioMember:
 
     def poll(self, seconds: float) -> list[Consumed]:
         """What arrived."""
-        return _flatten(self._run(self.consumer.getmany(timeout_ms=int(seconds * 1000))))
+        return _flatten(self.loop.run(self.consumer.getmany(timeout_ms=int(seconds * 1000))))
 
     def commit(self) -> None:
         """Commit the positions."""
         if self.consumer.assignment():
-            self._run(self.consumer.commit())
+            self.loop.run(self.consumer.commit())
 
     def close(self) -> None:
         """Leave the group."""
-        self._run(self.consumer.stop())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(SECONDS)
+        self.loop.run(self.consumer.stop())
         self.loop.close()
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
+
+class AioTransactions:
+    """A producer with a transactional id, on an event loop of its own."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self.loop = OwnLoop()
+        self.producer = self.loop.run(_started_producer(bootstrap, transactional_id))
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._run(self.producer.begin_transaction())
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+        self._run(_send_all(self.producer, topic, messages))
+
+    def send_offsets(self, member: AioMember, group: str) -> None:
+        """Commit the positions of a group member with the transaction."""
+
+        async def run() -> None:
+            consumer = member.consumer
+            positions = {each: await consumer.position(each) for each in consumer.assignment()}
+            self.positions = positions
+
+        member.loop.run(run())
+        self._run(self.producer.send_offsets_to_transaction(self.positions, group))
+
+    def commit(self) -> None:
+        """Commit."""
+        self._run(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        """Abort."""
+        self._run(self.producer.abort_transaction())
+
+    def close(self) -> None:
+        """End the loop too."""
+        self.loop.run(self.producer.stop())
+        self.loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
+        with _errors():
+            self.loop.run(work)
 
 
 def _administer(bootstrap: str, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
@@ -206,10 +285,12 @@ def _administer(bootstrap: str, call: Callable[[Any], Coroutine[Any, Any, Any]])
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import KafkaError, ProducerFenced
 
     try:
         yield
+    except ProducerFenced as problem:  # which has no number
+        raise Refused(PRODUCER_FENCED, repr(problem)) from problem
     except KafkaError as problem:
         raise Refused(getattr(problem, "errno", None) or 0, repr(problem)) from problem
 
@@ -241,6 +322,22 @@ async def _produce(bootstrap: str, topic: str, messages: Sequence[Message], how:
         await producer.stop()
 
 
+async def _started_producer(bootstrap: str, transactional_id: str) -> Any:
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    await producer.start()
+    return producer
+
+
+async def _send_all(producer: Any, topic: str, messages: Sequence[Message]) -> None:
+    futures = [
+        await producer.send(topic, each.value, each.key, 0, each.timestamp_ms, list(each.headers)) for each in messages
+    ]
+    async with asyncio.timeout(SECONDS):
+        await asyncio.gather(*futures)
+
+
 async def _started_member(bootstrap: str, topic: str, group: str, how: Joining) -> Any:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -261,10 +358,10 @@ async def _started_member(bootstrap: str, topic: str, group: str, how: Joining) 
 
 
 @asynccontextmanager
-async def _consumer(bootstrap: str, topic: str) -> AsyncIterator[tuple[Any, Any]]:
+async def _consumer(bootstrap: str, topic: str, **more: object) -> AsyncIterator[tuple[Any, Any]]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True, **more)
     await consumer.start()
     try:
         partition = TopicPartition(topic, 0)

@@ -2,12 +2,12 @@
 
 import importlib.metadata
 import importlib.util
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.conformance.model import (
     EARLIEST,
+    FROM_START,
     LATEST,
     MESSAGES,
     Consumed,
@@ -17,10 +17,14 @@ from tests.conformance.model import (
     Joining,
     Message,
     Refused,
+    Transforming,
     Writing,
 )
+from tests.conformance.transforming import transformed
+from tests.eventually import collected
 
 SECONDS = 30.0
+PRODUCER_FENCED = 90
 
 
 class ConfluentKafka:
@@ -70,6 +74,7 @@ class ConfluentKafka:
             }
         )
         for message in messages:
+            stamp: dict[str, Any] = {} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}
             producer.produce(
                 topic,
                 message.value,
@@ -77,7 +82,7 @@ class ConfluentKafka:
                 -1 if how.partition is None else how.partition,
                 on_delivery=lambda error, _: failures.append(error) if error else None,
                 headers=list(message.headers),
-                **({} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}),
+                **stamp,
             )
         assert producer.flush(SECONDS) == 0
         if failures:
@@ -85,9 +90,23 @@ class ConfluentKafka:
 
     def read(self, bootstrap: str, topic: str, start: FromOffset | FromTime, count: int) -> list[Consumed]:
         """By assignment; a time is looked up first."""
+        return self._read(bootstrap, topic, start, count)
+
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """With its isolation.level."""
+        return self._read(bootstrap, topic, FROM_START, count, {"isolation.level": "read_committed"})
+
+    def _read(
+        self,
+        bootstrap: str,
+        topic: str,
+        start: FromOffset | FromTime,
+        count: int,
+        more: Mapping[str, str] | None = None,
+    ) -> list[Consumed]:
         from confluent_kafka import TopicPartition
 
-        consumer = _consumer(bootstrap)
+        consumer = _consumer(bootstrap, **{"isolation.level": "read_uncommitted", **(more or {})})
         try:
             at = TopicPartition(topic, 0, start.offset if isinstance(start, FromOffset) else start.timestamp_ms)
             if isinstance(start, FromTime):
@@ -115,12 +134,22 @@ class ConfluentKafka:
         """A new member of a group."""
         return ConfluentMember(bootstrap, topic, group, how)
 
+    def transactional(self, bootstrap: str, transactional_id: str) -> "ConfluentTransactions":
+        """Initialized at once."""
+        return ConfluentTransactions(bootstrap, transactional_id)
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With a consumer and a producer."""
+        member = ConfluentMember(bootstrap, what.source, what.group, Joining())
+        producer = self.transactional(bootstrap, what.transactional_id)
+        return transformed(member, producer, what, commit, lambda: producer.send_offsets(member))
+
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        named = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
+        named: dict[int, Callable[[], OffsetSpec]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
         spec = named[when]() if when in named else OffsetSpec.for_timestamp(when)
         return int(_administer(bootstrap, lambda admin: admin.list_offsets({TopicPartition(topic, 0): spec})).offset)
 
@@ -206,6 +235,70 @@ class ConfluentMember:
         self.consumer.close()
 
 
+class ConfluentTransactions:
+    """A producer with a transactional id."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 5}
+        self.producer = Producer(settings)
+        self._run(self.producer.init_transactions)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+        failures: list[Any] = []
+        for message in messages:
+            stamp: dict[str, Any] = {} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}
+            self.producer.produce(
+                topic,
+                message.value,
+                message.key,
+                0,
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+                headers=list(message.headers),
+                **stamp,
+            )
+        assert self.producer.flush(SECONDS) == 0
+        if failures:
+            raise Refused(failures[0].code(), failures[0].str())
+
+    def send_offsets(self, member: ConfluentMember) -> None:
+        """Commit the positions of a group member with the transaction."""
+        consumer = member.consumer
+        positions = consumer.position(consumer.assignment())
+        self._run(
+            lambda seconds: self.producer.send_offsets_to_transaction(
+                positions, consumer.consumer_group_metadata(), seconds
+            )
+        )
+
+    def commit(self) -> None:
+        """Commit."""
+        self._run(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        """Abort."""
+        self._run(self.producer.abort_transaction)
+
+    def close(self) -> None:
+        """Its threads end with the object."""
+        del self.producer
+
+    def _run(self, call: Callable[[float], None]) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            call(SECONDS)
+        except KafkaException as problem:
+            code = problem.args[0].code()  # librdkafka has a number of its own for PRODUCER_FENCED
+            raise Refused(PRODUCER_FENCED if code == KafkaError._FENCED else code, problem.args[0].str()) from problem
+
+
 def _administer(bootstrap: str, call: Callable[[Any], dict[Any, Any]]) -> Any:
     """The result of the one future that a call of an admin client gives."""
     from confluent_kafka import KafkaException
@@ -236,11 +329,11 @@ def _consumer(bootstrap: str, group: str = "unused", **more: object) -> Any:
 
 
 def _take(consumer: Any, count: int) -> list[Consumed]:
-    taken: list[Consumed] = []
-    deadline = time.monotonic() + SECONDS
-    while len(taken) < count and time.monotonic() < deadline:
-        taken += [_consumed(each) for each in consumer.consume(count - len(taken), 0.2) if _is_record(each)]
-    return taken
+    return collected(
+        lambda left: [_consumed(each) for each in consumer.consume(left, 0.2) if _is_record(each)],
+        count,
+        within_s=SECONDS,
+    )
 
 
 def _is_record(message: Any) -> bool:

@@ -1,6 +1,5 @@
 """The grid's face of headrace's own client."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,15 +13,18 @@ from tests.conformance.model import (
     Joining,
     Message,
     Refused,
+    Transforming,
     Writing,
 )
+from tests.conformance.transforming import transformed
+from tests.eventually import collected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.client.admin import Admin
-    from headrace.client.chunks import ConsumerRecord
-    from headrace.client.consumer import Consumer
+    from headrace.client.consumer.consumer import Consumer
+    from headrace.client.consumer.fetched_batches import ConsumerRecord
+    from headrace.client.operations.admin import Admin
     from headrace.types import TopicPartition
 
 SECONDS = 30.0
@@ -55,7 +57,7 @@ class Headrace:
 
     def produce(self, bootstrap: str, topic: str, messages: Sequence[Message], how: Writing) -> None:
         """All messages through one producer."""
-        from headrace.client.producer import Producer, ProducerSettings
+        from headrace.client.producer.producer import Producer, ProducerSettings
 
         acks = "all" if how.acks == -1 else how.acks
         settings = ProducerSettings(acks=acks, compression=how.codec, idempotence=how.idempotent)
@@ -89,6 +91,22 @@ class Headrace:
         """A new member of a group."""
         return HeadraceMember(bootstrap, topic, group, how)
 
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """With its isolation_level."""
+        with _assigned(bootstrap, topic, "read_committed") as (consumer, partition):
+            consumer.seek(partition, 0)
+            return _take(consumer, count)
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> "HeadraceTransactions":
+        """Initialized at once."""
+        return HeadraceTransactions(bootstrap, transactional_id)
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With a consumer and a producer."""
+        member = HeadraceMember(bootstrap, what.source, what.group, Joining())
+        producer = self.transactional(bootstrap, what.transactional_id)
+        return transformed(member, producer, what, commit, lambda: producer.send_offsets(member))
+
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets."""
         partition = _partition(topic)
@@ -97,14 +115,14 @@ class Headrace:
 
     def topic_settings(self, bootstrap: str, topic: str) -> Mapping[str, str]:
         """DescribeConfigs."""
-        from headrace.client.admin import RESOURCE_TOPIC
+        from headrace.client.operations.admin import RESOURCE_TOPIC
 
         with _admin(bootstrap) as admin:
             return {each.name: each.value or "" for each in admin.describe_configs(RESOURCE_TOPIC, topic)}
 
     def set_topic_setting(self, bootstrap: str, topic: str, name: str, value: str) -> None:
         """IncrementalAlterConfigs."""
-        from headrace.client.admin import RESOURCE_TOPIC
+        from headrace.client.operations.admin import RESOURCE_TOPIC
 
         with _admin(bootstrap) as admin:
             admin.alter_configs(RESOURCE_TOPIC, topic, {name: value})
@@ -126,14 +144,14 @@ class Headrace:
 
     def groups(self, bootstrap: str) -> set[str]:
         """ListGroups."""
-        from headrace.client.group_admin import GroupAdmin
+        from headrace.client.operations.group_admin import GroupAdmin
 
         with _admin(bootstrap) as admin:
             return {each.group_id for each in GroupAdmin(admin.cluster).list_groups()}
 
     def group_state(self, bootstrap: str, group: str) -> GroupState:
         """DescribeGroups."""
-        from headrace.client.group_admin import GroupAdmin
+        from headrace.client.operations.group_admin import GroupAdmin
 
         with _admin(bootstrap) as admin:
             found = GroupAdmin(admin.cluster).describe_group(group)
@@ -141,7 +159,7 @@ class Headrace:
 
     def delete_group(self, bootstrap: str, group: str) -> None:
         """DeleteGroups."""
-        from headrace.client.group_admin import GroupAdmin
+        from headrace.client.operations.group_admin import GroupAdmin
 
         with _admin(bootstrap) as admin:
             GroupAdmin(admin.cluster).delete_group(group)
@@ -151,7 +169,7 @@ class HeadraceMember:
     """A group member; it takes part in rebalances while it is polled."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, how: Joining) -> None:
-        from headrace.client.consumer import Consumer, ConsumerSettings
+        from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 
         settings = ConsumerSettings(
             group_id=group,
@@ -179,6 +197,52 @@ class HeadraceMember:
         self.consumer.close()
 
 
+class HeadraceTransactions:
+    """A producer with a transactional id."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        from headrace.client.producer.producer import Producer, ProducerSettings
+
+        self.producer = Producer(bootstrap, ProducerSettings(transactional_id=transactional_id))
+        with _errors():
+            self.producer.init_transactions()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.producer.begin()
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+        with _errors():
+            deliveries = [
+                self.producer.send(topic, each.value, each.key, 0, each.timestamp_ms, each.headers) for each in messages
+            ]
+            self.producer.flush()
+            for delivery in deliveries:
+                delivery.result(0)
+
+    def send_offsets(self, member: HeadraceMember) -> None:
+        """Commit the positions of a group member with the transaction."""
+        consumer = member.consumer
+        with _errors():
+            positions = {each: consumer.position(each) for each in consumer.assignment}
+            self.producer.send_offsets(positions, consumer.group_metadata())
+
+    def commit(self) -> None:
+        """Commit."""
+        with _errors():
+            self.producer.commit()
+
+    def abort(self) -> None:
+        """Abort."""
+        with _errors():
+            self.producer.abort()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.producer.close()
+
+
 @contextmanager
 def _errors() -> "Iterator[None]":
     from headrace.errors import KafkaError
@@ -191,7 +255,7 @@ def _errors() -> "Iterator[None]":
 
 @contextmanager
 def _admin(bootstrap: str) -> "Iterator[Admin]":
-    from headrace.client.admin import Admin
+    from headrace.client.operations.admin import Admin
 
     with _errors(), Admin(bootstrap) as admin:
         yield admin
@@ -204,21 +268,23 @@ def _partition(topic: str) -> "TopicPartition":
 
 
 @contextmanager
-def _assigned(bootstrap: str, topic: str) -> "Iterator[tuple[Consumer, TopicPartition]]":
-    from headrace.client.consumer import Consumer
+def _assigned(
+    bootstrap: str, topic: str, isolation_level: str = "read_uncommitted"
+) -> "Iterator[tuple[Consumer, TopicPartition]]":
+    from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 
     partition = _partition(topic)
-    with Consumer(bootstrap) as consumer:
+    with Consumer(bootstrap, ConsumerSettings(isolation_level=isolation_level)) as consumer:
         consumer.assign([partition])
         yield consumer, partition
 
 
 def _take(consumer: "Consumer", count: int) -> list[Consumed]:
-    taken: list[Consumed] = []
-    deadline = time.monotonic() + SECONDS
-    while len(taken) < count and time.monotonic() < deadline:
-        taken += [_consumed(each) for each in consumer.poll(200, count - len(taken))]
-    return taken
+    return collected(
+        lambda left: [_consumed(each) for each in consumer.poll(200, left)],
+        count,
+        within_s=SECONDS,
+    )
 
 
 def _consumed(record: "ConsumerRecord") -> Consumed:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
@@ -18,8 +17,11 @@ from tests.conformance.model import (
     Joining,
     Message,
     Refused,
+    Transforming,
     Writing,
 )
+from tests.conformance.transforming import transformed
+from tests.eventually import collected
 
 SECONDS = 30.0
 
@@ -108,6 +110,26 @@ class KafkaPython:
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "KafkaPythonMember":
         """A new member of a group."""
         return KafkaPythonMember(bootstrap, topic, group, how, self.settings)
+
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """With its isolation_level."""
+        settings = {**self.settings, "isolation_level": "read_committed"}
+        consumer, partition = _consumer(bootstrap, topic, settings)
+        try:
+            consumer.seek(partition, 0)
+            return _take(consumer, count)
+        finally:
+            consumer.close()
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> "KafkaPythonTransactions":
+        """Initialized at once."""
+        return KafkaPythonTransactions(bootstrap, transactional_id)
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With a consumer and a producer."""
+        member = KafkaPythonMember(bootstrap, what.source, what.group, Joining())
+        producer = self.transactional(bootstrap, what.transactional_id)
+        return transformed(member, producer, what, commit, lambda: producer.send_offsets(member))
 
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets."""
@@ -233,6 +255,56 @@ class KafkaPythonMember:
                 self.arrived.put(_flatten(batches))
 
 
+class KafkaPythonTransactions:
+    """A producer with a transactional id."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        from kafka import KafkaProducer
+
+        self.producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        with _errors():
+            self.producer.init_transactions()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+        futures = [
+            self.producer.send(
+                topic, each.value, each.key, list(each.headers), partition=0, timestamp_ms=each.timestamp_ms
+            )
+            for each in messages
+        ]
+        with _errors():
+            for future in futures:
+                future.get(SECONDS)
+
+    def send_offsets(self, member: KafkaPythonMember) -> None:
+        """Commit the positions of a group member with the transaction."""
+        from kafka.structs import OffsetAndMetadata
+
+        with _errors(), member.turn:
+            consumer = member.consumer
+            positions = {each: OffsetAndMetadata(consumer.position(each), "", -1) for each in consumer.assignment()}
+            self.producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+    def commit(self) -> None:
+        """Commit."""
+        with _errors():
+            self.producer.commit_transaction()
+
+    def abort(self) -> None:
+        """Abort."""
+        with _errors():
+            self.producer.abort_transaction()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.producer.close(SECONDS)
+
+
 @contextmanager
 def _errors() -> Iterator[None]:
     from kafka.errors import KafkaError
@@ -265,11 +337,11 @@ def _consumer(bootstrap: str, topic: str, settings: Mapping[str, Any]) -> tuple[
 
 
 def _take(consumer: Any, count: int) -> list[Consumed]:
-    taken: list[Consumed] = []
-    deadline = time.monotonic() + SECONDS
-    while len(taken) < count and time.monotonic() < deadline:
-        taken += _flatten(consumer.poll(timeout_ms=200, max_records=count - len(taken)))
-    return taken
+    return collected(
+        lambda left: _flatten(consumer.poll(timeout_ms=200, max_records=left)),
+        count,
+        within_s=SECONDS,
+    )
 
 
 def _flatten(batches: dict[Any, list[Any]]) -> list[Consumed]:

@@ -22,6 +22,8 @@ from tests.conformance.model import (
     Joining,
     Message,
     Refused,
+    TransactionalProducer,
+    Transforming,
     Writing,
 )
 from tests.harness import stop_process
@@ -43,6 +45,7 @@ KCAT_MESSAGES = (
 NO_COMMAND = "has no command for it"
 GAPS = {
     "cooperative": "assigns whole assignments, never a part of one",
+    **dict.fromkeys(("commit", "abort", "transform", "fence"), "has one transaction for all it writes"),
     "settings": NO_COMMAND,
     "alter": NO_COMMAND,
     "partitions": NO_COMMAND,
@@ -111,6 +114,18 @@ class Kcat:
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "KcatMember":
         """A new member of a group."""
         return KcatMember(bootstrap, topic, group, how)
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> TransactionalProducer:
+        """A gap."""
+        raise NotImplementedError
+
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """A gap."""
+        raise NotImplementedError
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """A gap."""
+        raise NotImplementedError
 
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """-Q -t TOPIC:PARTITION:TIMESTAMP."""

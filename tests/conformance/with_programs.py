@@ -1,6 +1,5 @@
 """The grid's face of the clients in other languages: Java, franz-go, sarama, kafkajs."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.conformance.model import (
@@ -11,6 +10,7 @@ from tests.conformance.model import (
     GroupState,
     Joining,
     Message,
+    Transforming,
     Writing,
 )
 from tests.conformance.programs import (
@@ -23,6 +23,8 @@ from tests.conformance.programs import (
     missing_tools,
     record_line,
 )
+from tests.conformance.transforming import transformed
+from tests.eventually import collected
 
 READ_SECONDS = 30.0
 
@@ -48,7 +50,7 @@ class ProgramClient:
 
     def prepare(self) -> None:
         """Build and start the program, which may take minutes the first time."""
-        assert self.machine
+        assert self.machine is not None
 
     def missing(self) -> str | None:
         """Why it cannot run here; None when its tools are installed."""
@@ -89,6 +91,20 @@ class ProgramClient:
         )
         return member
 
+    def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
+        """With the client's isolation level."""
+        return self._read(bootstrap, topic, "offset", 0, count, isolation="read_committed")
+
+    def transactional(self, bootstrap: str, transactional_id: str) -> "ProgramTransactions":
+        """Initialized at once; kafkajs initializes it with its first transaction."""
+        return ProgramTransactions(self.machine, bootstrap, transactional_id)
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With a consumer and a producer."""
+        member = self.join(bootstrap, what.source, what.group, Joining())
+        producer = self.transactional(bootstrap, what.transactional_id)
+        return transformed(member, producer, what, commit, lambda: producer.send_offsets(member, what))
+
     def list_offset(self, bootstrap: str, topic: str, when: int) -> int:
         """ListOffsets."""
         return int(self.machine.ask("list_offset", bootstrap=bootstrap, topic=topic, position=when))
@@ -126,18 +142,21 @@ class ProgramClient:
         self.machine.ask("delete_group", bootstrap=bootstrap, group=group)
 
     def _read(
-        self, bootstrap: str, topic: str, how: str, position: int, count: int, then: Callable[[], None] = lambda: None
+        self,
+        bootstrap: str,
+        topic: str,
+        how: str,
+        position: int,
+        count: int,
+        then: Callable[[], None] = lambda: None,
+        isolation: str = "read_uncommitted",
     ) -> list[Consumed]:
         reader = ProgramMember(self.machine)
-        where = {"bootstrap": bootstrap, "topic": topic, "how": how, "position": position}
+        where = {"bootstrap": bootstrap, "topic": topic, "how": how, "position": position, "isolation": isolation}
         self.machine.ask("open", consumer=reader.consumer, **where)
         try:
             then()
-            taken: list[Consumed] = []
-            deadline = time.monotonic() + READ_SECONDS
-            while len(taken) < count and time.monotonic() < deadline:
-                taken += reader.poll(0.2)
-            return taken[:count]
+            return collected(lambda _: reader.poll(0.2), count, within_s=READ_SECONDS)[:count]
         finally:
             reader.close()
 
@@ -165,6 +184,51 @@ class ProgramMember:
         self.machine.ask("close", consumer=self.consumer)
 
 
+class ProgramTransactions:
+    """A producer with a transactional id inside a program."""
+
+    def __init__(self, machine: Machine, bootstrap: str, transactional_id: str) -> None:
+        self.machine, self.producer = machine, machine.new_name()
+        self._ask("transactional", bootstrap=bootstrap, name=transactional_id)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._ask("begin_transaction")
+
+    def send(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write to partition 0, and wait until all is acknowledged."""
+        self._ask("send", topic=topic, partition=0, records=[record_line(each) for each in messages])
+
+    def send_offsets(self, member: ProgramMember, what: Transforming) -> None:
+        """Commit the positions of a group member with the transaction."""
+        self._ask("send_offsets", consumer=member.consumer, group=what.group, topic=what.source)
+
+    def commit(self) -> None:
+        """Commit."""
+        self._ask("commit_transaction")
+
+    def abort(self) -> None:
+        """Abort."""
+        self._ask("abort_transaction")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._ask("close_producer")
+
+    def _ask(self, what: str, **how: object) -> None:
+        self.machine.ask(what, producer=self.producer, **how)
+
+
+class FranzGo(ProgramClient):
+    """franz-go has one object that consumes, produces and commits offsets in transactions."""
+
+    def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
+        """With its GroupTransactSession."""
+        how = {"topic": what.source, "target": what.target, "group": what.group, "name": what.transactional_id}
+        read = self.machine.ask("transform", bootstrap=bootstrap, position=what.records, commit=commit, **how)
+        return [consumed(each) for each in read]
+
+
 class KafkaJs(ProgramClient):
     """kafkajs has headers as an object: a name's values stay in order, the names among each other do not."""
 
@@ -179,7 +243,7 @@ class KafkaJs(ProgramClient):
 NO_PLUGIN = "has it from a plugin that is a native add-on"
 PROGRAMS: tuple[ProgramClient, ...] = (
     *(ProgramClient(f"java {each}", each, JavaProgram(each)) for each in ("4.3.1", "3.9.2", "2.8.2")),
-    ProgramClient("franz-go", "1.22.2", GoProgram("franz")),
+    FranzGo("franz-go", "1.22.2", GoProgram("franz")),
     ProgramClient(
         "sarama",
         "1.61.1",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -13,7 +14,7 @@ from headrace.demo.flights import QUICK_FLIGHTS
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_path):
+def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_path: Path) -> None:
     output = tmp_path / "demo output"
     command = [sys.executable, "-m", "headrace.demo", "--quick", "--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -27,7 +28,7 @@ def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo output"], "nothing beside its own directory"
 
 
-def test_a_directory_with_other_files_is_left_alone(tmp_path):
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     command = [sys.executable, "-m", "headrace.demo", "--quick", "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

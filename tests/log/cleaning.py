@@ -2,20 +2,21 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.config import TopicConfig
-from headrace.log.cleaner import Cleaner
-from headrace.log.cleaner_run import CleanerSettings
-from headrace.log.compaction import CleaningWorker, Compaction
+from headrace.log.appending import AppendResult
+from headrace.log.cleaning.cleaner import Cleaner
+from headrace.log.cleaning.cleaner_run import CleanerSettings
+from headrace.log.cleaning.compaction import CleaningWorker, Compaction
 from headrace.log.files import Files
-from headrace.log.flush import inline
-from headrace.log.partition_log import AppendResult, PartitionLog
-from headrace.records.any_format import decode_any
-from headrace.records.batch import BatchHeader, Record, encode_batch, iter_headers
-from headrace.records.compression import Codec
+from headrace.log.flusher import inline
+from headrace.log.partition_log import PartitionLog
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import BatchHeader, Record, encode_batch, iter_headers
 from headrace.types import TopicPartition
-from tests.log.support import NOW_MS, append_batch, config
+from tests.log.support import NOW_MS, append_batch, config, purge
+from tests.records.decoding import decode_any
 
 DAY_MS = 86_400_000
 Pair = tuple[str | None, str | None]
@@ -62,7 +63,7 @@ def _bytes(text: str | None) -> bytes | None:
 def put(log: PartitionLog, *pairs: Pair, **more: object) -> AppendResult:
     """Append one batch."""
     result = append_batch(log, keyed(*pairs, **more))  # type: ignore[arg-type]
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     return result
 
 
@@ -73,7 +74,7 @@ def put_each(log: PartitionLog, pairs: Iterable[Pair], **more: object) -> None:
 
 
 def cleaner_of(
-    *logs: PartitionLog, worker: CleaningWorker | None = None, checkpoints: list[Path] | None = None, **settings: object
+    *logs: PartitionLog, worker: CleaningWorker | None = None, checkpoints: list[Path] | None = None, **settings: Any
 ) -> Cleaner:
     """A cleaner that does everything within `tick`."""
     by_partition = {log.partition: log for log in logs}
@@ -81,21 +82,21 @@ def cleaner_of(
     return Cleaner(
         logs[0].files,
         by_partition,
-        CleanerSettings(**settings),  # type: ignore[arg-type]
+        CleanerSettings(**settings),
         background=inline,
         write_checkpoint=lambda directory: lambda: written.append(directory),
         make_worker=lambda: worker or Compaction(logs[0].files),
     )
 
 
-def clean(log: PartitionLog, now_ms: int = NOW_MS, roll: bool = True, **settings: object) -> Cleaner:
+def clean(log: PartitionLog, now_ms: int = NOW_MS, roll: bool = True, **settings: Any) -> Cleaner:
     """Roll, and clean whatever is dirty; removed files are gone afterwards."""
     if roll:
         log.roll(now_ms)
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     cleaner = cleaner_of(log, **settings)
     cleaner.tick(now_ms)
-    log.purge(now_ms)
+    purge(log, now_ms)
     return cleaner
 
 

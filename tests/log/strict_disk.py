@@ -7,7 +7,8 @@ everything that is not safe. Before the n-th write, sync or change of a name the
 
 from pathlib import Path
 
-from tests.log.support import Bytes, Inode, SimulatedDisk, SimulatedFile
+from headrace.log.files import Bytes
+from tests.log.support import Inode, SimulatedDisk, SimulatedFile
 
 ROOT = Path("/")
 

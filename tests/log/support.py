@@ -1,16 +1,25 @@
 """What the tests of the log share: small batches, and a disk that loses what was not synced."""
 
 import random
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
-from headrace.log.files import Bytes, Files, LocalFiles
-from headrace.log.partition_log import AppendResult, PartitionLog
-from headrace.records.batch import Record, decode_records, encode_batch, iter_headers, read_header
-from headrace.records.compression import Codec
-from headrace.records.control import Marker, encode_marker
+from headrace.log import appending
+from headrace.log.appending import AppendResult
+from headrace.log.files import Bytes, DiskSpace, Files, LocalFiles
+from headrace.log.flusher import FlushScheduling, inline
+from headrace.log.partition_deletion import PartitionDeletion
+from headrace.log.partition_log import PartitionLog
+from headrace.log.pending_deletions import remove_all
+from headrace.log.producers.verification import NOT_REQUIRED
+from headrace.log.segment.time_lookup import TimeOffset, TimeSearch
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, decode_records, encode_batch, iter_headers, read_header
+from headrace.records.format2.control import Marker
 from headrace.types import TopicPartition
 
 PARTITION = TopicPartition("flights", 0)
@@ -58,26 +67,72 @@ def append(log: PartitionLog, *values: bytes, epoch: int = 0, now_ms: int = NOW_
     return append_batch(log, batch_of(*values, **more), epoch=epoch, now_ms=now_ms)  # type: ignore[arg-type]
 
 
-def append_batch(log: PartitionLog, batch: bytearray, *, epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
-    """Append a batch that is there already."""
-    return log.append(memoryview(batch), read_header(batch), leader_epoch=epoch, now_ms=now_ms)
+def append_batch(
+    log: PartitionLog, batch: bytearray, *, epoch: int = 0, now_ms: int = NOW_MS, verification: object = NOT_REQUIRED
+) -> AppendResult:
+    """Append a batch that is there already. A transaction is opened without its verification, unless told otherwise."""
+    return appending.append(
+        log,
+        memoryview(batch),
+        read_header(batch),
+        leader_epoch=epoch,
+        now_ms=now_ms,
+        verification=verification,  # type: ignore[arg-type]
+    )
 
 
 def append_marker(
-    log: PartitionLog, kind: int, producer_id: int, *, epoch: int = 0, coordinator_epoch: int = 0
+    log: PartitionLog,
+    kind: int,
+    producer_id: int,
+    *,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 0,
 ) -> AppendResult:
     """Append the end of a transaction."""
-    return append_batch(
+    return appending.append_marker(
         log,
-        encode_marker(
-            Marker(kind, coordinator_epoch), producer_id=producer_id, producer_epoch=epoch, timestamp_ms=NOW_MS
-        ),
+        Marker(kind, coordinator_epoch),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_version=transaction_version,
+        leader_epoch=0,
+        now_ms=NOW_MS,
     )
 
 
 def fetch(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, at_least_one: bool = True) -> bytes:
     """What a consumer gets."""
     return log.read_bytes(log.read(offset, max_bytes, end_offset=log.log_end_offset, at_least_one=at_least_one))
+
+
+def offset_for_time(log: PartitionLog, timestamp_ms: int, end_offset: int) -> TimeOffset | None:
+    """The first record at or after a time, before `end_offset`."""
+    found = _first_found(log.searches_for_time(timestamp_ms, end_offset))
+    return found if found is not None and found.offset < end_offset else None
+
+
+def max_timestamp_offset(log: PartitionLog) -> TimeOffset | None:
+    """The first record that has the largest timestamp."""
+    return _first_found(log.searches_for_largest_timestamp())
+
+
+def _first_found(searches: Iterator[TimeSearch | None]) -> TimeOffset | None:
+    return next((found for search in searches if search is not None and (found := search.run()) is not None), None)
+
+
+def purge(log: PartitionLog, now_ms: int) -> None:
+    """Remove the files whose time has come."""
+    remove_all(log.files.remove, log.removals.take_due(now_ms))
+
+
+def delete(log: PartitionLog) -> None:
+    """Take the log away."""
+    deletion = PartitionDeletion(log.files, [log])
+    deletion.run()
+    assert not deletion.errors
+    deletion.finish()
 
 
 class Stored(NamedTuple):
@@ -104,6 +159,41 @@ def read_all(log: PartitionLog, max_bytes: int = 300) -> list[Stored]:
     return found
 
 
+Work = tuple[Callable[[], None], Callable[[Exception | None], None]]
+"""The two arguments of a `Background`."""
+
+
+class Background:
+    """Runs a log's background work at once, unless it `waits`: then a test runs what is in `works`."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.waits = waits
+        self.works: list[Work] = []
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        if self.waits:
+            self.works.append((work, done))
+        else:
+            inline(work, done)
+
+    @property
+    def scheduling(self) -> FlushScheduling:
+        """For the constructor of a log."""
+        return FlushScheduling(self)
+
+    def run_all(self) -> None:
+        """Run what waits, and what it causes, the last first."""
+        while self.works:
+            work, done = self.works.pop()
+            inline(work, done)
+
+
+def hold_background(log: PartitionLog, works: list[Work]) -> None:
+    """Collect the background work of a log in `works`. For the log of a whole broker, which has built it."""
+    held = log.flusher._scheduling._replace(background=lambda work, done: works.append((work, done)))
+    log.flusher._scheduling = held
+
+
 # A disk that forgets
 
 
@@ -120,8 +210,13 @@ class Inode:
         self.unsynced.append((position, data))
 
     def after_crash(self, chance: random.Random) -> "Inode":
-        """Some of the unsynced writes, the last of them perhaps torn."""
+        """Some of the unsynced writes, some of them torn; or else the first ones, where the file system writes the
+        data before the size: then a file ends where a write did."""
         content = bytearray(self.durable)
+        if chance.random() < 0.3:
+            for position, data in self.unsynced[: chance.randrange(len(self.unsynced) + 1)]:
+                apply_write(content, position, data)
+            return Inode(content, bytes(content))
         for position, data in self.unsynced:
             what = chance.random()
             if what < 0.5:
@@ -181,25 +276,28 @@ class SimulatedDisk:
     """Files in memory. Names, too, are only safe once their directory was synced; until then a crash may lose the
     last of them (but not the ones before: a journal keeps their order)."""
 
-    def __init__(self) -> None:
-        self.names_now: dict[Path, Inode] = {}
-        self.names_durable: dict[Path, Inode] = {}
+    def __init__(self, names: dict[Path, Inode] | None = None) -> None:
+        self.names_now: dict[Path, Inode] = dict(names or {})
+        self.names_durable: dict[Path, Inode] = dict(self.names_now)
         self.journal: list[tuple[str, Path, Path | Inode | None]] = []
+        self._files_below = Counter(above for path in self.names_now for above in path.parents)
 
     def after_crash(self, chance: random.Random) -> "SimulatedDisk":
         """What the disk holds when the power is back."""
         names = dict(self.names_durable)
         for change in self.journal[: chance.randrange(len(self.journal) + 1)]:
             self._apply(names, change)
-        disk = SimulatedDisk()
         survivors = {id(inode): inode.after_crash(chance) for inode in names.values()}
-        disk.names_now = {path: survivors[id(inode)] for path, inode in names.items()}
-        disk.names_durable = dict(disk.names_now)
-        return disk
+        return SimulatedDisk({path: survivors[id(inode)] for path, inode in names.items()})
 
     def _change(self, what: str, path: Path, other: Path | Inode | None = None) -> None:
         self.journal.append((what, path, other))
+        touched = {path, other} if isinstance(other, Path) else {path}
+        before = {each for each in touched if each in self.names_now}
         self._apply(self.names_now, self.journal[-1])
+        after = {each for each in touched if each in self.names_now}
+        self._files_below.update(above for each in after - before for above in each.parents)
+        self._files_below.subtract(above for each in before - after for above in each.parents)
 
     @staticmethod
     def _apply(names: dict[Path, Inode], change: tuple[str, Path, Path | Inode | None]) -> None:
@@ -242,7 +340,7 @@ class SimulatedDisk:
         return path in self.names_now or self.is_directory(path)
 
     def is_directory(self, path: Path) -> bool:
-        return any(path in known.parents for known in self.names_now)
+        return self._files_below[path] > 0
 
     def file_size(self, path: Path) -> int:
         return len(self.open(path).inode.content)
@@ -255,6 +353,9 @@ class SimulatedDisk:
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         pass
+
+    def space(self, directory: Path) -> DiskSpace:
+        return DiskSpace(1 << 40, 1 << 39)
 
     def make_directory(self, path: Path) -> None:
         pass

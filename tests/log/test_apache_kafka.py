@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT
+from headrace.offline.dump import dump
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.control import ABORT, COMMIT
 from headrace.types import TopicPartition
-from tests.log.support import NOW_MS, PARTITION, append, append_marker, config, read_all
+from tests.log.support import NOW_MS, PARTITION, append, append_marker, config, offset_for_time, read_all
 from tests.peers import kafka
 
 pytestmark = [
@@ -43,7 +43,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A partition that we wrote: every codec, several segments, transactions, closed."""
     directory = tmp_path_factory.mktemp("ours")
     manager = LogManager([directory], broker_id=1, topic_config=lambda _: config(segment_bytes=6000))
-    manager.claim(kafka.CLUSTER_ID)
+    manager.directories.claim(kafka.CLUSTER_ID)
     manager.load(NOW_MS)
     log = manager.create(PARTITION, bytes(range(16)), NOW_MS)
     sequence = 0
@@ -101,7 +101,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def produce(bootstrap: str) -> None:
-    address = {"bootstrap.servers": bootstrap}
+    address: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     plain = NewTopic(
         "plain", 1, 1, config={"retention.ms": "-1", "index.interval.bytes": "1000", "segment.bytes": "1048576"}
     )
@@ -148,7 +148,7 @@ def test_we_open_the_logs_that_kafka_wrote(theirs: Path, tmp_path: Path, state: 
     )
     assert [record.offset for record in read_all(log, 100_000)] == list(range(5000))
     assert {entry.last_sequence for entry in log.producers.entries.values()} == {999}
-    assert log.offset_for_time(NOW_MS + 500, 5000) == (500, NOW_MS + 500, 0)
+    assert offset_for_time(log, NOW_MS + 500, 5000) == (500, NOW_MS + 500, 0)
     assert log.leader_epochs.entries == [(0, 0)]
     assert append(log, b"ours").base_offset == 5000
 

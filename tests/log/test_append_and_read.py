@@ -7,10 +7,23 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
-from headrace.log.time_lookup import segment_offsets
-from headrace.records.batch import iter_headers, read_header
-from headrace.records.compression import Codec
-from tests.log.support import NOW_MS, append, append_batch, batch_of, config, fetch, open_log, read_all
+from headrace.log import appending, upkeep
+from headrace.log.segment.time_lookup import segment_offsets
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import iter_headers, read_header
+from tests.log.support import (
+    NOW_MS,
+    append,
+    append_batch,
+    batch_of,
+    config,
+    fetch,
+    max_timestamp_offset,
+    offset_for_time,
+    open_log,
+    purge,
+    read_all,
+)
 
 KILOBYTE = b"x" * 1024
 
@@ -91,7 +104,7 @@ def test_reads_skip_a_gap_that_compaction_left(tmp_path: Path, rolls: bool) -> N
     for base_offset in (0, 10, 20):
         batch = batch_of(b"kept")
         batch[:8] = base_offset.to_bytes(8, "big")
-        assert log.append_replicated(memoryview(batch), now_ms=NOW_MS) == base_offset + 1
+        assert appending.append_replicated(log, memoryview(batch), now_ms=NOW_MS) == base_offset + 1
         if rolls:
             log.roll(NOW_MS)
     for each in (log, open_log(tmp_path)):
@@ -103,7 +116,7 @@ def test_a_follower_refuses_batches_that_go_back(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, b"a", b"b")
     with pytest.raises(OffsetOutOfRange):
-        log.append_replicated(memoryview(batch_of(b"x")), now_ms=NOW_MS)
+        appending.append_replicated(log, memoryview(batch_of(b"x")), now_ms=NOW_MS)
 
 
 def test_a_reader_finishes_in_a_segment_that_was_deleted_under_it(tmp_path: Path) -> None:
@@ -112,9 +125,9 @@ def test_a_reader_finishes_in_a_segment_that_was_deleted_under_it(tmp_path: Path
     log.roll(NOW_MS)
     append(log, b"new")
     reading = log.read(0, 1000, end_offset=2, at_least_one=True)
-    log.update_high_watermark(2)
-    log.delete_records_before(1, NOW_MS)
-    log.purge(NOW_MS)
+    log.restore_high_watermark(2)
+    upkeep.delete_records_before(log, 1, NOW_MS)
+    purge(log, NOW_MS)
     gc.collect()
     assert not (tmp_path / "00000000000000000000.log").exists()
     assert read_header(log.read_bytes(reading)).base_offset == 0
@@ -162,7 +175,9 @@ def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
     for number in range(20):
         append(log, KILOBYTE, timestamps_ms=[NOW_MS + number])
     assert len(log.segments) > 3
-    assert all(len(segment.index) <= 4 and len(segment.time_index) <= 3 for segment in log.segments)
+    assert all(
+        len(segment.indexes.offset_index) <= 4 and len(segment.indexes.time_index) <= 3 for segment in log.segments
+    )
 
 
 def test_rolls_when_an_offset_is_too_far_from_the_base(tmp_path: Path) -> None:
@@ -170,7 +185,7 @@ def test_rolls_when_an_offset_is_too_far_from_the_base(tmp_path: Path) -> None:
     for base_offset in (0, 2**31 - 1, 2**31):
         batch = batch_of(b"v")
         batch[:8] = base_offset.to_bytes(8, "big")
-        log.append_replicated(memoryview(batch), now_ms=NOW_MS)
+        appending.append_replicated(log, memoryview(batch), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2**31]
 
 
@@ -186,7 +201,7 @@ def test_a_roll_closes_the_indexes_and_leaves_a_snapshot(tmp_path: Path) -> None
     log = open_log(tmp_path)
     append(log, b"a", producer_id=1, sequence=0)
     log.roll(NOW_MS)
-    assert log.recovery_point == 1
+    assert log.flusher.recovery_point == 1
     assert sorted(path.name for path in tmp_path.glob("0*")) == [
         "00000000000000000000.index",
         "00000000000000000000.log",
@@ -208,20 +223,20 @@ def test_finds_the_first_record_at_or_after_a_time_inside_compressed_batches(tmp
         times = [1000 + 10 * number + at for at in (0, 3, 6)]
         append(log, b"a", b"b", b"c", timestamps_ms=times, codec=Codec(number % 5), epoch=number // 10)
     end = log.log_end_offset
-    assert log.offset_for_time(0, end) == (0, 1000, 0)
-    assert log.offset_for_time(1104, end) == (32, 1106, 1)
-    assert log.offset_for_time(1296, end) == (89, 1296, 2)
-    assert log.offset_for_time(1297, end) is None
-    assert log.offset_for_time(1104, 32) is None, "the record is past the end that was given"
+    assert offset_for_time(log, 0, end) == (0, 1000, 0)
+    assert offset_for_time(log, 1104, end) == (32, 1106, 1)
+    assert offset_for_time(log, 1296, end) == (89, 1296, 2)
+    assert offset_for_time(log, 1297, end) is None
+    assert offset_for_time(log, 1104, 32) is None, "the record is past the end that was given"
 
 
 def test_the_largest_timestamp_is_that_of_a_record_not_of_the_end(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(segment_bytes=300))
-    assert log.max_timestamp_offset() is None
+    assert max_timestamp_offset(log) is None
     for times in ([5, 9, 7], [3, 4, 9], [8, 8, 8]):
         append(log, b"a", b"b", b"c", timestamps_ms=times)
-    assert log.max_timestamp_offset() == (1, 9, 0)
-    assert open_log(tmp_path).max_timestamp_offset() == (1, 9, 0)
+    assert max_timestamp_offset(log) == (1, 9, 0)
+    assert max_timestamp_offset(open_log(tmp_path)) == (1, 9, 0)
 
 
 def test_before_records_had_times_segments_were_found_by_when_they_were_written(tmp_path: Path) -> None:

@@ -3,24 +3,33 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.errors import CorruptMessage
-from headrace.log.cleaner import DEATHS_MAX, Cleaner
-from headrace.log.cleaner_choice import cleanable
-from headrace.log.cleaner_process import ProcessDied, ProcessWorker, answer
-from headrace.log.cleaner_run import CleanerSettings
-from headrace.log.compaction import CleanedGroup, CleaningJob, CleaningPlan, CleaningStopped, Compaction, Throttle
+from headrace.log import truncation, upkeep
+from headrace.log.cleaning.cleaner import DEATHS_MAX, Cleaner
+from headrace.log.cleaning.cleaner_choice import cleanable
+from headrace.log.cleaning.cleaner_process import ProcessDied, ProcessWorker, answer
+from headrace.log.cleaning.cleaner_run import CleanerSettings
+from headrace.log.cleaning.compaction import (
+    CleanedGroup,
+    CleaningJob,
+    CleaningPlan,
+    CleaningStopped,
+    Compaction,
+    Throttle,
+)
 from headrace.log.files import LocalFiles
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
+from tests.eventually import eventually
 from tests.log.cleaning import Left, clean, cleaner_of, compacted, left, open_compacted, put, put_each
-from tests.log.support import NOW_MS, PARTITION, config, open_log
+from tests.log.support import NOW_MS, PARTITION, Background, config, delete, open_log, purge
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
@@ -56,8 +65,8 @@ def test_a_log_is_cleaned_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
 def test_a_topic_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:
     log = open_log(tmp_path, config())
     fill(log)
-    log.update_high_watermark(10)
-    assert cleaner_of(log).tick(NOW_MS) is None
+    log.restore_high_watermark(10)
+    cleaner_of(log).tick(NOW_MS)
     assert len(left(log)) == 10
 
 
@@ -66,7 +75,7 @@ def test_records_younger_than_the_least_lag_stay(tmp_path: Path) -> None:
     for age_ms in (5000, 3000, 500, 200):
         put_each(log, [("a", "1"), ("a", "2")], now_ms=NOW_MS - age_ms)
         log.roll(NOW_MS)
-    found = cleanable(log, NOW_MS)
+    found = cleanable(log, NOW_MS, log.flusher.recovery_point)
     assert found is not None
     assert found.first_uncleanable == 4
     clean(log)
@@ -112,15 +121,13 @@ def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path) -> None:
     assert order == ["t-1", "t-2", "t-0"]
 
 
-def test_what_is_not_flushed_yet_is_not_cleaned(log: PartitionLog) -> None:
-    waiting: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
-    log.background = lambda work, done: waiting.append((work, done))
+def test_what_is_not_flushed_yet_is_not_cleaned(tmp_path: Path) -> None:
+    background = Background(waits=True)
+    log = open_log(tmp_path / "flights-0", compacted(), scheduling=background.scheduling)
     fill(log)
     clean(log, roll=False)
     assert len(left(log)) == 10
-    for work, done in waiting:
-        work()
-        done(None)
+    background.run_all()
     clean(log, roll=False)
     assert len(left(log)) == 1
 
@@ -136,7 +143,7 @@ def test_with_nothing_to_clean_the_next_look_is_after_the_backoff(log: Partition
 
 
 @pytest.mark.parametrize("settings", [{"is_enabled": False}, {"threads": 0}])
-def test_a_cleaner_that_is_switched_off_cleans_nothing(log: PartitionLog, settings: dict[str, object]) -> None:
+def test_a_cleaner_that_is_switched_off_cleans_nothing(log: PartitionLog, settings: dict[str, Any]) -> None:
     fill(log)
     cleaner_of(log, **settings).tick(NOW_MS)
     assert len(left(log)) == 10
@@ -150,9 +157,9 @@ def test_compact_and_delete_together(tmp_path: Path) -> None:
     clean(log)
     assert [record.key for record in left(log)] == ["old", "a", "b"]
     put(log, ("c", "1"))
-    assert log.delete_old_segments(NOW_MS) in (0, 1)
-    log.purge(NOW_MS)
-    assert log.delete_old_segments(NOW_MS + 10_001) >= 1
+    assert upkeep.delete_old_segments(log, NOW_MS) in (0, 1)
+    purge(log, NOW_MS)
+    assert upkeep.delete_old_segments(log, NOW_MS + 10_001) >= 1
     assert "old" not in [record.key for record in left(log)]
 
 
@@ -184,7 +191,7 @@ class Meddling(Compaction):
 @pytest.mark.parametrize("at", ["plan", "clean"])
 def test_a_log_that_is_truncated_meanwhile_is_let_go(log: PartitionLog, at: str) -> None:
     fill(log)
-    cleaner_of(log, worker=Meddling(at, lambda: log.truncate_to(5, NOW_MS))).tick(NOW_MS)
+    cleaner_of(log, worker=Meddling(at, lambda: truncation.truncate_to(log, 5, NOW_MS))).tick(NOW_MS)
     assert [record.offset for record in left(log)] == list(range(5))
     assert log.cleaned_to == 0
     assert not list(log.directory.glob("*.cleaned"))
@@ -196,8 +203,8 @@ def test_a_log_whose_segments_are_deleted_meanwhile_is_let_go(log: PartitionLog,
     put(log, ("b", "1"))
 
     def delete() -> None:
-        log.delete_records_before(10, NOW_MS)
-        log.purge(NOW_MS)
+        upkeep.delete_records_before(log, 10, NOW_MS)
+        purge(log, NOW_MS)
 
     cleaner = cleaner_of(log, worker=Meddling(at, delete))
     cleaner.tick(NOW_MS)
@@ -209,7 +216,7 @@ def test_a_log_whose_segments_are_deleted_meanwhile_is_let_go(log: PartitionLog,
 @pytest.mark.parametrize("at", ["plan", "clean"])
 def test_a_log_that_is_deleted_meanwhile_is_forgotten(log: PartitionLog, at: str) -> None:
     fill(log)
-    cleaner = cleaner_of(log, worker=Meddling(at, lambda: log.delete("0" * 32)))
+    cleaner = cleaner_of(log, worker=Meddling(at, lambda: delete(log)))
     cleaner.tick(NOW_MS)
     assert not cleaner.uncleanable
 
@@ -239,7 +246,7 @@ def test_a_truncation_below_what_was_cleaned_makes_that_dirty_again(log: Partiti
     fill(log)
     clean(log)
     assert log.cleaned_to == 10
-    log.truncate_to(5, NOW_MS)
+    truncation.truncate_to(log, 5, NOW_MS)
     assert (log.cleaned_to, log.cleaned_to_was_lowered) == (5, True)
 
 
@@ -289,7 +296,7 @@ def test_offsets_that_no_checksum_covers_are_not_believed_either(log: PartitionL
     damage(log, log.segments[0].size // 10 * 5 + 6)
     cleaner = cleaner_of(log)
     cleaner.tick(NOW_MS)
-    assert "says it has offsets 261 to 261, which are not from 5 up" in cleaner.uncleanable[log.partition]
+    assert "has offsets 261 to 261, but offset 5 or a later one is expected" in cleaner.uncleanable[log.partition]
 
 
 def test_a_full_disk_is_tried_again_after_the_backoff(log: PartitionLog) -> None:
@@ -337,7 +344,7 @@ def managed(directory: Path, **more: object) -> LogManager:
         make_worker=lambda: Compaction(LocalFiles()),
         **more,  # type: ignore[arg-type]
     )
-    manager.claim(CLUSTER)
+    manager.directories.claim(CLUSTER)
     manager.load(NOW_MS)
     return manager
 
@@ -352,7 +359,7 @@ def test_how_far_a_log_was_cleaned_is_written_as_kafka_writes_it(tmp_path: Path)
     manager = managed(tmp_path)
     log = manager.logs[PARTITION]
     assert log.cleaned_to == 10
-    log.truncate_to(0, NOW_MS)
+    truncation.truncate_to(log, 0, NOW_MS)
     manager.tick(NOW_MS + 1)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
     manager.release()
@@ -404,7 +411,7 @@ def worker() -> Iterator[ProcessWorker]:
 
 
 def job_of(log: PartitionLog) -> CleaningJob:
-    found = cleanable(log, NOW_MS)
+    found = cleanable(log, NOW_MS, log.flusher.recovery_point)
     assert found is not None
     return cleaner_of(log)._job_of(found)
 
@@ -514,12 +521,17 @@ def test_what_is_under_way_ends_when_the_broker_stops(tmp_path: Path) -> None:
     log = open_compacted(tmp_path, LocalFiles())
     put_each(log, [(str(number), "v" * 1000) for number in range(200)])
     log.roll(NOW_MS)
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     pool = ThreadPoolExecutor(1)
     errors: list[Exception | None] = []
 
     def background(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        pool.submit(lambda: (work(), done(None), errors.append(None)))
+        def run() -> None:
+            work()
+            done(None)
+            errors.append(None)
+
+        pool.submit(run)
 
     cleaner = Cleaner(
         LocalFiles(),
@@ -529,10 +541,8 @@ def test_what_is_under_way_ends_when_the_broker_stops(tmp_path: Path) -> None:
         write_checkpoint=lambda _: lambda: None,
     )
     cleaner.tick(NOW_MS)
-    deadline = time.monotonic() + 60
-    while not any(lane.worker._process for lane in cleaner._lanes):  # type: ignore[attr-defined]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    lanes = cleaner._lanes
+    eventually(lambda: any(lane.worker._process for lane in lanes), "a worker")  # type: ignore[attr-defined]
     cleaner.stop()
     pool.shutdown()
     assert errors == [None]

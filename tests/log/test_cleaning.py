@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, crc_is_valid, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT
-from headrace.records.header import DELETE_HORIZON_BIT
-from headrace.records.message_set import encode_message_set
+from headrace.offline.dump import dump
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, crc_is_valid, encode_batch
+from headrace.records.format2.control import ABORT, COMMIT
+from headrace.records.format2.header import DELETE_HORIZON_BIT
+from headrace.records.legacy.message_set import encode_message_set
 from tests.log.cleaning import (
     DAY_MS,
     Left,
@@ -25,7 +25,15 @@ from tests.log.cleaning import (
     put,
     put_each,
 )
-from tests.log.support import NOW_MS, append_batch, append_marker, open_log, read_all
+from tests.log.support import (
+    NOW_MS,
+    append_batch,
+    append_marker,
+    max_timestamp_offset,
+    offset_for_time,
+    open_log,
+    read_all,
+)
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
@@ -72,8 +80,8 @@ def test_a_cleaned_log_is_read_from_any_offset_and_by_time(log: PartitionLog) ->
     clean(log)
     assert [record.offset for record in read_all(log)] == list(range(193, 200))
     assert log.log_start_offset == 0
-    assert log.offset_for_time(NOW_MS, 200) == (193, NOW_MS + 193, 0)
-    assert log.offset_for_time(NOW_MS + 196, 200) == (196, NOW_MS + 196, 0)
+    assert offset_for_time(log, NOW_MS, 200) == (193, NOW_MS + 193, 0)
+    assert offset_for_time(log, NOW_MS + 196, 200) == (196, NOW_MS + 196, 0)
 
 
 def test_appends_go_on_behind_a_cleaned_log_and_a_restart_finds_it(log: PartitionLog) -> None:
@@ -172,9 +180,9 @@ def test_an_emptied_batch_has_no_time(log: PartitionLog) -> None:
     put(log, ("a", "2"))
     clean(log)
     for again in (log, open_log(log.directory, compacted())):
-        assert again.max_timestamp_offset() == (1, NOW_MS, 0)
-        assert again.offset_for_time(NOW_MS + 1, 2) is None
-        assert again.offset_for_time(NOW_MS, 2) == (1, NOW_MS, 0)
+        assert max_timestamp_offset(again) == (1, NOW_MS, 0)
+        assert offset_for_time(again, NOW_MS + 1, 2) is None
+        assert offset_for_time(again, NOW_MS, 2) == (1, NOW_MS, 0)
         log.close(NOW_MS)
 
 
@@ -194,7 +202,7 @@ def transaction(log: PartitionLog, kind: int, *pairs: tuple[str, str], producer_
     for number, pair in enumerate(pairs):
         put(log, pair, producer_id=producer_id, sequence=sequence + number, is_transactional=True)
     append_marker(log, kind, producer_id)
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
 
 
 def markers(log: PartitionLog) -> list[int]:

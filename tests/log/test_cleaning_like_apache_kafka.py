@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import decode_records
-from headrace.records.header import DELETE_HORIZON_BIT
+from headrace.records.format2.batch import decode_records
+from headrace.records.format2.header import DELETE_HORIZON_BIT
 from headrace.types import TopicPartition
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually
 from tests.log.cleaning import batches, clean, compacted, left, newest
 from tests.log.test_apache_kafka import NOT_FROM_ZERO, dump_log_segments
 from tests.peers import kafka
@@ -91,13 +92,10 @@ class Kafka:
     def clean(self) -> None:
         before = self.cleaned_to()
         self.alter(ResourceType.TOPIC, TOPIC, "min.cleanable.dirty.ratio", "0.0")
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.cleaned_to() == before:
-            assert time.monotonic() < deadline, "Apache Kafka did not clean"
-            time.sleep(0.1)
+        eventually(lambda: self.cleaned_to() != before, "Apache Kafka to clean", within_s=WAIT_SECONDS)
         self.alter(ResourceType.TOPIC, TOPIC, "min.cleanable.dirty.ratio", "1.0")
-        while list((self.data / f"{TOPIC}-0").glob("*.deleted")):
-            time.sleep(0.1)
+        directory = self.data / f"{TOPIC}-0"
+        eventually(lambda: not [*directory.glob("*.deleted")], "the old files to go", within_s=2 * WAIT_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +109,7 @@ def opened(directory: Path) -> PartitionLog:
     settings = compacted(delete_retention_ms=1, index_interval_bytes=100)
     now_ms = int(time.time() * 1000)
     log = PartitionLog.open(directory, TopicPartition(TOPIC, 0), settings, files=LocalFiles(), now_ms=now_ms)
-    log.flush(now_ms)
+    log.flusher.flush(now_ms)
     return log
 
 
@@ -131,6 +129,7 @@ def shape(log: PartitionLog) -> list[tuple[object, ...]]:
 def test_of_the_same_files_both_leave_the_same_batches(their_kafka: Kafka, tmp_path: Path) -> None:
     known: dict[str, tuple[int, str]] = {}
     cleaned_to = 0
+    ours = theirs = None
     for turn in range(3):
         for _ in range(2):
             their_kafka.write_a_round()
@@ -148,6 +147,7 @@ def test_of_the_same_files_both_leave_the_same_batches(their_kafka: Kafka, tmp_p
         assert [log.log_end_offset for log in (ours, theirs)] == [ours.log_end_offset] * 2
         assert ours.aborted_transactions(0, 10**9) == theirs.aborted_transactions(0, 10**9)
         known |= newest(left(ours))
+    assert ours is not None and theirs is not None
     said = dump_log_segments([*ours.directory.glob("*.log")], tmp_path, *DEEP)
     assert complaints(said) == complaints(dump_log_segments([*theirs.directory.glob("*.log")], tmp_path, *DEEP))
     assert "isvalid: false" not in said
@@ -162,9 +162,7 @@ def complaints(said: str) -> int:
     return NOT_FROM_ZERO.sub("", said).count("is followed by")
 
 
-def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(
-    headrace_server: StartHeadrace, tmp_path: Path, wait_for: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(headrace_server: StartHeadrace, tmp_path: Path) -> None:
     server = headrace_server(
         settings={"log.cleaner.backoff.ms": "50", "log.flush.scheduler.interval.ms": "50",
                   "log.segment.delete.delay.ms": "0"}
@@ -179,7 +177,7 @@ def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(
             producer.produce(TOPIC, b"value-%d" % number, key=b"key-%d" % key)
         producer.flush()
     directory = server.data / f"{TOPIC}-0"
-    wait_for(lambda: sum(path.stat().st_size for path in directory.glob("*.log")) < 5_000)
+    eventually(lambda: sum(path.stat().st_size for path in directory.glob("*.log")) < 5_000)
     said = kafka.run_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", server.bootstrap, "--topic", TOPIC,
         "--from-beginning", "--property", "print.key=true", "--timeout-ms", "8000", "--isolation-level",
@@ -188,14 +186,3 @@ def test_apache_kafkas_consumer_reads_a_topic_that_we_compacted(
     rows = [line.split("\t") for line in said.splitlines() if "\t" in line]
     assert dict(rows) == {f"key-{key}": "value-99" for key in range(10)}
     assert 10 <= len(rows) < 500
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
-    def wait(what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not what():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    return wait

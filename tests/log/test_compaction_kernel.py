@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import compaction_kernel as compiled
-from headrace.log.offset_map import OffsetMap
-from headrace.records.batch import HEADER_BYTES, Record, decode_records, encode_batch, read_header
-from headrace.records.header import pack_header
+from headrace.log.cleaning import compaction_kernel as compiled
+from headrace.log.cleaning.offset_map import OffsetMap
+from headrace.records.format2.batch import HEADER_BYTES, Record, decode_records, encode_batch, read_header
+from headrace.records.format2.header import pack_header
+from tests.examples import examples
 
 
 def uncompiled() -> ModuleType:
@@ -64,7 +65,7 @@ def batch_of(records: list[tuple[bytes | None, bytes | None, int]]) -> bytearray
 
 
 @both
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=rows, base=st.integers(0, 2**40), skip=st.integers(0, 5), drop=st.booleans(), latest=st.integers(0, 25))
 def test_what_stays_is_what_a_dictionary_says(
     kernel: ModuleType,
@@ -101,7 +102,7 @@ def test_what_stays_is_what_a_dictionary_says(
 
 
 @both
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=rows, marks=st.lists(st.booleans(), min_size=20, max_size=20), shift=st.integers(-(2**40), 2**40))
 def test_what_is_copied_reads_back_with_its_times(
     kernel: ModuleType, records: list[tuple[bytes | None, bytes | None, int]], marks: list[bool], shift: int

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import compaction_runs as compiled
-from headrace.log import offset_map
-from headrace.log.compaction import CleanedGroup, CleaningJob, Compaction
-from headrace.log.compaction_writer import ENTRIES_MAX, OUT_BYTES
+from headrace.log.cleaning import compaction_runs as compiled
+from headrace.log.cleaning import offset_map
+from headrace.log.cleaning.compaction import CleanedGroup, CleaningJob, Compaction
+from headrace.log.cleaning.compaction_writer import ENTRIES_MAX, OUT_BYTES
+from headrace.log.filenames import CLEANED
 from headrace.log.files import LocalFiles
-from headrace.log.names import CLEANED
 from headrace.log.partition_log import PartitionLog
-from headrace.log.recovery_kernel import new_state
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT
+from headrace.log.recovery.recovery_kernel import new_state
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.control import ABORT, COMMIT
+from tests.examples import examples
 from tests.log.cleaning import clean, compacted, keyed, left, put
 from tests.log.support import NOW_MS, append_batch, append_marker, batch_of, open_log
 
@@ -84,7 +85,7 @@ def fill(directory: Path, chance: random.Random) -> PartitionLog:
         else:
             log.roll(NOW_MS)
     log.roll(NOW_MS)
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     return log
 
 
@@ -121,7 +122,7 @@ def cleaned(log: PartitionLog, job: CleaningJob) -> tuple[object, list[CleanedGr
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_runs_leave_what_one_batch_after_the_other_leaves(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     chance = random.Random(seed)
@@ -145,7 +146,7 @@ def test_more_small_batches_than_a_write_or_an_index_takes_at_once(tmp_path: Pat
     put(log, ("large", "v" * (OUT_BYTES + 1)))
     clean(log)
     assert [each.offset for each in left(log)] == list(range(count + 1))
-    assert len(log.segments[0].index) == count
+    assert len(log.segments[0].indexes.offset_index) == count
 
 
 rows = st.lists(
@@ -153,7 +154,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.tuples(rows, st.integers(-1, 2), st.sampled_from([0, 0, 0, 1, 3])), min_size=1, max_size=8),
     st.integers(0, 10),

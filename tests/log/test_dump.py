@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.dump import Row, dump
+from headrace.log import upkeep
 from headrace.log.manager import LogManager
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT
+from headrace.offline.dump import dump
+from headrace.offline.dump_07 import Row
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.control import ABORT
 from tests.log.support import NOW_MS, PARTITION, append, append_marker, config
 
 
@@ -16,15 +18,15 @@ from tests.log.support import NOW_MS, PARTITION, append, append_marker, config
 def data(tmp_path: Path) -> Path:
     """A data directory with a bit of everything."""
     manager = LogManager([tmp_path], broker_id=1, topic_config=lambda _: config(segment_bytes=700))
-    manager.claim("cluster")
+    manager.directories.claim("cluster")
     manager.load(NOW_MS)
     log = manager.create(PARTITION, bytes(16), NOW_MS)
     for number in range(8):
         append(log, b"value", b"\xff", producer_id=7, sequence=2 * number, codec=Codec(number % 5))
     append(log, b"tx", producer_id=8, sequence=0, is_transactional=True)
     append_marker(log, ABORT, 8)
-    log.update_high_watermark(log.log_end_offset)
-    log.delete_records_before(1, NOW_MS)
+    log.restore_high_watermark(log.log_end_offset)
+    upkeep.delete_records_before(log, 1, NOW_MS)
     manager.close(NOW_MS)
     return tmp_path
 
@@ -103,5 +105,5 @@ def test_damage_of_every_file_is_a_row(data: Path) -> None:
 
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match="no file of a log"):
+    with pytest.raises(ValueError, match="is not a file of a data directory"):
         list(dump(tmp_path / "notes.txt"))

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
+from headrace.offline.dump import dump
 from headrace.types import TopicPartition
 from tests.harness import HeadraceServer
 from tests.log.support import NOW_MS, config, read_all

@@ -2,14 +2,16 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
+from tests.examples import slow_after
 from tests.log.strict_disk import PowerFailure, StrictDisk
-from tests.log.support import NOW_MS, append, config, read_all
+from tests.log.support import NOW_MS, append, config, purge, read_all
 
 DATA = Path("/srv/headrace/data")
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
@@ -19,17 +21,17 @@ STEPS_MAX = 60
 
 def start(disk: StrictDisk) -> LogManager:
     manager = LogManager([DATA], broker_id=1, topic_config=lambda topic: SETTINGS, files=disk)
-    manager.claim("cluster")
+    manager.directories.claim("cluster")
     manager.load(NOW_MS)
     return manager
 
 
-def acknowledge(log: PartitionLog, *values: bytes, **more: object) -> None:
+def acknowledge(log: PartitionLog, *values: bytes, **more: Any) -> None:
     """Appends; returns when a producer would be answered."""
     append(log, *values, **more)
-    log.flush_by_count(NOW_MS)
+    log.flusher.flush_by_count(NOW_MS)
     assert log.failure is None
-    assert log.recovery_point == log.log_end_offset
+    assert log.flusher.recovery_point == log.log_end_offset
 
 
 def values(log: PartitionLog) -> list[bytes]:
@@ -63,7 +65,7 @@ def test_what_recovery_finds_is_on_the_disk_before_anybody_sees_it() -> None:
     log = start(disk).get(PARTITIONS[0])
     assert log is not None
     assert values(log) == [b"not acknowledged"]
-    assert log.recovery_point == 1
+    assert log.flusher.recovery_point == 1
     log = start(disk.after_power_failure()).get(PARTITIONS[0])
     assert log is not None
     assert values(log) == [b"not acknowledged"]
@@ -75,7 +77,7 @@ def test_without_the_setting_the_strict_disk_forgets() -> None:
     log = start(disk).create(PARTITIONS[0], None, NOW_MS)
     log.configure(config())
     append(log, b"first")
-    assert log.flush_by_count(NOW_MS) == 0
+    assert log.flusher.flush_by_count(NOW_MS) == 0
     assert start(disk.after_power_failure()).get(PARTITIONS[0]) is None
 
 
@@ -119,7 +121,7 @@ class Machine:
             elif what < 0.95:
                 manager.checkpoint(NOW_MS)
             else:
-                log.purge(NOW_MS)
+                purge(log, NOW_MS)
         if self.chance.random() < 0.3:
             manager.close(NOW_MS)
 
@@ -151,6 +153,6 @@ class Machine:
         self.disk = self.disk.after_power_failure() if self.chance.random() < 0.3 else self.disk
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_after(4, range(20)))
 def test_what_was_acknowledged_or_read_is_never_lost(seed: int) -> None:
     Machine(seed).run()

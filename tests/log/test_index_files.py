@@ -16,14 +16,27 @@ from hypothesis import strategies as st
 
 from headrace.config import TopicConfig
 from headrace.log import files as files_module
-from headrace.log import repair as repairs
-from headrace.log.dump import dump
 from headrace.log.partition_log import PartitionLog
-from headrace.log.txn_index import ENTRY, AbortedTransaction
-from headrace.log.usage import usage_of
-from headrace.log.verify import BadIndex, CheckedSegment, verify
-from headrace.records.control import ABORT, COMMIT
-from tests.log.support import NOW_MS, SimulatedDisk, Stored, append, append_marker, config, fetch, open_log, read_all
+from headrace.log.segment.txn_index import ENTRY, AbortedTransaction
+from headrace.offline import repair as repairs
+from headrace.offline.dump import dump
+from headrace.offline.usage import usage_of
+from headrace.offline.verify import BadIndex, CheckedSegment, verify
+from headrace.records.format2.control import ABORT, COMMIT
+from tests.examples import examples
+from tests.log.support import (
+    NOW_MS,
+    SimulatedDisk,
+    Stored,
+    append,
+    append_marker,
+    config,
+    fetch,
+    max_timestamp_offset,
+    offset_for_time,
+    open_log,
+    read_all,
+)
 
 FIRST = "00000000000000000000"
 FULL = {".index": 10 << 20, ".timeindex": (10 << 20) - 4}
@@ -58,7 +71,10 @@ def test_the_indexes_of_an_active_segment_have_their_full_size_and_take_no_space
 def test_a_roll_and_a_clean_stop_leave_entries_alone(tmp_path: Path) -> None:
     log = open_log(tmp_path, full_size())
     write(log, 20)
-    entries = len(log.active.index), len(log.active.time_index) + 1  # a closed one ends with the largest time
+    entries = (
+        len(log.active.indexes.offset_index),
+        len(log.active.indexes.time_index) + 1,
+    )  # a closed one ends with the largest time
     log.roll(NOW_MS)
     assert sizes(tmp_path) == {".log": log.segments[0].size, ".index": 8 * entries[0], ".timeindex": 12 * entries[1]}
     assert sizes(tmp_path, 20)[".index"] == FULL[".index"]
@@ -92,7 +108,7 @@ def test_an_index_is_long_again_once_a_reopened_segment_has_entries_for_it(tmp_p
 def test_after_a_kill_the_indexes_are_made_again_and_hold_their_entries_alone(tmp_path: Path) -> None:
     write(open_log(tmp_path, full_size()), 20)
     log = open_log(tmp_path, full_size())
-    assert sizes(tmp_path)[".index"] == 8 * len(log.active.index) > 0
+    assert sizes(tmp_path)[".index"] == 8 * len(log.active.indexes.offset_index) > 0
     assert [record.offset for record in read_all(log)] == list(range(20))
 
 
@@ -165,13 +181,13 @@ def test_its_end_is_cut_on_the_disk_too(closes_by: str, seed: int) -> None:
     disk = SimulatedDisk()
     log = open_log(directory, ahead, disk)
     write(log, 20)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     if closes_by == "a stop":
         log.close(NOW_MS)
         log = open_log(directory, ahead, disk, was_clean=True)
     log.roll(NOW_MS)
     write(log, 5, first=20)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     log = open_log(directory, ahead, disk.after_crash(random.Random(seed)))
     assert [record.offset for record in read_all(log)] == list(range(25))
 
@@ -222,8 +238,8 @@ def seen(directory: Path, *, was_clean: bool = True) -> Seen:
     """Everything that a reader may ask of a log."""
     log = open_log(directory, config(segment_bytes=3000), was_clean=was_clean)
     end = log.log_end_offset
-    times: list[object] = [log.offset_for_time(NOW_MS + 7 * at, end) for at in range(0, 135, 3)]
-    times += [log.max_timestamp_offset(), *[segment.largest for segment in log.segments]]
+    times: list[object] = [offset_for_time(log, NOW_MS + 7 * at, end) for at in range(0, 135, 3)]
+    times += [max_timestamp_offset(log), *[segment.largest for segment in log.segments]]
     aborted = log.aborted_transactions(0, end)
     return read_all(log), times, aborted, [fetch(log, offset, 200) for offset in range(0, end, 5)]
 
@@ -254,7 +270,7 @@ DAMAGES = ["bytes", "bit", "truncated", "zeroed", "zeros in it", "longer", "rand
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(DAMAGES), st.integers(0, 1 << 32), st.sampled_from(["index", "timeindex", "*index"]))
 def test_no_damage_to_an_index_changes_what_a_reader_is_given(
     tmp_path_factory: pytest.TempPathFactory, whole: Path, how: str, seed: int, which: str
@@ -303,7 +319,7 @@ def test_an_index_that_makes_no_sense_is_made_again_after_a_clean_stop_with_a_wa
     path.write_bytes(change(path.read_bytes()))
     with caplog.at_level(logging.WARNING):
         assert seen(copy) == seen(whole)
-    assert [record for record in caplog.records if path.stem in record.message and "made again" in record.message]
+    assert [record for record in caplog.records if path.stem in record.message and "are rebuilt" in record.message]
     assert path.read_bytes() == (whole / path.name).read_bytes(), "and it is what it was"
 
 

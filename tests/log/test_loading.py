@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log import loading
-from headrace.log.checkpoints import RECOVERY_POINT, read_offsets
-from headrace.log.data_directory import CLEAN_SHUTDOWN, DataDirectoryFailed
+from headrace.log import truncation
+from headrace.log.directories.checkpoints import RECOVERY_POINT, read_offsets
+from headrace.log.directories.data_directory import CLEAN_SHUTDOWN, DataDirectoryFailed
 from headrace.log.files import LocalFiles
 from headrace.log.manager import DEFAULT_PERIODS, LogManager
-from headrace.log.progress import LoadingStopped, Progress
+from headrace.log.recovery import loading
+from headrace.log.recovery.progress import LoadingStopped, Progress
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, append, config, read_all
 
@@ -27,7 +28,7 @@ def manager_of(*directories: Path, threads: int = 2, segment_bytes: int = 2000) 
         topic_config=lambda _topic: config(segment_bytes=segment_bytes),
         recovery_threads=threads,
     )
-    manager.claim(CLUSTER)
+    manager.directories.claim(CLUSTER)
     return manager
 
 
@@ -70,7 +71,7 @@ def test_a_log_that_cannot_be_opened_takes_its_directory_alone(tmp_path: Path) -
     (tmp_path / "a" / "flights-0" / "partition.metadata").write_text("version: 7\n")
     manager = manager_of(tmp_path / "a", tmp_path / "b")
     manager.load(NOW_MS)
-    assert list(manager.offline) == [tmp_path / "a"]
+    assert list(manager.directories.offline) == [tmp_path / "a"]
     assert {log.directory.parent for log in manager.logs.values()} == {tmp_path / "b"}
     manager.release()
 
@@ -93,17 +94,24 @@ def test_what_is_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     caplog.clear()
     manager = manager_of(tmp_path)
     manager.load(NOW_MS, Progress(every_s=0))
-    told = [(record.message, fields(record)) for record in caplog.records if record.name == "headrace.log.progress"]
-    assert told[0] == ("the last stop was not clean: logs are recovered", {"logs": 0, "of": 4, "of_mib": size >> 20})
-    assert told[1][0] == "logs are being recovered"
+    told = [
+        (record.message, fields(record)) for record in caplog.records if record.name == "headrace.log.recovery.progress"
+    ]
+    assert told[0] == (
+        "recovering logs, because the last stop was not clean",
+        {"logs": 0, "of": 4, "of_mib": size >> 20},
+    )
+    assert told[1][0] == "recovering logs"
     assert len(told) > 4, "a line for each thing that happens, as none has to wait"
-    assert told[-1] == ("logs are recovered", {"logs": 4, "read_bytes": size})
+    assert told[-1] == ("recovered logs", {"logs": 4, "read_bytes": size})
     manager.close(NOW_MS)
 
     caplog.clear()
     manager = manager_of(tmp_path)
     manager.load(NOW_MS)
-    assert not [record for record in caplog.records if record.name == "headrace.log.progress"], "nothing was read"
+    assert not [record for record in caplog.records if record.name == "headrace.log.recovery.progress"], (
+        "nothing was read"
+    )
     manager.release()
 
 
@@ -201,9 +209,9 @@ def test_a_recovery_point_that_was_lowered_is_written_down(tmp_path: Path) -> No
     log = manager.create(PARTITIONS[0], None, NOW_MS)
     for _ in range(30):
         append(log, b"x" * 100)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     manager.checkpoint(NOW_MS)
-    log.truncate_to(3, NOW_MS)
+    truncation.truncate_to(log, 3, NOW_MS)
     manager.tick(NOW_MS + 1000)
     assert read_offsets(LocalFiles(), tmp_path / RECOVERY_POINT) == {PARTITIONS[0]: 3}
     manager.release()
@@ -227,8 +235,8 @@ def test_a_disk_that_does_not_take_the_recovery_point_is_asked_again_when_its_tu
     assert len(asked) == 1
     manager.tick(NOW_MS + 2000)
     assert len(asked) == 1, "not every second"
-    assert log.checkpointed_to == 0
+    assert log.flusher.checkpointed_to == 0
     manager.checkpoints.background = straight
     manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
-    assert log.checkpointed_to == log.active.base_offset
+    assert log.flusher.checkpointed_to == log.active.base_offset
     manager.release()

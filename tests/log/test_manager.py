@@ -4,13 +4,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log.data_directory import DataDirectoryRefused
+from headrace.log import upkeep
+from headrace.log.directories.data_directory import DataDirectoryRefused
+from headrace.log.files import LocalFiles
 from headrace.log.manager import DEFAULT_PERIODS, LogManager, Periods
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, PARTITION, append, config, read_all
@@ -19,13 +24,13 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 TOPIC_ID = bytes(range(16))
 
 
-def manager_of(*directories: Path, broker_id: int = 1, **settings: object) -> LogManager:
+def manager_of(*directories: Path, broker_id: int = 1, **settings: Any) -> LogManager:
     return LogManager(directories, broker_id=broker_id, topic_config=lambda _topic: config(**settings))
 
 
-def started(*directories: Path, **settings: object) -> LogManager:
+def started(*directories: Path, **settings: Any) -> LogManager:
     manager = manager_of(*directories, **settings)
-    manager.claim(CLUSTER)
+    manager.directories.claim(CLUSTER)
     manager.load(NOW_MS)
     return manager
 
@@ -49,13 +54,13 @@ def test_a_second_manager_is_refused_while_the_first_holds_the_directory(manager
 
 def test_another_process_is_refused_until_it_dies(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from headrace.log.data_directory import DataDirectory;"
+        "import sys, time; from pathlib import Path; from headrace.log.directories.data_directory import DataDirectory;"
         "from headrace.log.files import LocalFiles; d = DataDirectory(LocalFiles(), Path(sys.argv[1]));"
         "print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(DataDirectoryRefused, match="in use by another process"):
             manager_of(tmp_path)
@@ -74,21 +79,21 @@ def test_a_refused_directory_leaves_the_others_free(manager: LogManager, tmp_pat
 
 def test_a_directory_of_another_cluster_or_broker_is_refused(tmp_path: Path) -> None:
     manager = manager_of(tmp_path)
-    assert manager.cluster_id is None
-    manager.claim(CLUSTER)
-    assert manager.cluster_id == CLUSTER
+    unclaimed = manager.directories.cluster_id
+    manager.directories.claim(CLUSTER)
+    assert (unclaimed, manager.directories.cluster_id) == (None, CLUSTER)
     with pytest.raises(DataDirectoryRefused, match=f"belongs to cluster {CLUSTER}, not to another"):
-        manager.claim("another")
+        manager.directories.claim("another")
     manager.release()
     with pytest.raises(DataDirectoryRefused, match="belongs to broker 1, not to 2"):
-        manager_of(tmp_path, broker_id=2).claim(CLUSTER)
+        manager_of(tmp_path, broker_id=2).directories.claim(CLUSTER)
 
 
 def test_a_directory_whose_identity_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\n")
     manager = manager_of(tmp_path)
     with pytest.raises(DataDirectoryRefused, match=r"broker\.id is missing"):
-        manager.claim(CLUSTER)
+        manager.directories.claim(CLUSTER)
     manager.release()
 
 
@@ -122,7 +127,7 @@ def test_a_clean_stop_leaves_a_mark_that_the_next_start_takes(tmp_path: Path) ->
     assert mark.read_text() == '{"version":0,"brokerEpoch":-1}'
     manager = started(tmp_path)
     assert not mark.exists(), "a crash from now on is one"
-    assert manager.logs[PARTITION].recovery_point == 1
+    assert manager.logs[PARTITION].flusher.recovery_point == 1
     manager.release()
 
 
@@ -131,14 +136,14 @@ def test_a_killed_broker_s_logs_are_recovered_from_their_checkpoints(tmp_path: P
     log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
     for _ in range(5):
         append(log, b"v")
-    log.flush(NOW_MS)
-    log.update_high_watermark(4)
-    log.delete_records_before(2, NOW_MS)
+    log.flusher.flush(NOW_MS)
+    log.restore_high_watermark(4)
+    upkeep.delete_records_before(log, 2, NOW_MS)
     manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
     append(log, b"w")
     manager.release()
     log = started(tmp_path).logs[PARTITION]
-    assert (log.log_start_offset, log.high_watermark, log.recovery_point, log.log_end_offset) == (2, 4, 5, 6)
+    assert (log.log_start_offset, log.high_watermark, log.flusher.recovery_point, log.log_end_offset) == (2, 4, 5, 6)
 
 
 @pytest.mark.parametrize("content", ["", "0\n", "garbage", "0\n1\nflights 0 x\n"])
@@ -191,6 +196,66 @@ def test_a_deleted_partition_is_renamed_at_once_and_removed_later(manager: LogMa
     assert not doomed.exists()
 
 
+class FilesByThread(LocalFiles):
+    """Notes which thread renames, removes and syncs."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def _note(self) -> None:
+        self.threads.add(threading.current_thread().name)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._note()
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._note()
+        super().remove(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self._note()
+        super().remove_tree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._note()
+        super().sync_directory(path)
+
+
+def test_partitions_that_go_together_are_renamed_and_removed_on_threads(tmp_path: Path) -> None:
+    disk = FilesByThread()
+    with ThreadPoolExecutor(1, "background") as pool:
+
+        def background(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+            pool.submit(work).result()
+            done(None)
+
+        manager = LogManager(
+            [tmp_path],
+            broker_id=1,
+            topic_config=lambda _topic: config(file_delete_delay_ms=10),
+            files=disk,
+            background=background,
+        )
+        manager.directories.claim(CLUSTER)
+        manager.load(NOW_MS)
+        partitions = [TopicPartition("flights", number) for number in range(50)]
+        for partition in partitions:
+            append(manager.create(partition, TOPIC_ID, NOW_MS), b"v")
+        disk.threads.clear()
+        deletion = manager.begin_deletion(partitions)
+        assert all(log.failure for log in manager.logs.values()), "nothing is appended any more"
+        assert not disk.threads
+        pool.submit(deletion.run).result()
+        assert manager.finish_deletion(deletion, NOW_MS) == {}
+        assert manager.logs == {}
+        assert len([*tmp_path.glob("*-delete")]) == 50
+        manager.tick(NOW_MS + 10)
+        assert not [*tmp_path.glob("*-delete")]
+        assert all(name.startswith("background") for name in disk.threads)
+        manager.release()
+
+
 def test_a_start_removes_what_was_being_deleted(tmp_path: Path) -> None:
     manager = started(tmp_path)
     append(manager.create(PARTITION, TOPIC_ID, NOW_MS), b"v")
@@ -210,9 +275,9 @@ def test_a_tick_flushes_checks_retention_and_writes_checkpoints(tmp_path: Path) 
     manager = started(tmp_path, flush_ms=500, retention_ms=1000, file_delete_delay_ms=0)
     log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
     append(log, b"v", timestamps_ms=[NOW_MS])
-    log.update_high_watermark(1)
+    log.restore_high_watermark(1)
     manager.tick(NOW_MS + 500)
-    assert log.recovery_point == 1
+    assert log.flusher.recovery_point == 1
     manager.tick(NOW_MS + DEFAULT_PERIODS.high_watermark_checkpoint_ms)
     assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nflights 0 1\n"
     manager.tick(NOW_MS + DEFAULT_PERIODS.checkpoint_ms)
@@ -226,23 +291,23 @@ def test_a_tick_flushes_checks_retention_and_writes_checkpoints(tmp_path: Path) 
 def test_logs_are_looked_at_for_a_flush_once_in_a_period_and_checkpoints_have_their_own(tmp_path: Path) -> None:
     periods = Periods(flush_check_ms=5000, checkpoint_ms=100, log_start_checkpoint_ms=300)
     manager = LogManager([tmp_path], broker_id=1, topic_config=lambda _topic: config(flush_ms=1), periods=periods)
-    manager.claim(CLUSTER)
+    manager.directories.claim(CLUSTER)
     manager.load(NOW_MS)
     log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
     for value in (b"a", b"b"):
         append(log, value)
-    log.update_high_watermark(2)
-    log.delete_records_before(1, NOW_MS)
+    log.restore_high_watermark(2)
+    upkeep.delete_records_before(log, 1, NOW_MS)
     manager.tick(NOW_MS + 100)
-    assert log.recovery_point == 2, "the first tick looks"
+    assert log.flusher.recovery_point == 2, "the first tick looks"
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nflights 0 2\n"
     assert not (tmp_path / "log-start-offset-checkpoint").exists()
     append(log, b"c")
     manager.tick(NOW_MS + 4000)
-    assert log.recovery_point == 2
+    assert log.flusher.recovery_point == 2
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nflights 0 1\n"
     manager.tick(NOW_MS + 5100)
-    assert log.recovery_point == 3
+    assert log.flusher.recovery_point == 3
     manager.release()
 
 

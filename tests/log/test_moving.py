@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from headrace.log.directories.moving import LAST_PIECE_BYTES, LogMove
 from headrace.log.files import LocalFiles
-from headrace.log.moving import LAST_PIECE_BYTES, LogMove
+from headrace.log.segment.segment_indexes import SegmentIndexes
 from tests.log.support import NOW_MS, append, config, open_log, read_all
+from tests.log.test_refusing_disk import RefusingFiles
 
 
 def test_a_log_that_is_written_to_between_all_steps_gets_there(tmp_path: Path) -> None:
@@ -30,3 +34,27 @@ def test_a_log_that_is_written_to_between_all_steps_gets_there(tmp_path: Path) -
     assert values == [b"x" * LAST_PIECE_BYTES] * 5 + [b"more"] * copied + [b"after"]
     assert log.directory == target / "flights-0"
     assert not list(source.iterdir())
+
+
+def test_a_swap_whose_old_disk_fails_leaves_the_log_and_the_copy_where_they_were(tmp_path: Path) -> None:
+    source, target = tmp_path / "first", tmp_path / "second"
+    target.mkdir()
+    disk = RefusingFiles()
+    log = open_log(source / "flights-0", config(), disk)
+    append(log, b"x" * 1000)
+    log.close(NOW_MS)
+    log = open_log(source / "flights-0", config(), disk, was_clean=True)
+    move = LogMove(disk, log, target)
+    move.begin()
+    log.active.indexes = SegmentIndexes(
+        disk, log.active.records, 0, log.active.path(".index"), log.active.path(".timeindex"), config()
+    )
+    disk.refuses = lambda call, name: call == "read" and name.endswith("index")
+    with pytest.raises(OSError, match="no read"):
+        move.swap(NOW_MS)
+    assert [path.name for path in target.iterdir()] == [move.path.name]
+    assert move.path.name.endswith("-future")
+    disk.refuses = lambda call, name: False
+    assert log.directory == source / "flights-0"
+    assert [record.value for record in read_all(log)] == [b"x" * 1000]
+    assert move.swap(NOW_MS)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log import offline
-from headrace.log.checkpoints import LOG_START_OFFSET, write_offsets
+from headrace.log.directories.checkpoints import LOG_START_OFFSET, write_offsets
 from headrace.log.files import LocalFiles
-from headrace.log.offline import StoredLog, find_partitions, open_stored
-from headrace.log.segments_07 import LogWriter07
-from headrace.records.batch import Record, encode_batch
-from headrace.records.columns import RecordColumns
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT, Marker, encode_marker
+from headrace.offline import stored_partitions
+from headrace.offline.stored_partitions import StoredLog, find_partitions, open_stored
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.columns import RecordColumns
+from headrace.records.format2.control import ABORT, COMMIT, Marker, encode_marker
 from headrace.types import TopicPartition
+from tests.log.log_writer_07 import LogWriter07
 from tests.records.conversion_samples import NOW_MS, random_pieces
 
 FILES = LocalFiles()
@@ -76,7 +76,7 @@ def offsets(records: list[Record]) -> list[int]:
 
 
 def test_every_format_in_one_partition_reads_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(stored_partitions, "CHUNK_BYTES", 500)
     parts = random_pieces(random.Random(3), 80)
     half = len(parts) // 2
     directory = write_log(

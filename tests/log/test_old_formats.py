@@ -5,16 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.dump import dump
+from headrace.log import appending, truncation, upkeep
+from headrace.log.appending import AppendResult
 from headrace.log.files import LocalFiles
-from headrace.log.partition_log import AppendResult, PartitionLog
-from headrace.log.segment_reader import find_partitions, read_segment
-from headrace.records.any_format import decode_any, iter_any_headers
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
-from headrace.records.produced_sets import check_produced_set, place_set
-from tests.log.support import NOW_MS, append, append_batch, config, fetch, open_log
+from headrace.log.partition_log import PartitionLog
+from headrace.offline.dump import dump
+from headrace.offline.segment_reader import find_partitions, read_segment
+from headrace.records.any_format import iter_any_headers
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_set import encode_message_set
+from headrace.records.legacy.produced_sets import check_produced_set, place_set
+from tests.log.support import (
+    NOW_MS,
+    append,
+    append_batch,
+    config,
+    fetch,
+    max_timestamp_offset,
+    offset_for_time,
+    open_log,
+)
+from tests.records.decoding import decode_any
 
 CODECS = [codec for codec in Codec if codec is not Codec.ZSTD]
 
@@ -28,7 +40,7 @@ def append_set(log: PartitionLog, records: list[Record], magic: int, codec: Code
     data = memoryview(encode_message_set(records, magic=magic, codec=codec))
     checked = check_produced_set(data, max_message_bytes=1 << 20)
     placed = place_set(data, checked, base_offset=log.log_end_offset)
-    return log.append_set(placed, log_append_time_ms=-1, now_ms=NOW_MS)
+    return appending.append_set(log, placed, log_append_time_ms=-1, now_ms=NOW_MS)
 
 
 def read_all(log: PartitionLog, max_bytes: int = 300) -> list[Record]:
@@ -91,10 +103,10 @@ def test_a_time_is_looked_up_as_if_every_record_were_looked_at(tmp_path: Path, s
     for reopened in (log, open_log(tmp_path)):
         for time_ms in range(NOW_MS - 5, NOW_MS + 41_000, 333):
             dumb = next((record for record in held if record.timestamp_ms >= time_ms), None)
-            found = reopened.offset_for_time(time_ms, reopened.log_end_offset)
+            found = offset_for_time(reopened, time_ms, reopened.log_end_offset)
             assert (found and found[:2]) == (dumb and (dumb.offset, dumb.timestamp_ms))
         latest = max(held, key=lambda record: record.timestamp_ms)
-        largest = reopened.max_timestamp_offset()
+        largest = max_timestamp_offset(reopened)
         assert largest is not None
         assert largest[:2] == (latest.offset, latest.timestamp_ms)
 
@@ -121,7 +133,7 @@ def test_an_index_of_kafkas_points_to_the_first_message_of_an_append(tmp_path: P
     path.write_bytes((9).to_bytes(4, "big") + position.to_bytes(4, "big"))
     again = open_log(tmp_path, was_clean=True)
     assert [decode_any(fetch(again, n, 1))[0].offset for n in range(10)] == list(range(10))
-    assert again.active.index.keys[0] == 9, "it was not made again"
+    assert again.active.indexes.offset_index.keys[0] == 9, "it was not made again"
 
 
 @pytest.mark.parametrize("cut", range(0, 200, 9))
@@ -153,9 +165,9 @@ def test_a_log_is_truncated_between_messages_and_before_a_wrapper(tmp_path: Path
     log = open_log(tmp_path)
     append_set(log, rows(10), 0)
     append_set(log, rows(10), 1, Codec.SNAPPY)
-    log.truncate_to(15, NOW_MS)
+    truncation.truncate_to(log, 15, NOW_MS)
     assert [record.offset for record in decode_any(fetch(log, 0))] == list(range(10))
-    log.truncate_to(4, NOW_MS)
+    truncation.truncate_to(log, 4, NOW_MS)
     assert [record.offset for record in read_all(log)] == [0, 1, 2, 3]
     assert append_set(log, rows(1), 0).base_offset == 4
 
@@ -164,7 +176,9 @@ def test_a_follower_appends_what_the_leader_has(tmp_path: Path) -> None:
     leader, held = mixed_log(tmp_path / "leader", 5)
     follower = open_log(tmp_path / "follower")
     while follower.log_end_offset < leader.log_end_offset:
-        follower.append_replicated(memoryview(bytearray(fetch(leader, follower.log_end_offset, 2000))), now_ms=NOW_MS)
+        appending.append_replicated(
+            follower, memoryview(bytearray(fetch(leader, follower.log_end_offset, 2000))), now_ms=NOW_MS
+        )
     assert read_all(follower) == held
 
 
@@ -208,7 +222,7 @@ def test_retention_by_time_of_messages_without_times_goes_by_when_they_were_foun
     log = open_log(tmp_path, config(segment_bytes=200, retention_ms=1000))
     for _ in range(5):
         append_set(log, rows(3), 0)
-    log.update_high_watermark(log.log_end_offset)
-    assert log.delete_old_segments(NOW_MS + 500) == 0
-    assert log.delete_old_segments(NOW_MS + 5000) > 0
-    assert log.offset_for_time(NOW_MS, log.log_end_offset) is None
+    log.restore_high_watermark(log.log_end_offset)
+    assert upkeep.delete_old_segments(log, NOW_MS + 500) == 0
+    assert upkeep.delete_old_segments(log, NOW_MS + 5000) > 0
+    assert offset_for_time(log, NOW_MS, log.log_end_offset) is None

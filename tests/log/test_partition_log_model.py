@@ -9,9 +9,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.errors import OutOfOrderSequence
-from headrace.records.batch import Record, encode_batch
+from headrace.log import truncation, upkeep
+from headrace.records.format2.batch import Record, encode_batch
+from tests.examples import examples
 from tests.log.cleaning import cleaner_of, compacted
-from tests.log.support import NOW_MS, SimulatedDisk, Stored, append_batch, batch_of, open_log, read_all
+from tests.log.support import (
+    NOW_MS,
+    SimulatedDisk,
+    Stored,
+    append_batch,
+    batch_of,
+    offset_for_time,
+    open_log,
+    purge,
+    read_all,
+)
 
 DIRECTORY = Path("/data/flights-0")
 PRODUCERS = 3
@@ -96,7 +108,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush(NOW_MS)
+        self.log.flusher.flush(NOW_MS)
 
     @rule()
     def roll(self) -> None:
@@ -106,9 +118,10 @@ class LogAgainstList(RuleBasedStateMachine):
     def compact(self) -> None:
         """Of the records below the active segment, the newest of each key stay: after a restart too, no more and no
         less, whatever a crash has undone of earlier cleanings."""
-        self.log.update_high_watermark(self.end)
+        self.log.restore_high_watermark(self.end)
+        self.checkpointed = self.log.flusher.recovery_point
         cleaner_of(self.log).tick(NOW_MS)
-        self.log.purge(NOW_MS)
+        purge(self.log, NOW_MS)
         self.compacted_to = max(self.compacted_to, self.log.cleaned_to)
         newest: dict[bytes, int] = {}
         for record in self.records:
@@ -128,31 +141,31 @@ class LogAgainstList(RuleBasedStateMachine):
         lowest = max(self.start, self.compacted_to)
         boundaries = [batch[2] for batch in self.batches if batch[2] >= lowest] or [self.end]
         self.forget_from(boundaries[min(int(part * len(boundaries)), len(boundaries) - 1)])
-        self.log.truncate_to(self.end, NOW_MS)
+        truncation.truncate_to(self.log, self.end, NOW_MS)
         self.checkpointed = min(self.checkpointed, self.end)
 
     @rule(part=st.floats(0, 1))
     def delete_records(self, part: float) -> None:
-        self.log.update_high_watermark(self.end)
+        self.log.restore_high_watermark(self.end)
         self.start = max(self.start, self.start + int(part * (self.end - self.start)))
-        self.log.delete_records_before(self.start, NOW_MS)
-        self.log.purge(NOW_MS)
+        upkeep.delete_records_before(self.log, self.start, NOW_MS)
+        purge(self.log, NOW_MS)
         if not [record for record in self.records if record.offset >= self.start]:
             self.empty_at = self.end
 
     @rule()
     def checkpoint(self) -> None:
-        self.checkpointed = self.log.recovery_point
+        self.checkpointed = self.log.flusher.recovery_point
 
     @rule()
     def reopen(self) -> None:
         self.log.close(NOW_MS)
         self.log = open_log(DIRECTORY, self.settings, self.disk, was_clean=True, log_start_offset=self.start)
-        self.checkpointed = self.log.recovery_point
+        self.checkpointed = self.log.flusher.recovery_point
 
     @rule(seed=st.integers(0, 2**32))
     def crash(self, seed: int) -> None:
-        safe = self.log.recovery_point
+        safe = self.log.flusher.recovery_point
         self.disk = self.disk.after_crash(random.Random(seed))
         self.log = open_log(
             DIRECTORY, self.settings, self.disk, recovery_point=self.checkpointed, log_start_offset=self.start
@@ -189,7 +202,7 @@ class LogAgainstList(RuleBasedStateMachine):
         live = read_all(self.log)
         for time_ms in (NOW_MS, NOW_MS + 25, NOW_MS + 49):
             expected = next((record for record in live if record.timestamp_ms >= time_ms), None)
-            found = self.log.offset_for_time(time_ms, self.end)
+            found = offset_for_time(self.log, time_ms, self.end)
             assert (found and found.offset) == (expected and expected.offset)
 
 
@@ -201,7 +214,7 @@ class LogMadeInAdvance(LogAgainstList):
 
 TestLogAgainstList = LogAgainstList.TestCase
 TestLogAgainstList.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogMadeInAdvance = LogMadeInAdvance.TestCase
-TestLogMadeInAdvance.settings = settings(TestLogAgainstList.settings, max_examples=30)
+TestLogMadeInAdvance.settings = settings(TestLogAgainstList.settings, max_examples=examples(30))

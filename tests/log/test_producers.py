@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import (
-    DuplicateSequence,
     ErrorCode,
     InvalidProducerEpoch,
     KafkaError,
@@ -15,9 +14,9 @@ from headrace.errors import (
 )
 from headrace.limits import INT32_MAX
 from headrace.log.partition_log import PartitionLog
-from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from headrace.log.producer_state import KeptBatch, ProducerEntry, Producers
-from headrace.records.control import ABORT, COMMIT
+from headrace.log.producers.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from headrace.log.producers.producer_state import KeptBatch, ProducerEntry, Producers
+from headrace.records.format2.control import ABORT, COMMIT
 from tests.log.support import NOW_MS, append, append_batch, append_marker, batch_of, config, open_log
 
 
@@ -41,11 +40,28 @@ def test_each_of_the_last_five_batches_sent_again_is_answered_with_its_old_offse
     assert log.log_end_offset == 21
 
 
-def test_an_older_batch_sent_again_is_a_duplicate_without_offsets(log: PartitionLog) -> None:
+def test_a_batch_before_the_last_five_is_out_of_order_and_no_duplicate(log: PartitionLog) -> None:
     for number in range(7):
         send(log, number)
-    with pytest.raises(DuplicateSequence):
+    with pytest.raises(OutOfOrderSequence):
         send(log, 1)
+
+
+def test_sequences_before_an_unknown_producers_first_batch_are_out_of_order_and_no_duplicate(log: PartitionLog) -> None:
+    send(log, 10, 10)
+    with pytest.raises(OutOfOrderSequence):
+        send(log, 0, 10)
+    assert log.log_end_offset == 10
+
+
+def test_sequences_before_the_batch_that_a_snapshot_has_are_out_of_order(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 10, 10)
+    log.close(NOW_MS)
+    log = open_log(tmp_path, was_clean=True)
+    with pytest.raises(OutOfOrderSequence):
+        send(log, 0, 10)
+    assert send(log, 10, 10) == (0, 9, True)
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(11, 1), (8, 1), (8, 5), (5, 3), (500, 1)])
@@ -98,12 +114,20 @@ def test_an_open_transaction_holds_back_the_last_stable_offset(log: PartitionLog
     append(log, b"plain")
     send(log, 0, is_transactional=True)
     append(log, b"plain")
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     assert log.last_stable_offset(log.high_watermark) == 1
     append_marker(log, COMMIT, 7)
     assert log.last_stable_offset(3) == 1, "the marker is not below the high watermark yet"
-    log.update_high_watermark(log.log_end_offset)
+    log.restore_high_watermark(log.log_end_offset)
     assert log.last_stable_offset(log.high_watermark) == 4
+
+
+def test_a_transaction_that_every_replica_has_is_forgotten_though_nobody_reads(log: PartitionLog) -> None:
+    for number in range(3):
+        send(log, number, is_transactional=True)
+        append_marker(log, COMMIT, 7)
+        log.restore_high_watermark(log.log_end_offset)
+    assert log.producers.transactions.first_unstable_offset(0) == 4, "the last one goes with the next marker"
 
 
 def test_an_aborted_transaction_is_indexed_and_found_again(tmp_path: Path) -> None:
@@ -130,7 +154,7 @@ def test_an_open_transaction_is_known_after_a_restart(tmp_path: Path) -> None:
     log = open_log(tmp_path, was_clean=True)
     assert log.last_stable_offset(2) == 1
     append_marker(log, COMMIT, 7)
-    log.update_high_watermark(3)
+    log.restore_high_watermark(3)
     assert log.last_stable_offset(3) == 3
 
 

@@ -4,14 +4,28 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.log import appending, truncation
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
-from tests.log.support import NOW_MS, Stored, append, append_batch, batch_of, config, open_log, read_all
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_set import encode_message_set
+from tests.log.support import (
+    NOW_MS,
+    Stored,
+    append,
+    append_batch,
+    batch_of,
+    config,
+    max_timestamp_offset,
+    offset_for_time,
+    open_log,
+    read_all,
+)
+from tests.rotation import random_bytes
 
 SETTINGS = config(segment_bytes=2000)
 FIRST = "00000000000000000000"
@@ -38,7 +52,7 @@ def last_segment(directory: Path) -> Path:
     return max(directory.glob("*.log"))
 
 
-def reopen(directory: Path, **more: object) -> PartitionLog:
+def reopen(directory: Path, **more: Any) -> PartitionLog:
     return open_log(directory, SETTINGS, **more)
 
 
@@ -48,7 +62,7 @@ def assert_whole(log: PartitionLog, records: list[Stored]) -> None:
     assert log.log_end_offset == len(records)
     assert log.producers.entries[7].last_sequence == len(records) - 1
     for record in records:
-        assert log.offset_for_time(record.timestamp_ms, len(records)) == (
+        assert offset_for_time(log, record.timestamp_ms, len(records)) == (
             record.offset,
             record.timestamp_ms,
             record.offset // 20,
@@ -58,7 +72,7 @@ def assert_whole(log: PartitionLog, records: list[Stored]) -> None:
 def test_everything_that_was_written_survives_a_kill(tmp_path: Path, written: list[Stored]) -> None:
     log = reopen(tmp_path)
     assert_whole(log, written)
-    assert log.recovery_point == 0, "recovery alone brings nothing to the disk"
+    assert log.flusher.recovery_point == 0, "recovery alone brings nothing to the disk"
     assert log.leader_epochs.entries == [(0, 0), (1, 20), (2, 40)]
     assert append(log, b"next", producer_id=7, sequence=60).base_offset == 60
 
@@ -70,7 +84,9 @@ def test_a_torn_tail_is_cut_off(tmp_path: Path, written: list[Stored], cut: int)
     assert_whole(reopen(tmp_path), written[:-1])
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 5000, b"\xff" * 100, os.urandom(3000)], ids=["zeros", "ones", "random"])
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 5000, b"\xff" * 100, random_bytes("tail", 3000)], ids=["zeros", "ones", "random"]
+)
 def test_a_tail_of_garbage_is_cut_off(tmp_path: Path, written: list[Stored], tail: bytes) -> None:
     path = last_segment(tmp_path)
     size = path.stat().st_size
@@ -104,7 +120,7 @@ def test_a_clean_stop_is_followed_by_no_scan(tmp_path: Path, written: list[Store
     data[80] ^= 4
     path.write_bytes(data)
     log = reopen(tmp_path, was_clean=True)
-    assert (log.log_end_offset, log.recovery_point) == (60, 60)
+    assert (log.log_end_offset, log.flusher.recovery_point) == (60, 60)
     assert log.producers.entries[7].last_sequence == 59
 
 
@@ -163,7 +179,7 @@ def test_messages_of_older_formats_are_kept_up_to_the_first_bad_one(tmp_path: Pa
     log = reopen(tmp_path)
     assert (log.log_start_offset, log.log_end_offset) == (0, 11)
     assert log.leader_epochs.entries == []
-    assert log.max_timestamp_offset() == (3, NOW_MS, -1)
+    assert max_timestamp_offset(log) == (3, NOW_MS, -1)
 
 
 def test_a_segment_whose_offsets_go_back_ends_there(tmp_path: Path) -> None:
@@ -196,7 +212,7 @@ def compacted(directory: Path, keep: Callable[[int], bool]) -> None:
         if keep(offset):
             batch = batch_of(b"kept")
             batch[:8] = offset.to_bytes(8, "big")
-            source.append_replicated(memoryview(batch), now_ms=NOW_MS)
+            appending.append_replicated(source, memoryview(batch), now_ms=NOW_MS)
     (directory / "source" / f"{FIRST}.log").rename(directory / f"{FIRST}.log.swap")
 
 
@@ -207,7 +223,7 @@ def test_a_compacted_segment_takes_the_place_of_the_old_one(tmp_path: Path) -> N
     log.roll(NOW_MS)
     append(log, b"after")
     compacted(tmp_path, keep=lambda offset: offset % 5 == 0)
-    log = open_log(tmp_path)
+    log = open_log(tmp_path, recovery_point=20)
     assert [(record.offset, record.value) for record in read_all(log)] == [
         (0, b"kept"),
         (5, b"kept"),
@@ -230,11 +246,11 @@ def test_truncation_drops_the_batch_that_holds_the_offset(tmp_path: Path) -> Non
     log = open_log(tmp_path)
     for number in range(4):
         append_batch(log, batch_of(b"a", b"b", producer_id=7, sequence=2 * number))
-    log.truncate_to(4, NOW_MS)
+    truncation.truncate_to(log, 4, NOW_MS)
     assert len(read_all(log)) == log.log_end_offset == 4
     assert log.producers.entries[7].last_sequence == 3
-    log.truncate_to(100, NOW_MS)
+    truncation.truncate_to(log, 100, NOW_MS)
     assert log.log_end_offset == 4
-    log.truncate_fully(1000, NOW_MS)
+    truncation.truncate_fully(log, 1000, NOW_MS)
     assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (1000, 1000, [])
     assert open_log(tmp_path).log_end_offset == 1000

@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import recovery_kernel as compiled
-from headrace.log import recovery_scan
-from headrace.log.producer_state import Producers
-from headrace.log.recovery_scan import CheckedScan, producer_batches
-from headrace.log.scan import read_checked, read_headers
-from headrace.log.txn_index import AbortedTransaction
-from headrace.records.batch import Record, encode_batch, read_header
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT, Marker, encode_marker, read_marker
-from headrace.records.crc import crc32c
-from headrace.records.header import BatchHeader, pack_header
-from headrace.records.message_set import encode_message_set
+from headrace.log.producers.producer_state import Producers
+from headrace.log.recovery import recovery_kernel as compiled
+from headrace.log.recovery import recovery_scan
+from headrace.log.recovery.recovery_scan import CheckedScan, producer_batches
+from headrace.log.segment.aborted_transactions import end_transaction
+from headrace.log.segment.batch_scan import read_checked, read_headers
+from headrace.log.segment.txn_index import AbortedTransaction
+from headrace.records.codecs.compression import Codec
+from headrace.records.codecs.crc import crc32c
+from headrace.records.format2.batch import Record, encode_batch, read_header
+from headrace.records.format2.control import ABORT, COMMIT, Marker, encode_marker, read_marker
+from headrace.records.format2.header import BatchHeader, pack_header
+from headrace.records.legacy.message_set import encode_message_set
 from tests.log.support import Inode, SimulatedFile
 
 BASE = 1000
@@ -61,7 +62,7 @@ class Pick(NamedTuple):
     """One piece of a file."""
 
     kind: str
-    count: int
+    records: int
     size: int
     time: int
     leader_epoch: int
@@ -98,7 +99,7 @@ files = st.builds(drawn, st.integers(0, 2**32), st.sampled_from([*KINDS.values()
 
 
 def data_batch(offset: int, pick: Pick) -> bytes:
-    rows = [Record(0, NOW_MS + pick.time, None, b"v" * pick.size, ())] * pick.count
+    rows = [Record(0, NOW_MS + pick.time, None, b"v" * pick.size, ())] * pick.records
     batch = encode_batch(
         rows,
         base_offset=offset,
@@ -129,7 +130,7 @@ def piece(offset: int, pick: Pick) -> bytes:
                 )
             )
         case "0" | "1" | "wrapper":
-            rows = [Record(0, NOW_MS + pick.time, None, b"v" * pick.size, ())] * pick.count
+            rows = [Record(0, NOW_MS + pick.time, None, b"v" * pick.size, ())] * pick.records
             magic, codec = (1, Codec.GZIP) if pick.kind == "wrapper" else (int(pick.kind), Codec.NONE)
             return bytes(encode_message_set(rows, magic=magic, codec=codec, base_offset=offset))
         case _:
@@ -195,21 +196,19 @@ def model(headers: list[tuple[int, BatchHeader]], interval: int) -> tuple[list[t
 
 def replay(content: bytes, headers: list[tuple[int, BatchHeader]]) -> tuple[object, list[AbortedTransaction]]:
     """What the producers are after some batches, and the transactions that were aborted."""
-    producers, aborted = Producers(), []
+    producers = Producers()
+    aborted: list[AbortedTransaction] = []
     for position, header in headers:
         if not header.is_control:
             producers.append(header, header.base_offset, NOW_MS)
             continue
         marker = read_marker(content[position : position + header.size_bytes])
-        ended = producers.end_transaction(
-            header, header.base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=NOW_MS
-        )
-        aborted += [ended] if ended else []
+        end_transaction(producers, header, header.base_offset, marker, NOW_MS, aborted.append)
     entries = {
         each.producer_id: (each.epoch, each.batches, each.coordinator_epoch, each.open_since, each.seen_ms)
         for each in producers.entries.values()
     }
-    return (entries, producers.first_unstable_offset), aborted
+    return (entries, producers.transactions.first_unstable_offset(0)), aborted
 
 
 @settings(deadline=None)

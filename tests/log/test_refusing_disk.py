@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StorageError
+from headrace.log import truncation, upkeep
 from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
-from tests.log.support import NOW_MS, PARTITION, append, config, open_log, read_all
+from tests.log.support import NOW_MS, PARTITION, append, config, open_log, purge, read_all
 
 EPOCHS = "leader-epoch-checkpoint"
 SETTINGS = config(segment_bytes=300, file_delete_delay_ms=0)
@@ -37,6 +38,14 @@ class RefusingFiles(LocalFiles):
     def rename(self, old: Path, new: Path) -> None:
         self.ask("rename", old)
         super().rename(old, new)
+
+    def read(self, path: Path) -> bytes:
+        self.ask("read", path)
+        return super().read(path)
+
+    def open_readonly(self, path: Path) -> LogFile:
+        self.ask("read", path)
+        return super().open_readonly(path)
 
     def remove(self, path: Path) -> None:
         self.ask("remove", path)
@@ -87,7 +96,7 @@ def assert_reopens(directory: Path, log: PartitionLog, expected: list[bytes]) ->
     assert values(log) == expected
     assert values(open_log(directory, SETTINGS)) == expected
     log.close(NOW_MS)
-    assert values(open_log(directory, SETTINGS, was_clean=True, recovery_point=log.recovery_point)) == expected
+    assert values(open_log(directory, SETTINGS, was_clean=True, recovery_point=log.flusher.recovery_point)) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,7 +164,7 @@ def full_log(tmp_path: Path, disk: RefusingFiles) -> PartitionLog:
     log = open_log(tmp_path, SETTINGS, disk)
     for number in range(4):
         append(log, b"%d" % number * 200, epoch=number)
-    log.update_high_watermark(4)
+    log.restore_high_watermark(4)
     assert len(log.segments) == 4
     return log
 
@@ -167,8 +176,8 @@ def names(directory: Path) -> list[int]:
 def test_a_disk_too_full_for_the_leader_epochs_still_lets_segments_go(tmp_path: Path, disk: RefusingFiles) -> None:
     log = full_log(tmp_path, disk)
     disk.refuses = lambda call, name: call in ("replace", "write")
-    assert log.delete_records_before(2, NOW_MS) == 2
-    log.purge(NOW_MS)
+    assert upkeep.delete_records_before(log, 2, NOW_MS) == 2
+    purge(log, NOW_MS)
     assert names(tmp_path) == [2, 3]
     assert not list(tmp_path.glob("*.deleted"))
     assert open_log(tmp_path, SETTINGS).leader_epochs.entries == [(2, 2), (3, 3)]
@@ -179,12 +188,63 @@ def test_segments_go_oldest_first_whatever_is_refused(tmp_path: Path, disk: Refu
     log = full_log(tmp_path, disk)
     disk.refuses = lambda call, name: call == "rename" and name.endswith(f"1{suffix}")
     with pytest.raises(StorageError):
-        log.delete_records_before(3, NOW_MS)
+        upkeep.delete_records_before(log, 3, NOW_MS)
     assert names(tmp_path) == ([1, 2, 3] if suffix == ".log" else [2, 3])
     assert [record.offset for record in read_all(open_log(tmp_path, SETTINGS))] == names(tmp_path)
     disk.refuses = obliges
-    log.delete_old_segments(NOW_MS)
+    upkeep.delete_old_segments(log, NOW_MS)
     assert names(tmp_path) == [3]
+
+
+def sent(log: PartitionLog, sequence: int) -> bool:
+    """Append a batch of producer 7; whether it is a duplicate."""
+    return append(log, b"%d" % sequence * 50, producer_id=7, sequence=sequence, epoch=sequence).is_duplicate
+
+
+@pytest.mark.parametrize("offset", [4, 6, -1])
+def test_a_truncation_that_is_refused_anywhere_leaves_no_log_with_other_producers(
+    tmp_path: Path, disk: RefusingFiles, offset: int
+) -> None:
+    """The n-th call is refused, for each n. `offset` -1 begins the log anew at offset 20."""
+    steps = 0
+    for refused in range(1000):
+        directory = tmp_path / f"{refused}"
+        disk.refuses = obliges
+        log = open_log(directory, SETTINGS, disk)
+        for sequence in range(9):
+            sent(log, sequence)
+        log.restore_high_watermark(3)
+        steps = 0
+
+        def refuses(call: str, name: str, refused: int = refused) -> bool:
+            nonlocal steps
+            steps += call != "read"
+            return call != "read" and steps == refused + 1
+
+        disk.refuses = refuses
+        try:
+            if offset < 0:
+                truncation.truncate_fully(log, 20, NOW_MS)
+            else:
+                truncation.truncate_to(log, offset, NOW_MS)
+        except StorageError:
+            pass
+        else:
+            if steps <= refused:
+                break
+        disk.refuses = obliges
+        if log.failure is None and log.log_end_offset == 9:
+            assert sent(log, 8), "nothing has changed"
+        elif log.failure is None:
+            assert sorted(log.producers.entries) == ([] if offset < 0 else [7])
+            assert not sent(log, max(offset, 0)), "the batch that was cut off is no duplicate"
+        again = open_log(directory, SETTINGS, disk)
+        assert [record.offset for record in read_all(again)] == list(
+            range(again.log_start_offset, again.log_end_offset)
+        )
+        kept = again.producers.entries.get(7)
+        assert (kept.last_sequence + 1 if kept else 0) == (again.log_end_offset if again.log_end_offset < 20 else 0)
+    assert refused == steps > 5
 
 
 @pytest.mark.parametrize("removals", range(2))
@@ -209,15 +269,15 @@ def test_a_failed_sync_is_not_tried_again_and_also_refuses_duplicates(tmp_path: 
     log = open_log(tmp_path, config(flush_messages=1, flush_ms=1), disk)
     append(log, b"a", producer_id=7, sequence=0)
     disk.refuses = lambda call, name: call == "sync"
-    assert log.flush_by_count(NOW_MS) == 1
+    assert log.flusher.flush_by_count(NOW_MS) == 1
     assert log.failure is not None
 
     def never(call: str, name: str) -> bool:
         raise AssertionError(f"{call} of {name}")
 
     disk.refuses = never
-    assert not log.flush_due(NOW_MS + 1000)
-    log.flush_by_count(NOW_MS)
+    assert not log.flusher.is_due(NOW_MS + 1000)
+    log.flusher.flush_by_count(NOW_MS)
     with pytest.raises(StorageError):
         append(log, b"a", producer_id=7, sequence=0)
 
@@ -227,7 +287,7 @@ def test_a_partition_whose_deletion_is_refused_is_deleted_by_the_next_attempt(
     tmp_path: Path, disk: RefusingFiles, call: str
 ) -> None:
     manager = LogManager([tmp_path], broker_id=1, topic_config=lambda topic: SETTINGS, files=disk)
-    manager.claim("cluster")
+    manager.directories.claim("cluster")
     manager.load(NOW_MS)
     manager.create(PARTITION, b"a" * 16, NOW_MS)
     disk.refuses = lambda asked, name: asked == call

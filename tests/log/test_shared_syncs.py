@@ -33,7 +33,7 @@ class SlowDirectory:
     def waiting(self) -> int:
         """How many threads are inside `SharedSyncs.sync`."""
         found = self.syncs._directories.get(HERE)
-        return found.asking if found else 0
+        return found.waiting if found else 0
 
 
 def ask(pool: ThreadPoolExecutor, directory: SlowDirectory, count: int) -> list[Future[None]]:

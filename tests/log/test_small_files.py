@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.log import checkpoints
-from headrace.log.checkpoints import CorruptCheckpoint
-from headrace.log.epochs import LeaderEpochs
-from headrace.log.files import LocalFiles
-from headrace.log.meta_properties import CorruptMetaProperties, MetaProperties, format_text, parse
-from headrace.log.names import delete_name, parse_partition
-from headrace.log.partition_metadata import (
+from headrace.log.directories import checkpoints
+from headrace.log.directories.checkpoints import CorruptCheckpoint
+from headrace.log.directories.meta_properties import CorruptMetaProperties, MetaProperties, format_text, parse
+from headrace.log.directories.partition_metadata import (
     CorruptPartitionMetadata,
     format_topic_id,
     parse_topic_id,
     read_topic_id,
     write_topic_id,
 )
+from headrace.log.filenames import delete_name, parse_partition
+from headrace.log.files import LocalFiles
+from headrace.log.leader_epochs import LeaderEpochs
 from headrace.types import TopicPartition
 
 FILES = LocalFiles()

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import OffsetOutOfRange, StorageError
+from headrace.log import truncation, upkeep
 from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
-from headrace.log.flush import FlushWork
-from tests.log.support import NOW_MS, append, config, fetch, open_log, read_all
+from headrace.log.flusher import FlushWork
+from tests.log.support import NOW_MS, Background, append, config, delete, fetch, open_log, purge, read_all
 
 
 class FailingFile(DiskFile):
@@ -61,48 +62,48 @@ def failing() -> FailingFiles:
 def test_the_recovery_point_advances_to_where_the_log_ended_when_the_flush_began(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, b"a", b"b")
-    work = log.begin_flush()
+    work = log.flusher.begin()
     append(log, b"c")
     work.run()
-    log.finish_flush(work, NOW_MS)
-    assert (log.recovery_point, log.unflushed_records) == (2, 1)
+    log.flusher.finish(work, NOW_MS)
+    assert (log.flusher.recovery_point, log.flusher.unflushed_records) == (2, 1)
 
 
 def test_a_flush_from_before_a_truncation_says_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(4):
         append(log, b"a")
-    work = log.begin_flush()
-    log.truncate_to(1, NOW_MS)
+    work = log.flusher.begin()
+    truncation.truncate_to(log, 1, NOW_MS)
     append(log, b"other")
-    log.finish_flush(work, NOW_MS)
-    assert log.recovery_point <= 1
+    log.flusher.finish(work, NOW_MS)
+    assert log.flusher.recovery_point <= 1
 
 
 def test_a_flush_is_due_after_so_many_records_or_so_much_time(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(flush_messages=3, flush_ms=1000))
-    assert not log.flush_due(NOW_MS + 10**6), "there is nothing to flush"
+    assert not log.flusher.is_due(NOW_MS + 10**6), "there is nothing to flush"
     append(log, b"a", b"b")
-    assert not log.flush_due(NOW_MS + 999)
-    assert log.flush_due(NOW_MS + 1000)
+    assert not log.flusher.is_due(NOW_MS + 999)
+    assert log.flusher.is_due(NOW_MS + 1000)
     append(log, b"c")
-    assert log.flush_due(NOW_MS)
-    log.flush(NOW_MS + 5)
-    assert not log.flush_due(NOW_MS + 1004)
+    assert log.flusher.is_due(NOW_MS)
+    log.flusher.flush(NOW_MS + 5)
+    assert not log.flusher.is_due(NOW_MS + 1004)
 
 
 def test_a_roll_hands_the_flush_of_the_closed_segment_to_the_background(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    waiting = []
-    log.background = lambda work, done: waiting.append((work, done))
+    background = Background(waits=True)
+    log = open_log(tmp_path, scheduling=background.scheduling)
+    waiting = background.works
     append(log, b"a")
     log.roll(NOW_MS)
     append(log, b"b")
-    assert log.recovery_point == 0
+    assert log.flusher.recovery_point == 0
     [(work, done)] = waiting
     work()
     done(None)
-    assert log.recovery_point == 1
+    assert log.flusher.recovery_point == 1
 
 
 def test_a_failed_flush_stops_appends_and_leaves_reads(tmp_path: Path, failing: FailingFiles) -> None:
@@ -110,12 +111,12 @@ def test_a_failed_flush_stops_appends_and_leaves_reads(tmp_path: Path, failing: 
     append(log, b"a")
     failing.fail("sync")
     with pytest.raises(StorageError):
-        log.flush(NOW_MS)
+        log.flusher.flush(NOW_MS)
     failing.fail("")
     with pytest.raises(StorageError):
         append(log, b"b")
     assert len(read_all(log)) == 1
-    assert log.recovery_point == 0
+    assert log.flusher.recovery_point == 0
     with pytest.raises(StorageError):  # the next start has to look at what is there
         log.close(NOW_MS)
 
@@ -159,31 +160,31 @@ def test_a_roll_that_fails_is_tried_again_by_the_next_append(tmp_path: Path, fai
 
 
 def test_no_second_flush_is_due_while_one_is_under_way(tmp_path: Path) -> None:
-    log = open_log(tmp_path, config(flush_ms=1))
-    waiting = []
-    log.background = lambda work, done: waiting.append((work, done))
+    background = Background(waits=True)
+    log = open_log(tmp_path, config(flush_ms=1), scheduling=background.scheduling)
+    waiting = background.works
     append(log, b"a")
-    log.flush_in_background(NOW_MS)
+    log.flusher.flush_in_background(NOW_MS)
     append(log, b"b")
-    assert not log.flush_due(NOW_MS + 1)
+    assert not log.flusher.is_due(NOW_MS + 1)
     waiting[0][0]()
     waiting[0][1](None)
-    assert log.flush_due(NOW_MS + 1)
+    assert log.flusher.is_due(NOW_MS + 1)
 
 
 def test_what_fills_the_count_during_a_flush_is_flushed_after_it(tmp_path: Path) -> None:
-    log = open_log(tmp_path, config(flush_messages=1))
-    waiting = []
-    log.background = lambda work, done: waiting.append((work, done))
+    background = Background(waits=True)
+    log = open_log(tmp_path, config(flush_messages=1), scheduling=background.scheduling)
+    waiting = background.works
     for value in (b"a", b"b", b"c"):
         append(log, value)
-        log.flush_by_count(NOW_MS)
+        log.flusher.flush_by_count(NOW_MS)
     for flushed_to in (1, 3):
         ((work, done),) = waiting
         waiting.clear()
         work()
         done(None)
-        assert log.recovery_point == flushed_to
+        assert log.flusher.recovery_point == flushed_to
     assert not waiting
 
 
@@ -198,9 +199,9 @@ def test_rolls_in_quick_succession_sync_each_segment_once(tmp_path: Path) -> Non
             return CountingFile(path, os.O_RDWR | os.O_CREAT)
 
     synced: list[str] = []
-    log = open_log(tmp_path, files=CountingFiles())
-    waiting = []
-    log.background = lambda work, done: waiting.append((work, done))
+    background = Background(waits=True)
+    log = open_log(tmp_path, files=CountingFiles(), scheduling=background.scheduling)
+    waiting = background.works
     for value in (b"a", b"b", b"c", b"d"):
         append(log, value)
         log.roll(NOW_MS)
@@ -208,40 +209,40 @@ def test_rolls_in_quick_succession_sync_each_segment_once(tmp_path: Path) -> Non
         work, done = waiting.pop()
         work()
         done(None)
-    assert log.recovery_point == 4
+    assert log.flusher.recovery_point == 4
     assert sorted(synced) == [str(segment.path(".log")) for segment in log.segments[:4]]
 
 
 def test_after_a_failed_flush_a_later_one_moves_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, b"a")
-    first, second = log.begin_flush(), log.begin_flush()
-    log.finish_flush(first, NOW_MS, OSError("no luck"))
-    log.finish_flush(second, NOW_MS)
-    assert log.recovery_point == 0
+    first, second = log.flusher.begin(), log.flusher.begin()
+    log.flusher.finish(first, NOW_MS, OSError("no luck"))
+    log.flusher.finish(second, NOW_MS)
+    assert log.flusher.recovery_point == 0
 
 
 def test_a_flush_does_not_mind_what_was_deleted_under_it(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "flights-0")
-    log.background = lambda work, done: None
+    background = Background(waits=True)
+    log = open_log(tmp_path / "flights-0", scheduling=background.scheduling)
     append(log, b"a")
     log.roll(NOW_MS)
     append(log, b"b")
-    work = log.begin_flush()
-    log.delete("0" * 32)
+    work = log.flusher.begin()
+    delete(log)
     work.run()
-    log.finish_flush(work, NOW_MS)
-    assert log.recovery_point == 0, "a deleted log is not flushed any more"
+    log.flusher.finish(work, NOW_MS)
+    assert log.flusher.recovery_point == 0, "a deleted log is not flushed any more"
 
 
 def test_flush_work_syncs_closed_segments_with_their_indexes(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    background = Background(waits=True)
+    log = open_log(tmp_path, scheduling=background.scheduling)
     works: list[FlushWork] = []
-    log.background = lambda work, done: None
     append(log, b"a")
     log.roll(NOW_MS)
     append(log, b"b")
-    works.append(log.begin_flush())
+    works.append(log.flusher.begin())
     assert len(works[0].logs) == 2
     assert {path.suffix for path in works[0].paths} >= {".index", ".timeindex"}
 
@@ -254,8 +255,8 @@ def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None
     for age_ms in (5000, 3000, 500):
         append(log, b"v", timestamps_ms=[NOW_MS - age_ms])
         log.roll(NOW_MS)
-    log.update_high_watermark(3)
-    assert log.delete_old_segments(NOW_MS) == 2
+    log.restore_high_watermark(3)
+    assert upkeep.delete_old_segments(log, NOW_MS) == 2
     assert (log.log_start_offset, log.log_end_offset) == (2, 3)
     with pytest.raises(OffsetOutOfRange):
         fetch(log, 1)
@@ -264,8 +265,8 @@ def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None
 def test_the_active_segment_is_rolled_when_it_is_too_old(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(retention_ms=1000))
     append(log, b"v", timestamps_ms=[NOW_MS - 5000])
-    log.update_high_watermark(1)
-    assert log.delete_old_segments(NOW_MS) == 1
+    log.restore_high_watermark(1)
+    assert upkeep.delete_old_segments(log, NOW_MS) == 1
     assert (log.log_start_offset, log.log_end_offset) == (1, 1)
     assert append(log, b"w").base_offset == 1
 
@@ -275,9 +276,9 @@ def test_segments_go_while_the_log_is_large_enough_without_them(tmp_path: Path) 
     for _ in range(5):
         append(log, b"v" * 30)
         log.roll(NOW_MS)
-    log.update_high_watermark(5)
+    log.restore_high_watermark(5)
     size = log.segments[0].size
-    assert log.delete_old_segments(NOW_MS) == 5 - -(-250 // size)
+    assert upkeep.delete_old_segments(log, NOW_MS) == 5 - -(-250 // size)
     assert 250 <= log.size_bytes < 250 + size
 
 
@@ -286,8 +287,8 @@ def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
     for _ in range(3):
         append(log, b"v", timestamps_ms=[1])
         log.roll(NOW_MS)
-    log.update_high_watermark(2)
-    log.delete_old_segments(NOW_MS)
+    log.restore_high_watermark(2)
+    upkeep.delete_old_segments(log, NOW_MS)
     assert log.log_start_offset == 2
 
 
@@ -295,8 +296,8 @@ def test_a_compacted_topic_keeps_old_segments(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0))
     append(log, b"v", timestamps_ms=[1])
     log.roll(NOW_MS)
-    log.update_high_watermark(1)
-    assert log.delete_old_segments(NOW_MS) == 0
+    log.restore_high_watermark(1)
+    assert upkeep.delete_old_segments(log, NOW_MS) == 0
 
 
 def test_deleted_records_are_out_of_range_and_their_segments_go(tmp_path: Path) -> None:
@@ -305,16 +306,16 @@ def test_deleted_records_are_out_of_range_and_their_segments_go(tmp_path: Path) 
         append(log, b"a", b"b", epoch=number)
         if number % 2:
             log.roll(NOW_MS)
-    log.update_high_watermark(10)
+    log.restore_high_watermark(10)
     with pytest.raises(OffsetOutOfRange):
-        log.delete_records_before(11, NOW_MS)
-    assert log.delete_records_before(5, NOW_MS) == 5
-    assert log.delete_records_before(3, NOW_MS) == 5, "the start does not go back"
+        upkeep.delete_records_before(log, 11, NOW_MS)
+    assert upkeep.delete_records_before(log, 5, NOW_MS) == 5
+    assert upkeep.delete_records_before(log, 3, NOW_MS) == 5, "the start does not go back"
     assert [segment.base_offset for segment in log.segments] == [4, 8, 12]
     assert log.leader_epochs.entries[0] == (2, 5)
     assert [record.offset for record in read_all(log)] == list(range(5, 12))
-    log.purge(NOW_MS + 999)
+    purge(log, NOW_MS + 999)
     assert len([*tmp_path.glob("*.deleted")]) >= 3
-    log.purge(NOW_MS + 1000)
+    purge(log, NOW_MS + 1000)
     assert not [*tmp_path.glob("*.deleted")]
     assert not (tmp_path / "00000000000000000000.log").exists()

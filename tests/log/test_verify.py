@@ -3,20 +3,23 @@
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import repair as repairs
-from headrace.log.data_directory import DataDirectory, DataDirectoryRefused
+from headrace.log.directories.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from headrace.log.directories.data_directory import DataDirectory, DataDirectoryRefused
 from headrace.log.files import LocalFiles
-from headrace.log.usage import usage_of
-from headrace.log.verify import BadIndex, CheckedSegment, Damage, Finding, Leftover, verify
-from headrace.records.batch import Record, iter_headers
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
-from tests.log.support import NOW_MS, append, config, open_log, read_all
+from headrace.offline import repair as repairs
+from headrace.offline.usage import usage_of
+from headrace.offline.verify import BadIndex, CheckedSegment, Damage, Finding, Leftover, verify
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, iter_headers
+from headrace.records.legacy.message_set import encode_message_set
+from tests.examples import examples
+from tests.log.support import NOW_MS, PARTITION, append, config, open_log, read_all
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def flip(path: Path, position: int, bit: int = 1) -> None:
     path.write_bytes(data)
 
 
-def found(path: Path, kind: type, **more: bool) -> list[Finding]:
+def found(path: Path, kind: type, **more: Any) -> list[Finding]:
     return [finding for finding in verify(path, **more) if isinstance(finding, kind)]
 
 
@@ -134,7 +137,7 @@ def test_records_that_are_none_are_found_when_looked_for(partition: Path) -> Non
     """A right checksum over records that do not parse: what a broken producer could have written."""
     path = segments(partition)[0]
     position = places(path)[0][0]
-    from headrace.records.header import pack_header, read_header
+    from headrace.records.format2.header import pack_header, read_header
 
     data = bytearray(path.read_bytes())
     size = places(path)[0][1]
@@ -205,7 +208,7 @@ def test_a_second_repair_saves_beside_the_first(partition: Path, tmp_path: Path)
     assert len(set(names)) == 2
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 0.999), st.integers(0, 7)), min_size=1, max_size=6))
 def test_whatever_bits_flip_all_records_outside_of_what_was_told_survive(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, float, int]]
@@ -220,6 +223,8 @@ def test_whatever_bits_flip_all_records_outside_of_what_was_told_survive(
         if not 0 <= place - last_batch < 8 or number != 2:  # the last offsets of all may be what they like
             flip(path, place, 1 << bit)
     damages = [each for each in verify(directory) if isinstance(each, Damage)]
+    recovery_points = directory.parent / RECOVERY_POINT
+    write_offsets(LocalFiles(), recovery_points, {PARTITION: 0})
     repair_all(directory, directory.parent / "cut")
     assert not found(directory, Damage)
     lost = {
@@ -227,7 +232,8 @@ def test_whatever_bits_flip_all_records_outside_of_what_was_told_survive(
         for each in damages
         for offset in range(each.first_offset, (120 if each.last_offset is None else each.last_offset + 1))
     }
-    after = read_all(open_log(directory, config(segment_bytes=2500)))
+    recovery_point = read_offsets(LocalFiles(), recovery_points)[PARTITION]
+    after = read_all(open_log(directory, config(segment_bytes=2500), recovery_point=recovery_point))
     assert after == [record for record in before if record.offset not in lost]
     shutil.rmtree(directory.parent)
 
@@ -244,7 +250,7 @@ def test_bad_indexes_are_made_again(partition: Path, tmp_path: Path) -> None:
 
 def test_a_directory_that_a_broker_has_is_refused(tmp_path: Path) -> None:
     held = DataDirectory(LocalFiles(), tmp_path)
-    with pytest.raises(DataDirectoryRefused, match="a broker is running"):
+    with pytest.raises(DataDirectoryRefused, match="in use by a running broker"):
         repairs.lock(LocalFiles(), tmp_path)
     held.release()
     lock = repairs.lock(LocalFiles(), tmp_path)

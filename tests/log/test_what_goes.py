@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from headrace.limits import INT32_MAX
-from headrace.log.cleaner import Cleaner
-from headrace.log.cleaner_run import CleanerSettings
-from headrace.log.compaction import CleanedGroup, CleaningJob, CleaningPlan, Compaction, Throttle
+from headrace.log import truncation, upkeep
+from headrace.log.cleaning.cleaner import Cleaner
+from headrace.log.cleaning.cleaner_run import CleanerSettings
+from headrace.log.cleaning.compaction import CleanedGroup, CleaningJob, CleaningPlan, Compaction, Throttle
 from headrace.log.files import LocalFiles
-from headrace.log.flush import inline
+from headrace.log.flusher import inline
 from headrace.log.partition_log import PartitionLog
-from headrace.records.control import ABORT
+from headrace.records.format2.control import ABORT
 from tests.log.cleaning import Left, clean, compacted, left, put, put_each
-from tests.log.support import NOW_MS, append, append_marker, config, open_log
+from tests.log.support import NOW_MS, append, append_marker, config, open_log, purge
 
 
 def segment_files(directory: Path, base_offset: int) -> set[str]:
@@ -27,13 +28,13 @@ def test_a_reader_s_list_of_segments_stays_as_it_is_when_segments_come_and_go(tm
     for number in range(4):
         append(log, b"value %d" % number)
         log.roll(NOW_MS)
-    log.update_high_watermark(4)
-    held, before = log.segments, list(log.segments)
-    log.delete_records_before(2, NOW_MS)
-    log.purge(NOW_MS)
+    log.restore_high_watermark(4)
+    held, before = log.segments, tuple(log.segments)
+    upkeep.delete_records_before(log, 2, NOW_MS)
+    purge(log, NOW_MS)
     append(log, b"more")
     log.roll(NOW_MS)
-    log.truncate_to(3, NOW_MS)
+    truncation.truncate_to(log, 3, NOW_MS)
     assert held == before
     assert log.segments is not held
 
@@ -45,18 +46,18 @@ def test_a_segment_s_files_are_renamed_at_once_and_removed_after_the_delay(tmp_p
     log.roll(NOW_MS)
     append(log, b"kept")
     log.roll(NOW_MS)
-    log.update_high_watermark(3)
+    log.restore_high_watermark(3)
     assert segment_files(tmp_path, 0) == {"log", "index", "timeindex", "txnindex"}
-    log.delete_records_before(2, NOW_MS)
+    upkeep.delete_records_before(log, 2, NOW_MS)
     assert segment_files(tmp_path, 0) == {f"{kind}.deleted" for kind in ("log", "index", "timeindex", "txnindex")}
-    log.delete_records_before(3, NOW_MS + 500)
+    upkeep.delete_records_before(log, 3, NOW_MS + 500)
     assert "snapshot.deleted" in segment_files(tmp_path, 2), "the producers where it began go with a segment"
-    log.purge(NOW_MS + 999)
+    purge(log, NOW_MS + 999)
     assert len(segment_files(tmp_path, 0)) == 4
-    log.purge(NOW_MS + 1000)
+    purge(log, NOW_MS + 1000)
     assert segment_files(tmp_path, 0) == set()
     assert segment_files(tmp_path, 2) != set(), "it went later"
-    log.purge(NOW_MS + 1500)
+    purge(log, NOW_MS + 1500)
     assert segment_files(tmp_path, 2) == set()
 
 
@@ -68,7 +69,7 @@ def test_an_old_segment_of_a_log_that_is_compacted_and_deleted_goes_and_the_rest
     clean(log)
     assert [record.key for record in left(log)] == ["old", "a", "b", "c"]
     cleaned_to = log.cleaned_to
-    assert log.delete_old_segments(NOW_MS) >= 1
+    assert upkeep.delete_old_segments(log, NOW_MS) >= 1
     assert [record.key for record in left(log)] == ["b", "c"]
     assert log.cleaned_to == cleaned_to
     put(log, ("b", "3"))
@@ -80,7 +81,7 @@ def test_a_compacted_log_gives_up_deleted_records_and_is_cleaned_from_its_new_st
     log = open_log(tmp_path, compacted(segment_bytes=250))
     put_each(log, [(key, "1") for key in "abcdef"])
     log.roll(NOW_MS)
-    log.delete_records_before(3, NOW_MS)
+    upkeep.delete_records_before(log, 3, NOW_MS)
     put(log, ("e", "2"))
     clean(log)
     assert [record.key for record in left(log) if record.offset >= 3] == ["d", "f", "e"]
@@ -95,9 +96,9 @@ def test_producers_of_a_wrapped_sequence_are_known_after_a_roll_and_a_restart(tm
     log.roll(NOW_MS)
     assert segment_files(tmp_path, 4) >= {"snapshot"}
     for was_clean in (False, True):
-        again = open_log(tmp_path, was_clean=was_clean)
-        assert append(again, *values, producer_id=5, sequence=INT32_MAX - 1).is_duplicate
-    assert append(again, b"next", producer_id=5, sequence=2).base_offset == 4
+        log = open_log(tmp_path, was_clean=was_clean)
+        assert append(log, *values, producer_id=5, sequence=INT32_MAX - 1).is_duplicate
+    assert append(log, b"next", producer_id=5, sequence=2).base_offset == 4
 
 
 def test_of_five_batches_that_a_snapshot_does_not_hold_the_log_s_tail_brings_them_back(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def superseded(directory: Path) -> PartitionLog:
     log = open_log(directory, compacted())
     put_each(log, [("a", str(number)) for number in range(10)])
     log.roll(NOW_MS)
-    log.update_high_watermark(10)
+    log.restore_high_watermark(10)
     return log
 
 
@@ -167,7 +168,7 @@ def test_what_is_read_and_written_counts_against_the_limit(tmp_path: Path) -> No
     log = open_log(tmp_path, compacted())
     put_each(log, [(f"key {number % 50}", "v" * 100) for number in range(100)])
     log.roll(NOW_MS)
-    log.update_high_watermark(100)
+    log.restore_high_watermark(100)
     rates: list[float] = []
     spent: list[int] = []
 
@@ -201,5 +202,5 @@ def test_a_batch_larger_than_the_read_buffer_is_cleaned_and_told_of(
     with caplog.at_level("INFO"):
         clean(log, read_bytes=100_000)
     assert [record.offset for record in left(log)] == [1, 2]
-    told = [record.getMessage() for record in caplog.records if "had to grow" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "read buffer grew" in record.getMessage()]
     assert len(told) == 1 and "max.message.bytes is 1000" in told[0]

@@ -24,6 +24,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from tests.eventually import eventually
+
 NOW_MS = int(time.time() * 1000) - 3_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = [("codecs", 0), ("codecs", 1), ("compacted", 0), ("trimmed", 0), ("tx", 0)]
@@ -54,7 +56,7 @@ class Facts(NamedTuple):
 
 def fill(bootstrap: str, *, transactions: bool = True) -> None:
     """Make the topics and their data."""
-    address = {"bootstrap.servers": bootstrap}
+    address: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     admin = AdminClient(address)
     topics = [
         NewTopic("codecs", 2, 1, config=CONFIGS),
@@ -72,6 +74,7 @@ def fill(bootstrap: str, *, transactions: bool = True) -> None:
             when = NOW_MS + 60 * number + at
             key = None if at % 7 == 0 else b"key %d" % at
             value = None if at % 11 == 3 else (b"%s %d " % (codec.encode(), at)) * 100
+            headers: list[tuple[str, str | bytes | None]] | None
             headers = [("h", b"\0\xff"), ("empty", b""), ("null", None)] if at % 2 else None
             producer.produce("codecs", value, key=key, partition=at % 2, timestamp=when, headers=headers)
             producer.produce("trimmed", value, key=key, partition=0, timestamp=when)
@@ -159,16 +162,17 @@ def when_loaded(ask: Callable[[], Any]) -> Any:
 
 def wait_for_leaders(admin: AdminClient) -> None:
     """A broker with ZooKeeper answers before its controller has told it what it leads."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    led: set[tuple[str, int]] = set()
+
+    def are_led() -> bool:
+        nonlocal led
         topics = admin.list_topics(timeout=60).topics
         led = {
             (name, each.id) for name, topic in topics.items() for each in topic.partitions.values() if each.leader == 1
         }
-        if led.issuperset(PARTITIONS) and any(name == "__consumer_offsets" for name, _ in led):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"led are only {sorted(led)}")
+        return led.issuperset(PARTITIONS) and any(name == "__consumer_offsets" for name, _ in led)
+
+    eventually(are_led, "the leaders", state=lambda: f"led are only {sorted(led)}")
 
 
 def _names() -> Any:

@@ -5,9 +5,9 @@ from pathlib import Path
 from headrace.log.files import LocalFiles
 from headrace.migrate.metadata_log import MetadataLog, read_metadata_log
 from headrace.protocol import messages as m
-from headrace.protocol.message import Message
-from headrace.protocol.wire import write_uvarint
-from headrace.records.batch import Record, encode_batch, set_base_offset
+from headrace.protocol.codec.message import Message
+from headrace.protocol.codec.wire import write_uvarint
+from headrace.records.format2.batch import Record, encode_batch, set_base_offset
 
 KINDS = {
     "RegisterBrokerRecord": 0,

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from headrace.log import meta_properties
+from headrace.log.directories import meta_properties
+from headrace.log.directories.meta_properties import MetaProperties
 from headrace.log.files import LocalFiles
 from headrace.log.manager import LogManager
-from headrace.log.meta_properties import MetaProperties
 from headrace.log.partition_log import PartitionLog
 from headrace.migrate import metadata_log
 from headrace.migrate.embedded import write_embedded
 from headrace.migrate.metadata_image import MetadataImage, tree_of
 from headrace.migrate.metadata_log import MetadataLog
 from headrace.migrate.nodes import Nodes, carried
-from headrace.protocol.message import Message
+from headrace.protocol.codec.message import Message
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, append, config
 from tests.migrate.quorum import TOPIC_ID, batch, partition, read, setting, snapshot, topic, write
@@ -26,7 +26,7 @@ SNAPSHOT = "00000000000000000004-0000000001.checkpoint"
 def logs(path: Path, *partitions: TopicPartition, topic_id: bytes = TOPIC_ID, is_clean: bool = True) -> None:
     """Partitions with fifty records each."""
     manager = LogManager([path], broker_id=1, topic_config=lambda _: config(segment_bytes=2000))
-    manager.claim(CLUSTER)
+    manager.directories.claim(CLUSTER)
     manager.load(NOW_MS)
     for each in partitions or (FLIGHTS, TopicPartition("flights", 1)):
         fill(manager.create(each, topic_id, NOW_MS))

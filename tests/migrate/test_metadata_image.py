@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.coordination import paths
-from headrace.coordination.model import Replicas
+from headrace.metadata import znodes
+from headrace.metadata.model import Replicas
 from headrace.migrate.metadata_image import MetadataImage, tree_of
 from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
 from headrace.migrate.nodes import Cluster, Nodes, understood
 from headrace.protocol import messages as m
-from headrace.protocol.message import Message
-from headrace.types import TopicPartition
+from headrace.protocol.codec.message import Message
+from headrace.types import BrokerId, TopicPartition
 from tests.migrate.quorum import KINDS, OTHER_ID, TOPIC_ID, change, partition, setting, topic
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -34,11 +34,15 @@ def cluster_of(*messages: Message) -> Cluster:
     return understood(nodes_of(*messages))
 
 
+def replicas(*each: tuple[int, ...]) -> Replicas:
+    return Replicas(*(tuple(BrokerId(broker) for broker in brokers) for brokers in each))
+
+
 def test_a_topic_keeps_its_id_its_settings_and_its_leadership() -> None:
     found = cluster_of(topic(), partition(leader_epoch=4), partition(1), setting("retention.ms", "5"))
     assert found.cluster_id == CLUSTER
     assert found.topics["flights"].id == TOPIC_ID
-    assert found.topics["flights"].partitions == {0: Replicas((1,)), 1: Replicas((1,))}
+    assert found.topics["flights"].partitions == {0: replicas((1,)), 1: replicas((1,))}
     assert found.topic_settings == {"flights": {"retention.ms": "5"}}
     state = found.leadership[FLIGHTS]
     assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (1, 4, (1,), 7)
@@ -58,7 +62,7 @@ def test_the_only_replica_is_in_sync_though_the_isr_is_empty(eligible: list[int]
 def test_replicas_on_their_way_and_an_unclean_election_are_kept() -> None:
     moved = change(replicas=[1, 2], adding_replicas=[2], removing_replicas=[1], leader_recovery_state=1)
     found = cluster_of(topic(), partition(), moved)
-    assert found.topics["flights"].partitions[0] == Replicas((1, 2), (2,), (1,))
+    assert found.topics["flights"].partitions[0] == replicas((1, 2), (2,), (1,))
     assert found.leadership[FLIGHTS].is_recovering
 
 
@@ -82,9 +86,9 @@ def test_settings_are_set_changed_and_taken_back_for_topics_and_brokers() -> Non
 
 
 def test_producer_ids_go_on_behind_the_last_block() -> None:
-    block = paths.decode_producer_ids(nodes_of(m.ProducerIdsRecord(next_producer_id=5000))[paths.PRODUCER_ID_BLOCK])
+    block = znodes.decode_producer_ids(nodes_of(m.ProducerIdsRecord(next_producer_id=5000))[znodes.PRODUCER_ID_BLOCK])
     assert (block.first, block.last) == (4000, 4999)
-    assert paths.PRODUCER_ID_BLOCK not in nodes_of()
+    assert znodes.PRODUCER_ID_BLOCK not in nodes_of()
 
 
 def test_what_is_not_kept_is_counted() -> None:

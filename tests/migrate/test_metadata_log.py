@@ -10,6 +10,7 @@ from headrace.migrate.metadata_image import MetadataImage
 from headrace.migrate.metadata_log import MetadataLog
 from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
+from tests.examples import examples
 from tests.migrate.quorum import batch, control, framed, of_values, partition, read, setting, snapshot, topic, write
 
 NAME = "00000000000000000004-0000000003.checkpoint"
@@ -71,14 +72,14 @@ def test_a_torn_end_is_left_out_and_said(tmp_path: Path) -> None:
     ("files", "reason"),
     [
         ({}, "neither a snapshot nor a segment"),
-        ({"5": batch(5, topic())}, "offsets 0 to 4 are in no snapshot and no segment"),
-        ({NAME: snapshot(topic()), "9": batch(9, topic())}, "offsets 4 to 8 are in no snapshot"),
-        ({NAME: snapshot(topic())[:-1]}, "is not whole"),
-        ({NAME: snapshot(topic())[61:]}, "is not whole"),
-        ({NAME: b""}, "is not whole"),
+        ({"5": batch(5, topic())}, "offsets 0 to 4 are missing"),
+        ({NAME: snapshot(topic()), "9": batch(9, topic())}, "offsets 4 to 8 are missing"),
+        ({NAME: snapshot(topic())[:-1]}, "is incomplete"),
+        ({NAME: snapshot(topic())[61:]}, "is incomplete"),
+        ({NAME: b""}, "is incomplete"),
         ({"0": batch(0, topic())[:-1], "1": batch(1, topic())}, "is damaged at byte 0: it should reach offset 1"),
-        ({"0": batch(0, topic())[:-1] + b"!" + batch(1, topic())}, "damaged at byte 0, and there are good batches"),
-        ({"0": batch(0, topic()) + batch(5, topic())}, "and there are good batches behind it"),
+        ({"0": batch(0, topic())[:-1] + b"!" + batch(1, topic())}, "damaged at byte 0, before valid batches"),
+        ({"0": batch(0, topic()) + batch(5, topic())}, "before valid batches"),
         ({"0": of_values(0, [b""])}, "offset 0: the records cannot be read"),
         ({"0": of_values(0, [b"\x02\x02\0"])}, "frame version 2 is not 1"),
         ({"0": of_values(0, [b"\x01\xff\xff\xff"])}, "the records cannot be read"),
@@ -92,7 +93,7 @@ def test_what_is_not_whole_is_refused(tmp_path: Path, files: dict[str, bytes], r
 WHOLE = {NAME: snapshot(topic(), partition()), "2": batch(2, topic("x"), topic("y")) + batch(4, setting("a", "b"))}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 10_000), st.integers(0, 255), st.booleans())
 def test_any_damage_gives_a_reason_or_what_was_written_before_it(
     tmp_path_factory: pytest.TempPathFactory, name: str, at: int, byte: int, cut: bool
@@ -110,7 +111,7 @@ def test_any_damage_gives_a_reason_or_what_was_written_before_it(
     assert set(image.settings) <= {(2, "flights")}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 30), st.integers(0, 3))
 def test_any_record_is_understood_or_refused(body: bytes, kind: int, version: int) -> None:
     from headrace.migrate.metadata_log import MetadataRecord

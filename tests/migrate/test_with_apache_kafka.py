@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from headrace.cli.main import main as headrace
-from headrace.log.dump import dump
 from headrace.log.files import LocalFiles
 from headrace.migrate.metadata_log import read_metadata_log
+from headrace.offline.dump import dump
 from tests.harness import HeadraceServer
 from tests.migrate.facts import Facts, facts, fill, write_more
 from tests.peers import kafka
@@ -58,7 +58,9 @@ class Server(HeadraceServer):
 
 
 def served(directories: list[Path]) -> Server:
-    return Server(directories[0], directories=directories).start()
+    server = Server(directories[0], directories=directories)
+    server.start()
+    return server
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,34 @@ The jars are kept in `HEADRACE_PEERS_CACHE`, or `~/.cache/headrace-peers`.
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.harness import answers_api_versions, free_ports, stop_process, tail
+from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
 from tests.peers.cache import build_once
 
 VERSION = "4.3.1"
 HERE = Path(__file__).parent
 START_SECONDS = 90
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""No optimising compiler: tests end before it pays."""
+
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+SHARED_SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+"""Settings that have the same meaning for headrace."""
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -33,15 +49,6 @@ inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 log.dirs={directory}/log
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=3
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=3
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=3
-group.initial.rebalance.delay.ms=0
 """
 
 
@@ -65,11 +72,11 @@ def run_kafka(directory: Path) -> Iterator[str]:
     port, controller_port = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
-    properties.write_text(PROPERTIES.format(port=port, controller_port=controller_port, directory=directory))
+    properties.write_text(properties_of(port, controller_port, directory))
     run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), logs=directory)
     with (directory / "stdout.log").open("wb") as output:
         process = subprocess.Popen(
-            [*java_command(directory, "-Xms512m", "-Xmx512m"), "kafka.Kafka", str(properties)],
+            [*java_command(directory, "-Xms512m", "-Xmx512m", *QUICK_START), "kafka.Kafka", str(properties)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -79,6 +86,12 @@ def run_kafka(directory: Path) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         stop_process(process)
+
+
+def properties_of(port: int, controller_port: int, directory: Path) -> str:
+    """The text of a node's server.properties."""
+    shared = "".join(f"{key}={value}\n" for key, value in SHARED_SETTINGS.items())
+    return PROPERTIES.format(port=port, controller_port=controller_port, directory=directory) + shared
 
 
 def run_tool(main_class: str, *arguments: str, logs: Path, timeout: float = 60, with_stderr: bool = False) -> str:
@@ -101,11 +114,10 @@ def _run(command: list[str], *, timeout: float, with_stderr: bool = False) -> st
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, directory: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(OSError):
-            if answers_api_versions(port):
-                return
-        time.sleep(0.05)
-    logs = tail(directory / "stdout.log") + tail(directory / "broker.log")
-    raise RuntimeError(f"Apache Kafka does not answer on port {port}:\n{logs}")
+    eventually_serves(
+        process,
+        lambda: answers_api_versions(port),
+        f"Apache Kafka on port {port}",
+        within_s=START_SECONDS,
+        log=lambda: tail(directory / "stdout.log") + tail(directory / "broker.log"),
+    )

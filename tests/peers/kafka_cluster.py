@@ -5,12 +5,10 @@ with KafkaCluster(directory) as kafka:
 """
 
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.harness import answers_api_versions, free_ports, stop_process, tail
+from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
 from tests.peers.kafka import CLUSTER_ID, START_SECONDS, java_command, run_tool
 
 NODES = (1, 2, 3)
@@ -103,11 +101,11 @@ class KafkaCluster:
         self.processes[node].wait()
 
     def _wait(self, node: int) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self.processes[node].poll() is None:
-            with suppress(OSError):
-                if answers_api_versions(self.ports[node]):
-                    return
-            time.sleep(0.1)
         home = self.directory / f"kafka-{node}"
-        raise RuntimeError(f"node {node} does not answer:\n{tail(home / 'stdout.log')}{tail(home / 'broker.log')}")
+        eventually_serves(
+            self.processes[node],
+            lambda: answers_api_versions(self.ports[node]),
+            f"node {node}",
+            within_s=START_SECONDS,
+            log=lambda: tail(home / "stdout.log") + tail(home / "broker.log"),
+        )

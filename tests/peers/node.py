@@ -9,13 +9,11 @@ with a ZooKeeper, which lives in the same process class and from the same jars.
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.harness import answers_api_versions, free_ports, stop_process, tail
+from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
 from tests.peers import kafka
 from tests.peers.cache import build_once
 
@@ -60,6 +58,11 @@ def old_java(directory: Path, *options: str) -> list[str]:
     return ["java", *fast, *options, *settings, "-cp", f"{old_jars()}/*"]
 
 
+def _accepts_connections(port: int) -> bool:
+    socket.create_connection(("127.0.0.1", port), 1).close()
+    return True
+
+
 class _Process:
     """A process that writes its output to a file."""
 
@@ -72,6 +75,14 @@ class _Process:
         with (self.directory / "stdout.log").open("ab") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         return self.process
+
+    def wait(self, process: subprocess.Popen[bytes], answers: Callable[[], bool], what: str) -> None:
+        """Returns once it answers; stops it when it does not."""
+        try:
+            eventually_serves(process, answers, what, within_s=START_SECONDS, log=self.said)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """SIGTERM, and wait."""
@@ -103,14 +114,8 @@ class ZooKeeper(_Process):
         )
         server = "org.apache.zookeeper.server.ZooKeeperServerMain"
         process = self.launch([*old_java(self.directory, "-Xmx128m"), server, str(settings)])
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return self
-            time.sleep(0.05)
-        self.stop()
-        raise RuntimeError(f"ZooKeeper does not answer:\n{self.said()}")
+        self.wait(process, lambda: _accepts_connections(port), "ZooKeeper")
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -136,7 +141,7 @@ class KafkaNode(_Process):
         properties = self.directory / "server.properties"
         memory = ("-Xms256m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         if self.zookeeper is None:
-            text = kafka.PROPERTIES.format(port=port, controller_port=controller_port, directory=self.directory)
+            text = kafka.properties_of(port, controller_port, self.directory)
             text = text.replace(f"log.dirs={self.directory}/log\n", f"log.dirs={self._dirs()}\n")
             properties.write_text(text + self.settings)
             if not (self.log_dirs[0] / "meta.properties").exists():
@@ -148,14 +153,8 @@ class KafkaNode(_Process):
             properties.write_text(text + self.settings)
             command = old_java(self.directory, *memory[:2])
         process = self.launch([*command, "kafka.Kafka", str(properties)])
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            with suppress(OSError):
-                if answers_api_versions(port):
-                    return self
-            time.sleep(0.05)
-        self.stop()
-        raise RuntimeError(f"Apache Kafka does not answer:\n{self.said()}")
+        self.wait(process, lambda: answers_api_versions(port), "Apache Kafka")
+        return self
 
     def _dirs(self) -> str:
         return ",".join(map(str, self.log_dirs))

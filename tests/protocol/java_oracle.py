@@ -2,7 +2,7 @@
 
     python -m tests.protocol.java_oracle          writes tests/protocol/golden/messages.jsonl anew
 
-Needs Java 17 and Apache Kafka's jars (see tests/peers); the golden file needs nothing.
+Needs Java 17 and Maven, which fetches Apache Kafka's jars (see tests/peers); the golden file needs nothing.
 """
 
 import base64
@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headrace.protocol.message import Message, Struct
-from headrace.protocol.schema import Field
+from headrace.protocol.codec.message import Message, Struct
+from headrace.protocol.codec.schema import Field
+from tests.peers import kafka, node
 from tests.protocol.random_messages import SCHEMAS, message_class, random_message
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.jsonl"
-JARS = [Path.home() / ".cache/peers" / f"kafka-{version}" / "lib" for version in ("4.3.1", "3.9.2")]
 GOLDEN_NAMES = """
 ApiVersions Metadata Produce Fetch ListOffsets CreateTopics DeleteTopics DescribeConfigs FindCoordinator
 JoinGroup SyncGroup Heartbeat LeaveGroup OffsetCommit OffsetFetch DescribeGroups ListGroups InitProducerId
@@ -82,9 +82,9 @@ def from_json(name: str, version: int, values: dict[str, Any]) -> Message:
     return outer(**fields("", values))
 
 
-def java_bytes(messages: Iterable[tuple[str, int, dict[str, Any]]], jars: Path) -> list[str]:
+def java_bytes(messages: Iterable[tuple[str, int, dict[str, Any]]], *, newer: bool) -> list[str]:
     """What Java writes for each, in hex; '-' where this release does not know it, '! ...' where it fails."""
-    newer = jars == JARS[0]
+    jars = kafka.jars() if newer else node.old_jars()
     lines = []
     for name, version, values in messages:
         is_key = SCHEMAS[name].api_key is None and name.endswith("Key")
@@ -96,7 +96,7 @@ def java_bytes(messages: Iterable[tuple[str, int, dict[str, Any]]], jars: Path) 
 
 def of_both(messages: list[tuple[str, int, dict[str, Any]]]) -> list[str]:
     """The same from the newest release that knows each."""
-    newer, older = (java_bytes(messages, jars) for jars in JARS)
+    newer, older = (java_bytes(messages, newer=newer) for newer in (True, False))
     return [old if new == "-" else new for new, old in zip(newer, older, strict=True)]
 
 

@@ -8,10 +8,11 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from headrace.protocol import messages, schema
-from headrace.protocol.message import Message, Struct
-from headrace.protocol.schema import Field
-from headrace.protocol.schema import Message as Schema
+from headrace.protocol import messages
+from headrace.protocol.codec import schema
+from headrace.protocol.codec.message import Message, Struct
+from headrace.protocol.codec.schema import Field
+from headrace.protocol.codec.schema import Message as Schema
 
 SCHEMAS = {name: schema.load(name) for name in schema.names()}
 VERSIONS = [(name, version) for name, found in SCHEMAS.items() for version in found.versions]

@@ -1,11 +1,11 @@
 """Byte equality with Kafka's own serializers: golden bytes in every run, random messages where Java is."""
 
 import json
-import random
-import shutil
 
 import pytest
 
+from tests import rotation
+from tests.peers import kafka
 from tests.protocol import java_oracle
 from tests.protocol.random_messages import VERSIONS, message_class, random_message
 
@@ -25,9 +25,9 @@ def test_golden_bytes_of_kafkas_serializer(row: dict[str, object]) -> None:
 @pytest.mark.peer
 @pytest.mark.slow
 def test_random_messages_of_every_version_are_kafkas_bytes(capsys: pytest.CaptureFixture[str]) -> None:
-    if shutil.which("java") is None or not all(jars.is_dir() for jars in java_oracle.JARS):
-        pytest.skip("needs Java and the jars of Apache Kafka 3.9 and 4.3")
-    seed = random.randrange(1 << 32)
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    seed = rotation.drawn("messages for Java", 0)
     messages = [random_message(name, version, seed) for name, version in VERSIONS]
     pairs = list(zip(VERSIONS, messages, strict=True))
     given = [(name, version, java_oracle.as_json(message, version)) for (name, version), message in pairs]

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas.fields.codecs import BitField, EncodeBufferPool
 
-from headrace.protocol.message import Struct
-from headrace.protocol.schema import Field
+from headrace.protocol.codec.message import Struct
+from headrace.protocol.codec.schema import Field
 from tests.protocol import test_against_kio
 from tests.protocol.random_messages import SCHEMAS, SEEDS, VERSIONS, random_message
 

@@ -18,8 +18,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_writer
 
-from headrace.protocol.message import Struct
-from headrace.protocol.schema import Field
+from headrace.protocol.codec.message import Struct
+from headrace.protocol.codec.schema import Field
 from tests.protocol.random_messages import SCHEMAS, SEEDS, VERSIONS, random_message
 
 PATHS = {

@@ -1,79 +1,65 @@
-"""Frames out of a byte stream, however it is cut."""
-
-import struct
+"""Frames out of whatever pieces the network makes of them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.protocol.frames import FrameReader, frame_head
+from headrace.protocol.conversation.frames import FrameReader
 
 
-def _drain(reader: FrameReader) -> list[bytes]:
-    frames = []
-    while (frame := reader.next_frame()) is not None:
-        frames.append(bytes(frame))
-    return frames
+def frames_of(pieces: list[bytes], scratch_bytes: int = 64, frame_bytes_max: int = 1 << 20) -> list[bytes]:
+    """What a `FrameReader` makes of these reads; a piece that does not fit the target takes several."""
+    scratch = memoryview(bytearray(scratch_bytes))
+    inbound = FrameReader(scratch, frame_bytes_max)
+    found = []
+    for piece in pieces:
+        while piece:
+            target = inbound.target()
+            count = min(len(target), len(piece))
+            target[:count] = piece[:count]
+            piece = piece[count:]
+            found += [bytes(frame) for frame in inbound.received(count)]
+    return found
 
 
-@given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 30), min_size=1), st.booleans())
-def test_frames_come_out_whole_and_in_order_however_the_stream_is_cut(
-    frames: list[bytes], cuts: list[int], lazy: bool
-) -> None:
-    stream = b"".join(frame_head(len(frame)) + frame for frame in frames)
-    reader, out, pos, turn = FrameReader(100), [], 0, 0
-    while pos < len(stream):
-        size = cuts[turn % len(cuts)]
-        reader.feed(stream[pos : pos + size])
-        if not lazy or turn % 3 == 0:
-            out += _drain(reader)
-        pos, turn = pos + size, turn + 1
-    out += _drain(reader)
-    assert out == frames
-    assert reader.buffered == 0
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
 
 
-@pytest.mark.parametrize("size", [-1, -(1 << 31), 101, (1 << 31) - 1])
-@pytest.mark.parametrize("step", [1, 4, 8])
-def test_a_size_that_is_negative_or_over_the_limit_is_refused_before_its_bytes_come(size: int, step: int) -> None:
-    reader = FrameReader(100)
-    data = struct.pack(">i", size) + b"more"
-    with pytest.raises(InvalidRequest):
-        for pos in range(0, len(data), step):
-            reader.feed(data[pos : pos + step])
-            reader.next_frame()
+@given(st.lists(st.binary(min_size=1, max_size=200), max_size=12), st.data())
+def test_frames_come_out_whole_however_the_stream_is_cut(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(map(framed, payloads))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert frames_of(pieces) == payloads
 
 
-def test_a_frame_of_exactly_the_limit_and_an_empty_one_are_taken() -> None:
-    reader = FrameReader(5)
-    reader.feed(frame_head(5) + b"12345" + frame_head(0))
-    assert _drain(reader) == [b"12345", b""]
+def test_small_frames_are_not_copied() -> None:
+    scratch = bytearray(64)
+    inbound = FrameReader(memoryview(scratch), 1 << 20)
+    inbound.target()[:6] = framed(b"ab")
+    (frame,) = inbound.received(6)
+    assert frame.obj is scratch
 
 
-def test_a_frame_in_one_piece_is_not_copied_and_is_writable_where_the_piece_is() -> None:
-    piece = bytearray(frame_head(3) + b"abc")
-    reader = FrameReader(5)
-    reader.feed(piece)
-    frame = reader.next_frame()
-    assert frame is not None
-    frame[0] = ord("X")
-    assert piece == frame_head(3) + b"Xbc"
+@pytest.mark.parametrize("size", [-1, 0, 101, 0x47455420, -(1 << 31)])
+@pytest.mark.parametrize("cut", [4, 1, 3])
+def test_an_impossible_size_is_refused_before_anything_is_kept(size: int, cut: int) -> None:
+    field = size.to_bytes(4, "big", signed=True)
+    with pytest.raises(InvalidRequest, match=str(size)):
+        frames_of([field[:cut], field[cut:]], frame_bytes_max=100)
 
 
-def test_a_frame_keeps_its_bytes_when_later_ones_arrive() -> None:
-    reader = FrameReader(5)
-    reader.feed(frame_head(3) + b"a")
-    assert reader.next_frame() is None
-    reader.feed(b"bc" + frame_head(1) + b"d")
-    first = reader.next_frame()
-    second = reader.next_frame()
-    reader.feed(frame_head(2) + b"ef")
-    assert (first, second, reader.next_frame()) == (b"abc", b"d", b"ef")
-
-
-def test_half_a_large_frame_holds_no_more_than_what_came() -> None:
-    reader = FrameReader(1 << 30)
-    reader.feed(frame_head(1 << 29) + b"x" * 100)
-    assert reader.next_frame() is None
-    assert reader.buffered == 104
+def test_a_large_frame_gets_its_memory_as_it_comes() -> None:
+    inbound = FrameReader(memoryview(bytearray(64)), 1 << 20)
+    size = 1_000_000
+    inbound.target()[:4] = size.to_bytes(4, "big")
+    frames = inbound.received(4)
+    given = 0
+    while not frames:
+        target = inbound.target()
+        assert len(target) <= max(4096, 16 * given)
+        given += len(target)
+        frames = inbound.received(len(target))
+    assert (given, len(frames[0])) == (size, size)

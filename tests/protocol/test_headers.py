@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.protocol import headers, schema
+from headrace.protocol import headers
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.codec import schema
 from headrace.protocol.headers import RequestHeader
 from tests.protocol.random_messages import SCHEMAS
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol import schema
+from headrace.protocol.codec import schema
 from tests.protocol.random_messages import SCHEMAS
 
-ROOT = Path(schema.__file__).parents[3]
+ROOT = Path(schema.__file__).parents[4]
 EXAMPLE = """\
 api 7 Example
 
@@ -71,7 +71,7 @@ def test_every_struct_has_a_field_in_every_version_that_uses_it() -> None:
 
 def test_importing_the_protocol_compiles_nothing_and_reads_no_schema() -> None:
     program = (
-        "import sys, headrace.protocol.messages as m, headrace.protocol.headers, headrace.protocol.frames;"
+        "import sys, headrace.protocol.messages as m, headrace.protocol.conversation.negotiation;"
         "heavy = {'inspect', 'dataclasses', 'json', 'asyncio', 'socket', 'ast'} & sys.modules.keys();"
         "print(sorted(heavy), [n for n in vars(m) if n.endswith('Request')])"
     )

@@ -4,11 +4,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.records.batch import Record, encode_batch, read_header, set_log_append_time
-from headrace.records.compression import Codec, compress
-from headrace.records.control import COMMIT, Marker, encode_marker
-from headrace.records.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, pack_header
-from headrace.records.message_set import encode_message_set
+from headrace.records.codecs.compression import Codec, compress
+from headrace.records.format2.batch import Record, encode_batch, read_header, set_log_append_time
+from headrace.records.format2.control import COMMIT, Marker, encode_marker
+from headrace.records.format2.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, pack_header
+from headrace.records.legacy.message_set import encode_message_set
 from headrace.records.varint import encode_varint
 
 NOW_MS = 1_700_000_000_000

@@ -6,11 +6,11 @@ from types import ModuleType
 
 from hypothesis import strategies as st
 
-from headrace.records import message_kernel
-from headrace.records.batch import Record
-from headrace.records.columns import RecordColumns
-from headrace.records.compression import Codec
-from headrace.records.message import seal_message
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record
+from headrace.records.format2.columns import RecordColumns
+from headrace.records.legacy import message_kernel
+from headrace.records.legacy.message import seal_message
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 GOLDEN_SETS = {

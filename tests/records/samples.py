@@ -8,9 +8,9 @@ from types import ModuleType
 
 from hypothesis import strategies as st
 
-from headrace.records import kernel
-from headrace.records.batch import Record
-from headrace.records.compression import Codec
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2 import kernel
+from headrace.records.format2.batch import Record
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "batches.json").read_text())
 """What golden/MakeBatches.java wrote with Apache Kafka 3.9.2: batches and markers in hex, hashes of keys."""

@@ -11,16 +11,19 @@ from headrace.records.any_format import (
     ANY_HEADER_BYTES_MIN,
     any_crc_is_valid,
     any_header_bytes,
-    decode_any,
     iter_any_headers,
     read_any_header,
     scan_any,
 )
-from headrace.records.batch import Record, encode_batch, read_header
-from headrace.records.columns import scan_batches
-from headrace.records.compression import Codec
-from headrace.records.control import COMMIT, Marker, encode_marker
-from headrace.records.message_set import encode_message_set, iter_entries
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import BatchHeader, Record, encode_batch, read_header
+from headrace.records.format2.columns import scan_batches
+from headrace.records.format2.control import COMMIT, Marker, encode_marker
+from headrace.records.format2.header import set_log_append_time
+from headrace.records.legacy.message_set import encode_message_set, iter_entries
+from headrace.records.time_search import first_record_from
+from tests.examples import examples
+from tests.records.decoding import decode_any
 from tests.records.message_samples import GOLDEN_SETS, as_stored, codecs, golden_rows, rows_of
 from tests.records.samples import golden_batch
 
@@ -49,7 +52,7 @@ def test_a_message_has_the_header_of_a_batch_of_one() -> None:
     assert header.size_bytes == 12 + 22, "with neither key nor value"
     assert (header.magic, header.codec, header.record_count, header.leader_epoch) == (1, Codec.NONE, 1, -1)
     assert (header.base_timestamp, header.max_timestamp, header.is_log_append_time) == (1000, 1000, False)
-    assert (header.has_producer_id, header.last_sequence) == (False, -1)
+    assert (header.producer_id, header.last_sequence) == (-1, -1)
     assert read_any_header(encode_message_set(ROWS[:1], magic=0)).max_timestamp == -1
 
 
@@ -91,7 +94,7 @@ def test_records_of_every_format_are_decoded_in_order(kinds: list[tuple[int, Cod
     assert decode_any(data) == records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(parts, st.integers(0, 40), st.none() | st.integers(0, 40))
 def test_a_scan_takes_every_format_as_it_comes(
     kinds: list[tuple[int, Codec, int]], from_offset: int, to_offset: int | None
@@ -149,8 +152,13 @@ def test_control_batches_hold_no_records_and_batches_can_be_skipped() -> None:
     data = first + marker + last
     assert [row.offset for row in decode_any(data)] == [0, 1, 3, 4, 5]
     assert list(scan_any(data).offsets) == [0, 1, 3, 4, 5]
-    asked = []
-    columns = scan_any(data, skip=lambda header, _: asked.append(header.base_offset) or header.base_offset == 3)
+    asked: list[int] = []
+
+    def skip(header: BatchHeader, _: object) -> bool:
+        asked.append(header.base_offset)
+        return header.base_offset == 3
+
+    columns = scan_any(data, skip=skip)
     assert (list(columns.offsets), asked) == ([0, 1], [2, 3])
 
 
@@ -202,3 +210,47 @@ def test_a_wrappers_entry_is_what_iter_entries_finds() -> None:
     assert [(pos + 12, header.base_offset) for pos, header in iter_any_headers(data)] == [
         (entry.start, entry.offset) for entry in iter_entries(data)
     ]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@given(
+    codecs,
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), min_size=1, max_size=9),
+    st.integers(0, 20),
+    st.integers(0, 6),
+    st.booleans(),
+)
+@settings(max_examples=examples(60))
+def test_the_first_record_from_a_time_on_is_the_one_that_decoding_finds(
+    magic: int, codec: Codec, steps: list[tuple[int, int]], from_offset: int, from_ms: int, is_stamped: bool
+) -> None:
+    rows, offset = [], 0
+    for timestamp_ms, gap in steps:
+        rows.append(Record(offset, timestamp_ms, None, b"v"))
+        offset += gap if magic else 1
+    codec = Codec.NONE if magic < 2 and codec is Codec.ZSTD else codec
+    if magic == 2:
+        stamp = 4 if is_stamped else None
+        data = encode_batch(rows, base_offset=0, codec=codec)
+        if stamp is not None:
+            set_log_append_time(memoryview(data), read_header(data), stamp)
+    else:
+        data = encode_message_set(
+            rows, magic=magic, codec=codec, base_offset=None, log_append_time_ms=4 if is_stamped and magic else None
+        )
+    decoded = decode_any(data, check_crcs=False)
+    expected = next((r for r in decoded if r.offset >= from_offset and r.timestamp_ms >= from_ms), None)
+    found = None
+    for position, header in iter_any_headers(data):
+        batch = data[position : position + header.size_bytes]
+        found = found or first_record_from(batch, header, from_offset=from_offset, from_timestamp_ms=from_ms)
+    assert found == (None if expected is None else (expected.offset, expected.timestamp_ms))
+
+
+def test_a_search_of_a_batch_that_holds_too_much_says_so() -> None:
+    rows = [Record(at, at, None, bytes(1000)) for at in range(100)]
+    for data in (encode_batch(rows, codec=Codec.LZ4), encode_message_set(rows, magic=1, codec=Codec.GZIP)):
+        header = read_any_header(data)
+        with pytest.raises(CorruptMessage):
+            first_record_from(data, header, from_offset=0, from_timestamp_ms=50, max_bytes=50_000)
+        assert first_record_from(data, header, from_offset=60, from_timestamp_ms=50) == (60, 60)

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 
 from headrace.errors import CorruptMessage
-from headrace.records.batch import (
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import (
     HEADER_BYTES,
     Record,
     crc_is_valid,
@@ -13,7 +14,6 @@ from headrace.records.batch import (
     set_base_offset,
     set_log_append_time,
 )
-from headrace.records.compression import Codec
 from tests.records.samples import CODECS, golden_batch, golden_records, records
 
 ONE = [Record(0, 1524709879130, b"key", b"value")]
@@ -102,7 +102,7 @@ def test_sequences_wrap_to_zero() -> None:
 def test_attributes_tell_transactions_and_markers() -> None:
     header = read_header(encode_batch(ONE, is_transactional=True, is_control=True, codec=Codec.ZSTD))
     assert header.is_transactional and header.is_control and header.codec is Codec.ZSTD
-    assert not header.is_log_append_time and not header.has_producer_id
+    assert not header.is_log_append_time and header.producer_id == -1
 
 
 def test_walks_the_headers_of_whole_batches_and_stops_before_a_torn_one() -> None:

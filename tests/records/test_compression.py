@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_python_codec
 
 from headrace.errors import CorruptMessage, UnsupportedCompressionType
-from headrace.records.compression import Codec, compress, decompress
+from headrace.records.codecs.compression import Codec, compress, decompress
 from tests.records.samples import CODECS
 
 COMPRESSED = CODECS[1:]
@@ -116,7 +116,7 @@ def test_a_xerial_block_that_lies_about_its_size_is_refused(size: int) -> None:
 BOMB = """
 import resource, sys
 from headrace.errors import CorruptMessage
-from headrace.records.compression import Codec, compress, decompress
+from headrace.records.codecs.compression import Codec, compress, decompress
 packed = open(sys.argv[2], "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -1,9 +1,9 @@
 import pytest
 
 from headrace.errors import CorruptMessage
-from headrace.records.batch import Record, encode_batch, read_header
-from headrace.records.compression import Codec
-from headrace.records.control import ABORT, COMMIT, Marker, encode_marker, read_marker
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch, read_header
+from headrace.records.format2.control import ABORT, COMMIT, Marker, encode_marker, read_marker
 from tests.records.samples import golden_batch
 
 
@@ -30,7 +30,7 @@ def test_a_marker_cut_short_is_corrupt(key: bytes | None, value: bytes | None) -
 
 
 def test_records_are_no_marker() -> None:
-    with pytest.raises(CorruptMessage, match="no control batch"):
+    with pytest.raises(CorruptMessage, match="not a control batch"):
         read_marker(encode_batch([Record(0, 0, b"\x00" * 4, b"\x00" * 6)], codec=Codec.GZIP))
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.records.any_format import decode_any, iter_any_headers
-from headrace.records.batch import encode_batch
-from headrace.records.compression import Codec
-from headrace.records.conversion import convert_batches
-from headrace.records.header import BatchHeader
+from headrace.records.any_format import iter_any_headers
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import encode_batch
+from headrace.records.format2.header import BatchHeader
+from headrace.records.legacy.conversion import convert_batches
 from tests.peers import kafka
 from tests.records.conversion_samples import OLD_CODECS, Piece, random_pieces
+from tests.records.decoding import decode_any
 from tests.records.test_conversion import log_of, rows
 
 VERSION = "3.9.2"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptMessage, KafkaError, UnsupportedCompressionType
-from headrace.records.compression import Codec
-from headrace.records.format_07 import (
+from headrace.records.codecs.compression import Codec
+from headrace.records.legacy.format_07 import (
     NESTING_MAX,
     Message,
     encode_entry,
@@ -85,7 +85,7 @@ def test_wrappers_lie_in_wrappers_down_to_a_limit() -> None:
     for depth in range(1, NESTING_MAX + 1):
         assert payloads(data) == [b"a", b"b"], depth
         data = wrapped_by_hand(data, 1, gzip.compress(data))
-    with pytest.raises(CorruptMessage, match="inside one another"):
+    with pytest.raises(CorruptMessage, match="nested"):
         payloads(data)
 
 
@@ -113,9 +113,9 @@ def test_a_message_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ("00000004 00 1d7758", "smallest"),
-        ("ffffffff 00 1d775834", "smallest"),
-        ("80000000 00 1d775834", "smallest"),
+        ("00000004 00 1d7758", "minimum"),
+        ("ffffffff 00 1d775834", "minimum"),
+        ("80000000 00 1d775834", "minimum"),
         ("00000005 01 00 000000", "magic 1 has 5 bytes"),
         ("0000000a 02 1d775834 76616c7565", "magic 2"),
         ("0000000a ff 1d775834 76616c7565", "magic 255"),

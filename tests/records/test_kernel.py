@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.records import kernel
-from headrace.records.batch import HEADER_BYTES, Record, encode_batch
-from headrace.records.crc import crc32c
+from headrace.records.codecs.crc import crc32c
+from headrace.records.format2 import kernel
+from headrace.records.format2.batch import HEADER_BYTES, Record, encode_batch
+from tests.examples import examples
 from tests.records.samples import GOLDEN, records, uncompiled_kernel
 
 plain = uncompiled_kernel()
@@ -41,11 +42,22 @@ def _scan(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, b
     return found, offsets, times, spans, headers, lists, header_spans
 
 
+def _find_time(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, base: int, last: int) -> object:
+    return module.find_time(data, pos, end, count, base, 1000, bool(rows & 1), 2, 1000 + last)
+
+
 def _walk(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, base: int, last: int) -> object:
     return module.walk(data, pos, end, count, base, bool(last & 1))
 
 
-@settings(max_examples=200)
+def _refused(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, base: int, last: int) -> object:
+    found = array("q", bytes(16 * (rows & 3)))
+    earliest, latest = (min(max(base + each, -(2**63)), 2**63 - 1) for each in (1, last))
+    counts = module.refused_records(data, pos, end, count, base, bool(last & 1), earliest, latest, found)
+    return counts, found
+
+
+@settings(max_examples=examples(200))
 @given(
     rows=records,
     noise=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
@@ -54,7 +66,7 @@ def _walk(module: Any, data: bytes, pos: int, end: int, count: int, rows: int, b
     count=st.integers(-1, 22),
     base=st.sampled_from([0, 50, -1, 2**62, 2**63 - 1, -(2**63)]),
     last=st.integers(-1, 30),
-    call=st.sampled_from([_scan, _walk]),
+    call=st.sampled_from([_scan, _walk, _find_time, _refused]),
 )
 def test_compiled_and_plain_answer_the_same(
     rows: list[Record],
@@ -75,7 +87,7 @@ def test_compiled_and_plain_answer_the_same(
 
 @given(st.binary(max_size=60), st.integers(0, 8))
 def test_compiled_and_plain_answer_the_same_about_noise(data: bytes, count: int) -> None:
-    for call in (_scan, _walk):
+    for call in (_scan, _walk, _find_time):
         assert call(kernel, data, 0, len(data), count, 8, 5, 9) == call(plain, data, 0, len(data), count, 8, 5, 9)
 
 
@@ -91,7 +103,7 @@ def _runs(module: Any, data: bytes, pos: int, end: int, first: int, to: int, lim
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     batches=st.lists(records.map(lambda rows: rows[:4]), min_size=1, max_size=6),
     noise=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3),
@@ -141,7 +153,7 @@ offset_lists = st.lists(st.integers(-2, 12), max_size=5).map(lambda numbers: arr
 columns = st.tuples(offset_lists, st.binary(max_size=10), st.sampled_from([b"", b"\x0f", b"\x05", b"\x00"]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     columns,
     columns,

@@ -13,12 +13,12 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaB
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonBatch
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
-from headrace.records.batch import Record, encode_batch
 from headrace.records.binary import column_of
-from headrace.records.compression import Codec
-from headrace.records.message_columns import build_message_set, scan_message_set
-from headrace.records.message_set import decode_message_set, encode_message_set
-from headrace.records.produced_sets import check_produced_set, place_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message_columns import build_message_set, scan_message_set
+from headrace.records.legacy.message_set import decode_message_set, encode_message_set
+from headrace.records.legacy.produced_sets import check_produced_set, place_set
 from tests.peers import kafka
 from tests.records.message_samples import CODECS, GOLDEN_SETS, as_stored, rows_of
 from tests.records.samples import many_records

@@ -1,21 +1,23 @@
 """Message sets as columns, by the compiled kernel and by its source, against the same sets as objects."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptMessage, InvalidTimestamp, UnsupportedCompressionType
-from headrace.records import message_columns, message_kernel
-from headrace.records.batch import Record
 from headrace.records.binary import column_of
-from headrace.records.compression import Codec
-from headrace.records.message import encode_message
-from headrace.records.message_columns import build_message_set, scan_message_set
-from headrace.records.message_set import decode_message_set, encode_message_set, wrap
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record
+from headrace.records.legacy import message_columns, message_kernel
+from headrace.records.legacy.message import encode_message
+from headrace.records.legacy.message_columns import build_message_set, scan_message_set
+from headrace.records.legacy.message_set import decode_message_set, encode_message_set, wrap
+from tests.examples import examples
 from tests.records.message_samples import (
     CODECS,
     GOLDEN_SETS,
@@ -39,9 +41,11 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     yield request.param
 
 
-def given_with_kernel(*strategies: st.SearchStrategy[object], examples: int = 60):  # type: ignore[no-untyped-def]
+def given_with_kernel(
+    *strategies: st.SearchStrategy[Any], count: int = 60
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`given`, for tests whose fixture does not change from one example to the next."""
-    quiet = settings(max_examples=examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    quiet = settings(max_examples=examples(count), suppress_health_check=[HealthCheck.function_scoped_fixture])
     return lambda test: quiet(given(*strategies)(test))
 
 
@@ -210,12 +214,12 @@ def test_a_bomb_is_refused_before_it_unpacks() -> None:
 
 def test_what_cannot_be_built_is_an_error() -> None:
     keys, times = column_of([b"a", b"b"]), array("q", [1, -5])
-    with pytest.raises(InvalidTimestamp, match="timestamp -5 in format 1"):
+    with pytest.raises(InvalidTimestamp, match="timestamp -5 is invalid in format 1"):
         build_message_set(keys, None, 0, 2, times, magic=1)
-    with pytest.raises(InvalidTimestamp, match="timestamp -9 in format 1"):
+    with pytest.raises(InvalidTimestamp, match="timestamp -9 is invalid in format 1"):
         build_message_set(keys, None, 0, 2, times, magic=1, log_append_time_ms=-9)
     assert len(build_message_set(keys, None, 0, 2, times, magic=0)) == 2 * 27
-    with pytest.raises(ValueError, match="no messages"):
+    with pytest.raises(ValueError, match="at least one message"):
         build_message_set(keys, None, 1, 1, times, magic=1)
     with pytest.raises(ValueError, match="columns"):
         build_message_set(keys, None, 0, 3, array("q", [1, 2, 3]), magic=1)
@@ -225,5 +229,5 @@ def test_what_cannot_be_built_is_an_error() -> None:
         build_message_set(keys, None, 0, 2, times, magic=0, offsets=array("q", [4, 4]))
     with pytest.raises(UnsupportedCompressionType):
         build_message_set(keys, None, 0, 2, times, magic=0, codec=Codec.ZSTD)
-    with pytest.raises(ValueError, match="format 0 or 1, not 2"):
+    with pytest.raises(ValueError, match="unknown message format 2"):
         build_message_set(keys, None, 0, 2, times, magic=2)

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from headrace.records.batch import Record, encode_batch
-from headrace.records.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header
-from headrace.records.message import MESSAGE_OVERHEAD_BYTES
-from headrace.records.message_set import encode_message_set
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header
+from headrace.records.legacy.message import MESSAGE_OVERHEAD_BYTES
+from headrace.records.legacy.message_set import encode_message_set
 from headrace.records.varint import encode_varint, varint_size, zigzag
 
 CREATED_MS = 1524709879130

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.records import message_kernel
-from headrace.records.compression import Codec
-from headrace.records.message_set import encode_message_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.legacy import message_kernel
+from headrace.records.legacy.message_set import encode_message_set
+from tests.examples import examples
 from tests.records.message_samples import magics, rows, uncompiled_message_kernel
 
 plain = uncompiled_message_kernel()
@@ -48,11 +49,15 @@ def _fill(kernel: ModuleType, data: bytes, magic: int, base: int, first: int, la
     return answer, offsets, times, types, columns
 
 
-calls = pytest.mark.parametrize("call", [_survey, _check, _place, _fill])
+def _find_time(kernel: ModuleType, data: bytes, magic: int, base: int, first: int, last: int) -> object:
+    return kernel.find_time(data, 0, len(data), magic, base, -1, first > 0, 7, first, last, 3)
+
+
+calls = pytest.mark.parametrize("call", [_survey, _check, _place, _fill, _find_time])
 
 
 @calls
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rows,
     magics,
@@ -93,7 +98,7 @@ offset_lists = st.lists(st.integers(-2, 12), max_size=5).map(lambda numbers: arr
 columns = st.tuples(offset_lists, st.binary(max_size=10), st.sampled_from([b"", b"\x0f", b"\x05", b"\x00"]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     columns,
     columns,

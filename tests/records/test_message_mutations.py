@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import KafkaError
-from headrace.records.any_format import decode_any, iter_any_headers, scan_any
-from headrace.records.batch import Record, encode_batch
-from headrace.records.compression import Codec
-from headrace.records.message import seal_message
-from headrace.records.message_codecs import compress_messages
-from headrace.records.message_columns import scan_message_set
-from headrace.records.message_set import decode_message_set, encode_message_set, wrap
-from headrace.records.produced_sets import check_produced_set, place_set
+from headrace.records.any_format import iter_any_headers, scan_any
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.legacy.message import seal_message
+from headrace.records.legacy.message_codecs import compress_messages
+from headrace.records.legacy.message_columns import scan_message_set
+from headrace.records.legacy.message_set import decode_message_set, encode_message_set, wrap
+from headrace.records.legacy.produced_sets import check_produced_set, place_set
+from tests.examples import examples
+from tests.records.decoding import decode_any
 from tests.records.message_samples import CODECS, GOLDEN_SETS, codecs, magics
 
 MIB = 1 << 20
@@ -56,7 +58,7 @@ edits = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_si
 lengths = st.sampled_from([-(1 << 31), -2, -1, 0, 1, 13, 14, 22, 1 << 24, (1 << 31) - 1])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(sorted(GOLDEN_SETS)), edits, st.integers(0, 40), st.booleans())
 def test_sets_of_apache_kafka_with_changed_bytes(
     name: str, changes: list[tuple[int, int]], cut: int, seal: bool
@@ -71,7 +73,7 @@ def test_sets_of_apache_kafka_with_changed_bytes(
     survive(bytes(data))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(magics, codecs, edits, st.integers(0, 30))
 def test_wrappers_whose_inside_was_changed(magic: int, codec: Codec, changes: list[tuple[int, int]], cut: int) -> None:
     """The wrapper's own CRC is right, so that nothing stands between the damage and the reader."""
@@ -82,7 +84,7 @@ def test_wrappers_whose_inside_was_changed(magic: int, codec: Codec, changes: li
     survive(bytes(wrap(inner, 3, magic, Codec.GZIP if codec is Codec.NONE else codec)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(magics, st.sampled_from(["size", "key", "value"]), lengths, st.booleans())
 def test_lengths_that_lie(magic: int, which: str, length: int, wrapped: bool) -> None:
     data = encode_message_set([Record(0, 5, b"key", b"value"), Record(1, 6, b"k", b"v")], magic=magic)
@@ -93,7 +95,7 @@ def test_lengths_that_lie(magic: int, which: str, length: int, wrapped: bool) ->
     survive(bytes(wrap(data, 1, magic, Codec.GZIP) if wrapped else data))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=300), magics, codecs)
 def test_noise_with_and_without_a_head(noise: bytes, magic: int, codec: Codec) -> None:
     survive(noise)
@@ -141,7 +143,7 @@ def test_a_wrapper_comes_whole_and_plain_messages_one_by_one() -> None:
     assert scan_message_set(data, max_records=10).count == 10
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(edits, st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 2]))
 def test_mixed_formats_with_changed_bytes(changes: list[tuple[int, int]], one: int, other: int) -> None:
     data = bytearray()

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.records.any_format import any_crc_is_valid, decode_any, iter_any_headers, scan_any
-from headrace.records.batch import Record
-from headrace.records.compression import Bytes
-from headrace.records.produced_sets import check_produced_set, place_set
+from headrace.records.any_format import any_crc_is_valid, iter_any_headers, scan_any
+from headrace.records.codecs.compression import Bytes
+from headrace.records.format2.batch import Record
+from headrace.records.legacy.produced_sets import check_produced_set, place_set
 from tests.conformance.old.crowd import kept
 from tests.conformance.old.old_clients import FIRST_CODECS, OLD_CLIENTS
+from tests.records.decoding import decode_any
 from tests.records.golden.capture_old_clients import RECORDS
 
 FILES = Path(__file__).parent / "golden" / "old-clients"

@@ -1,9 +1,9 @@
 import pytest
 
 from headrace.errors import CorruptMessage
-from headrace.records.batch import Record, crc_is_valid, decode_records, encode_batch, read_header
-from headrace.records.compression import Codec
-from headrace.records.recompression import recompress
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, crc_is_valid, decode_records, encode_batch, read_header
+from headrace.records.format2.recompression import recompress
 from tests.records.samples import CODECS, golden_batch, golden_records
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import rows
-from headrace.records.batch import Record, decode_records, encode_batch, headers_at
-from headrace.records.columns import SpanTable, batch_of_rows, open_batch
-from headrace.records.compression import Codec
-from headrace.records.header import HEADER_BYTES, read_header
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2 import rows
+from headrace.records.format2.batch import Record, decode_records, encode_batch, headers_at
+from headrace.records.format2.columns import SpanTable, batch_of_rows, open_batch
+from headrace.records.format2.header import HEADER_BYTES, read_header
 from tests.records.samples import CODECS, golden_records, many_records, records, uncompiled
 
 plain = uncompiled("rows")

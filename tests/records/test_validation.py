@@ -12,8 +12,9 @@ from headrace.errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
-from headrace.records import validation
-from headrace.records.batch import (
+from headrace.records.codecs.compression import Codec, compress
+from headrace.records.format2 import validation
+from headrace.records.format2.batch import (
     BatchHeader,
     Record,
     crc_is_valid,
@@ -22,9 +23,9 @@ from headrace.records.batch import (
     read_header,
     set_log_append_time,
 )
-from headrace.records.compression import Codec, compress
-from headrace.records.header import HEADER_BYTES, pack_header
-from headrace.records.validation import check_produced
+from headrace.records.format2.header import HEADER_BYTES, pack_header
+from headrace.records.format2.validation import check_produced
+from tests.examples import examples
 from tests.records.samples import CODECS, golden_batch, records, uncompiled_kernel
 
 ROWS = [Record(i, 1000 + i, b"k%d" % i, b"value", (("name", None),)) for i in range(3)]
@@ -233,7 +234,7 @@ def test_without_the_walk_only_frame_crc_and_header_are_checked() -> None:
         check(with_records(b"not records")[:-1], check_records=False)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rows=records, codec=st.sampled_from(CODECS), data=st.data())
 def test_damaged_records_under_a_right_crc_are_refused_or_readable(
     rows: list[Record], codec: Codec, data: st.DataObject

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 from headrace.errors import ErrorCode
 from headrace.replication.follower import (
     Append,
-    AskOffsets,
     BackOff,
+    Compare,
     EpochEnd,
+    RequestOffsets,
     Restart,
     Truncate,
+    comparison_start,
     on_answer,
     out_of_range,
     truncation,
 )
+from tests.examples import examples
 
 UNKNOWN = EpochEnd(-1, -1)
 
@@ -75,7 +78,9 @@ def follow(follower: Log, leader: Log, leader_epoch: int) -> None:
         end = leader.answer_as_leader(leader_epoch, asked)
         if end.epoch == asked and end.end_offset >= len(follower.epochs):
             return
-        follower.truncate(truncation(end, len(follower.epochs), follower.end_of_epoch))
+        decided = truncation(end, len(follower.epochs), 0, follower.end_of_epoch)
+        assert isinstance(decided, Truncate)
+        follower.truncate(decided.offset)
     raise AssertionError("it never ended")
 
 
@@ -104,7 +109,7 @@ def play(terms: list[tuple[int, int, list[int]]], *, notes_terms: bool) -> list[
     return logs
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(TERMS)
 def test_a_follower_ends_with_what_is_in_both_logs_and_with_nothing_else(
     terms: list[tuple[int, int, list[int]]],
@@ -121,7 +126,7 @@ def test_a_follower_ends_with_what_is_in_both_logs_and_with_nothing_else(
         assert len(mine.epochs) == shared
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(TERMS)
 def test_epochs_without_records_need_not_be_noted(terms: list[tuple[int, int, list[int]]]) -> None:
     plain, noting = play(terms, notes_terms=False), play(terms, notes_terms=True)
@@ -131,19 +136,32 @@ def test_epochs_without_records_need_not_be_noted(terms: list[tuple[int, int, li
 
 def test_the_leaders_epoch_is_not_known_here_so_all_above_the_one_before_goes() -> None:
     follower = Log([1, 1, 3, 3])
-    assert truncation(EpochEnd(2, 10), 4, follower.end_of_epoch) == 2
+    assert truncation(EpochEnd(2, 10), 4, 1, follower.end_of_epoch) == Truncate(2)
 
 
 def test_the_shorter_end_of_a_shared_epoch_counts() -> None:
     follower = Log([1, 1, 1, 4])
-    assert truncation(EpochEnd(1, 2), 4, follower.end_of_epoch) == 2
-    assert truncation(EpochEnd(1, 9), 4, follower.end_of_epoch) == 3
+    assert truncation(EpochEnd(1, 2), 4, 1, follower.end_of_epoch) == Truncate(2)
+    assert truncation(EpochEnd(1, 9), 4, 1, follower.end_of_epoch) == Truncate(3)
 
 
-def test_without_epochs_the_leaders_end_counts() -> None:
-    assert truncation(EpochEnd(1, 2), 5, lambda epoch: UNKNOWN) == 2
-    assert truncation(EpochEnd(-1, 3), 5, lambda epoch: UNKNOWN) == 3
-    assert truncation(UNKNOWN, 5, lambda epoch: UNKNOWN) == 5
+def test_without_epochs_here_the_end_of_the_leaders_epoch_counts() -> None:
+    assert truncation(EpochEnd(1, 2), 5, 1, lambda epoch: UNKNOWN) == Truncate(2)
+
+
+def test_without_epochs_at_the_leader_the_logs_are_compared_from_the_high_watermark_on() -> None:
+    assert truncation(EpochEnd(-1, 3), 5, 1, lambda epoch: UNKNOWN) == Compare(1)
+    assert truncation(UNKNOWN, 5, 1, lambda epoch: UNKNOWN) == Compare(1)
+    assert truncation(UNKNOWN, 5, 7, lambda epoch: UNKNOWN) == Compare(5)
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "end", "high_watermark", "start"), [(-1, 5, 3, 3), (-1, 5, 5, None), (0, 5, 3, None)]
+)
+def test_a_log_whose_last_record_has_no_epoch_is_compared_above_its_high_watermark(
+    last_epoch: int, end: int, high_watermark: int, start: int | None
+) -> None:
+    assert comparison_start(last_epoch, end, high_watermark) == start
 
 
 @pytest.mark.parametrize(
@@ -156,15 +174,32 @@ def test_an_offset_that_the_leader_does_not_have(
     assert out_of_range(start, end, own_end) == decided
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "decided"),
+    [
+        (0, 3, Truncate(3)),  # elected uncleanly: the high watermark, from which on the log is compared, is above it
+        (6, 20, Compare(6)),  # retention at the leader took what was to be compared, but not all that is here
+        (9, 20, Restart(9)),
+        (12, 20, Restart(12)),
+        (0, 20, Compare(4)),  # by now it has it
+    ],
+)
+def test_an_offset_that_the_leader_does_not_have_during_a_comparison(
+    start: int, end: int, decided: Truncate | Restart | Compare
+) -> None:
+    assert out_of_range(start, end, 9, 4) == decided
+
+
 def test_answers_and_what_they_ask_for() -> None:
     log = Log([1, 1, 2])
 
     def decide(code: ErrorCode, diverging: EpochEnd = UNKNOWN) -> object:
-        return on_answer(code, diverging, 3, log.end_of_epoch)
+        return on_answer(code, diverging, 3, 1, log.end_of_epoch)
 
     assert decide(ErrorCode.NONE) == Append()
     assert decide(ErrorCode.NONE, EpochEnd(1, 1)) == Truncate(1)
-    assert decide(ErrorCode.OFFSET_OUT_OF_RANGE) == AskOffsets()
+    assert decide(ErrorCode.NONE, EpochEnd(-1, 3)) == Compare(1)
+    assert decide(ErrorCode.OFFSET_OUT_OF_RANGE) == RequestOffsets()
     for code in (
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,

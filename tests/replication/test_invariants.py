@@ -23,7 +23,7 @@ STEPS = st.lists(
 )
 
 
-class World:
+class Environment:
     """The leader, how far each follower really is, and what the controller has."""
 
     def __init__(self, min_isr: int) -> None:
@@ -61,15 +61,15 @@ class World:
 @settings(deadline=None)
 @given(STEPS, st.integers(1, 3))
 def test_what_is_committed_is_on_everyone_who_could_be_elected(steps: list[tuple[str, int, int]], min_isr: int) -> None:
-    world = World(min_isr)
+    environment = Environment(min_isr)
     committed = 0
     for step in steps:
-        world.step(*step)
-        state = world.state
-        assert committed <= state.high_watermark <= state.log_end_offset == world.ends[LEADER]
+        environment.step(*step)
+        state = environment.state
+        assert committed <= state.high_watermark <= state.log_end_offset == environment.ends[LEADER]
         if state.high_watermark > committed:
-            electable = {*world.leadership.isr, *state.isr_state.maximal}
-            assert state.high_watermark <= min(world.ends[broker] for broker in electable)
+            electable = {*environment.leadership.isr, *state.isr_state.maximal}
+            assert state.high_watermark <= min(environment.ends[broker] for broker in electable)
             assert len(state.isr) >= min_isr
         committed = state.high_watermark
         assert LEADER in state.isr
@@ -79,16 +79,16 @@ def test_what_is_committed_is_on_everyone_who_could_be_elected(steps: list[tuple
 @settings(deadline=None)
 @given(STEPS)
 def test_once_everyone_is_there_everything_is_committed(steps: list[tuple[str, int, int]]) -> None:
-    world = World(1)
+    environment = Environment(1)
     for step in steps:
-        world.step(*step)
+        environment.step(*step)
     for _ in range(3):
-        world.step("accept", 0, 0)
+        environment.step("accept", 0, 0)
         for follower in (0, 1):
-            world.step("fetch", follower, 10_000)
-    world.step("accept", 0, 0)
-    assert world.state.high_watermark == world.ends[LEADER]
-    assert world.state.isr == {LEADER, *FOLLOWERS}
+            environment.step("fetch", follower, 10_000)
+    environment.step("accept", 0, 0)
+    assert environment.state.high_watermark == environment.ends[LEADER]
+    assert environment.state.isr == {LEADER, *FOLLOWERS}
 
 
 @settings(deadline=None)
@@ -107,7 +107,7 @@ def test_once_everyone_is_there_everything_is_committed(steps: list[tuple[str, i
 def test_the_short_way_of_a_follower_that_is_at_the_end_changes_what_the_long_one_does(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    long, short = World(1), World(1)
+    long, short = Environment(1), Environment(1)
     for kind, first, second in steps:
         if kind == "fetch":
             follower = FOLLOWERS[first]

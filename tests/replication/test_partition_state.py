@@ -8,6 +8,7 @@ A scenario is a table: what happens, then what the leader (broker 1 of replicas 
     shrink            the periodic look for laggards
     accepted          the controller grants the change of the ISR that was asked for
     refused CODE      ... or not
+    gone 3            broker 3 is not registered any more
 """
 
 import pytest
@@ -53,6 +54,15 @@ class Scenario:
                 fetched = state.follower_fetched(BrokerId(int(broker)), int(offset), self.now_ms)
                 assert fetched is not None
                 self.asked = fetched.alter or self.asked
+            case ["fetch", broker, offset, "epoch", epoch]:
+                fetched = state.follower_fetched(
+                    BrokerId(int(broker)), int(offset), self.now_ms, broker_epoch=int(epoch)
+                )
+                assert fetched is not None
+                self.asked = fetched.alter or self.asked
+            case ["isr", *members]:  # by the controller, not by this leader
+                version = state.partition_epoch + 1
+                state.apply(told(isr=tuple(map(int, members)), version=version), self.now_ms)
             case ["wait", seconds]:
                 self.now_ms += int(seconds) * 1000
             case ["shrink"]:
@@ -63,8 +73,10 @@ class Scenario:
                 state.alter_accepted(self.asked.leader_epoch, version, self.asked.isr, self.now_ms)
                 self.asked = None
             case ["refused", code]:
-                state.alter_refused(ErrorCode[code])
+                state.alter_refused(ErrorCode[code], self.now_ms)
                 self.asked = None
+            case ["gone", broker]:
+                state.follower_gone(BrokerId(int(broker)), self.now_ms)
             case other:
                 raise AssertionError(other)
 
@@ -149,6 +161,17 @@ SCENARIOS = {
         shrink        | hw 0 isr 1,2,3 -2 -3
         accepted      | hw 5 isr 1
     """,
+    "a follower that the controller took out of the ISR holds nothing back": """
+        append 5      | hw 0 isr 1,2,3
+        fetch 2 @5    | hw 0 isr 1,2,3
+        fetch 3 @5    | hw 5 isr 1,2,3
+        append 9      | hw 5 isr 1,2,3
+        fetch 2 @9    | hw 5 isr 1,2,3
+        isr 1 2       | hw 9 isr 1,2
+        fetch 3 @5    | hw 9 isr 1,2
+        append 12     | hw 9 isr 1,2
+        fetch 2 @12   | hw 12 isr 1,2
+    """,
     "a refused change leaves the ISR as it was": """
         append 5      | hw 0 isr 1,2,3
         wait 31       | hw 0 isr 1,2,3
@@ -178,11 +201,59 @@ FROM_ISR_1_2 = {
     """,
     "a follower about to join holds the high watermark within its reach": """
         append 5      | hw 0 isr 1,2
+        fetch 2 @5    | hw 5 isr 1,2
+        fetch 3 @4    | hw 5 isr 1,2
+        append 9      | hw 5 isr 1,2
+        fetch 2 @9    | hw 9 isr 1,2
+        fetch 3 @5    | hw 9 isr 1,2
+        append 12     | hw 9 isr 1,2
+        fetch 2 @12   | hw 9 isr 1,2
+        fetch 3 @9    | hw 9 isr 1,2 +3
+    """,
+    "a follower that may not join, since it stops or is gone, holds nothing back": """
+        append 5      | hw 0 isr 1,2
         fetch 3 @5    | hw 0 isr 1,2 +3
+        fetch 2 @5    | hw 5 isr 1,2 +3
+        append 9      | hw 5 isr 1,2 +3
+        fetch 2 @9    | hw 5 isr 1,2 +3
+        refused INELIGIBLE_REPLICA | hw 9 isr 1,2
+        append 12     | hw 9 isr 1,2
+        fetch 2 @12   | hw 12 isr 1,2
+        fetch 3 @9    | hw 12 isr 1,2
+        append 15     | hw 12 isr 1,2
+        fetch 2 @15   | hw 15 isr 1,2
+    """,
+    "a follower that was refused and goes on fetching, or is registered anew, is waited for again": """
+        append 5      | hw 0 isr 1,2
+        fetch 3 @5 epoch 7 | hw 0 isr 1,2 +3
         refused INELIGIBLE_REPLICA | hw 0 isr 1,2
+        wait 2        | hw 0 isr 1,2
         append 9      | hw 0 isr 1,2
-        fetch 2 @9    | hw 5 isr 1,2
+        fetch 2 @9    | hw 9 isr 1,2
+        fetch 3 @5 epoch 7 | hw 9 isr 1,2
+        append 12     | hw 9 isr 1,2
+        fetch 2 @12   | hw 9 isr 1,2
+        fetch 3 @9 epoch 7 | hw 9 isr 1,2 +3
+        refused INELIGIBLE_REPLICA | hw 12 isr 1,2
+        append 15     | hw 12 isr 1,2
+        fetch 3 @9 epoch 8 | hw 12 isr 1,2
+        fetch 2 @15   | hw 12 isr 1,2
+        fetch 3 @12 epoch 8 | hw 12 isr 1,2 +3
+    """,
+    "a follower that is not registered any more is not waited for": """
+        append 5      | hw 0 isr 1,2
+        fetch 2 @5    | hw 5 isr 1,2
+        fetch 3 @4    | hw 5 isr 1,2
+        append 9      | hw 5 isr 1,2
         fetch 3 @5    | hw 5 isr 1,2 +3
+        accepted      | hw 5 isr 1,2,3
+        isr 1 2       | hw 5 isr 1,2
+        fetch 2 @9    | hw 9 isr 1,2
+        wait 2        | hw 9 isr 1,2
+        fetch 3 @8    | hw 9 isr 1,2
+        append 12     | hw 9 isr 1,2
+        fetch 2 @12   | hw 9 isr 1,2
+        gone 3        | hw 12 isr 1,2
     """,
     "one change at a time": """
         append 5      | hw 0 isr 1,2
@@ -237,7 +308,7 @@ def test_a_single_replicas_high_watermark_is_its_log_end() -> None:
     assert state.high_watermark == 7
     assert state.on_leader_append(12, 0)
     assert state.high_watermark == 12
-    assert state.acks_all(12) is ErrorCode.NONE
+    assert state.commits_at_once
 
 
 def test_what_fills_the_flush_count_is_committed_when_it_is_flushed() -> None:
@@ -259,7 +330,7 @@ def test_a_leader_with_followers_counts_with_what_it_has_flushed() -> None:
     assert fetched is not None
     assert not fetched.high_watermark_moved, "the follower was faster than the leader's disk"
     assert state.on_flush(3, 0)
-    assert (state.high_watermark, state.acks_all(3), state.acks_all(4)) == (3, ErrorCode.NONE, None)
+    assert state.high_watermark == 3
     assert state.on_flush(5, 0)
     assert state.high_watermark == 5
 
@@ -280,7 +351,7 @@ def test_another_flush_count_takes_nothing_back() -> None:
 def test_a_followers_flush_moves_no_high_watermark() -> None:
     state = PartitionState(BrokerId(2), flush_count=1)
     state.apply(told(isr=(1, 2), replicas=(1, 2)), 0)
-    state.on_follower_append(5, 2)
+    state.on_replicated(5, 2)
     assert not state.on_flush(5, 0)
     assert not state.set_flush_count(7, 0)
     assert state.high_watermark == 2
@@ -291,35 +362,6 @@ def test_a_single_replica_satisfies_any_min_insync_replicas() -> None:
     state = PartitionState(BrokerId(1), min_insync_replicas=5)
     state.apply(told(isr=(1,), replicas=(1,)), 0)
     assert state.has_min_isr
-
-
-def test_acks_all_waits_for_the_whole_isr_not_for_min_insync_replicas() -> None:
-    state = PartitionState(BrokerId(1), min_insync_replicas=2)
-    state.apply(told(), 0)
-    state.on_leader_append(5, 0)
-    state.follower_fetched(BrokerId(2), 5, 0)
-    assert state.acks_all(5) is None
-    state.follower_fetched(BrokerId(3), 5, 0)
-    assert state.acks_all(5) is ErrorCode.NONE
-    assert state.acks_all(6) is None
-
-
-def test_acks_all_fails_after_the_append_when_the_isr_became_too_small() -> None:
-    state = PartitionState(BrokerId(1), min_insync_replicas=2)
-    state.apply(told(isr=(1, 2)), 0)
-    state.on_leader_append(5, 0)
-    state.follower_fetched(BrokerId(2), 5, 0)
-    state.apply(told(isr=(1,), version=1), 0)
-    assert not state.has_min_isr
-    assert state.acks_all(5) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-
-def test_acks_all_fails_when_the_leader_changed() -> None:
-    state = PartitionState(BrokerId(1))
-    state.apply(told(), 0)
-    state.on_leader_append(5, 0)
-    assert state.apply(told(leader=2, epoch=1, isr=(2, 3), version=1), 0) is Transition.BECAME_FOLLOWER
-    assert state.acks_all(5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 FENCING = [
@@ -397,7 +439,7 @@ def test_a_refusal_says_whether_to_ask_again(code: ErrorCode, again: bool) -> No
     state.apply(told(), 0)
     state.on_leader_append(5, 0)
     asked = state.propose_shrink(1)
-    assert state.alter_refused(code) is again
+    assert state.alter_refused(code, 1) is again
     if again:
         assert state.pending_alter() == asked
 
@@ -405,11 +447,11 @@ def test_a_refusal_says_whether_to_ask_again(code: ErrorCode, again: bool) -> No
 def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() -> None:
     state = PartitionState(BrokerId(2))
     assert state.apply(told(leader=1), 0) is Transition.BECAME_FOLLOWER
-    state.on_follower_append(5, 3)
+    state.on_replicated(5, 3)
     assert (state.high_watermark, state.log_end_offset) == (3, 5)
-    state.on_follower_append(6, 100)
+    state.on_replicated(6, 100)
     assert state.high_watermark == 6
-    state.on_truncate(4)
+    state.on_truncated(0, 4)
     assert (state.high_watermark, state.log_end_offset) == (4, 4)
     assert state.propose_shrink(0) is None
 

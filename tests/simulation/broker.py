@@ -1,22 +1,23 @@
 """A broker in the simulation: the real parts, assembled by the broker's own assembly, in a simulated world.
 
-What is simulated is the machine around it (`World`: clock, disk, tree, the way to other brokers, chance) and the
+What is simulated is the machine around it (`Environment`: clock, disk, tree, the way to other brokers, chance) and the
 sockets: frames come from a simulated connection to the real dispatcher.
 """
 
 import asyncio
 from contextlib import AsyncExitStack
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.broker import assembly
-from headrace.broker.controlled_shutdown import lead_elsewhere
-from headrace.broker.dispatch import Dispatcher
+from headrace.broker.cluster.controlled_shutdown import move_leaders
+from headrace.broker.environment import Environment
 from headrace.broker.handlers import MODULES
-from headrace.broker.parts import Broker
-from headrace.broker.world import World
+from headrace.broker.request.dispatch import Dispatcher
+from headrace.broker.services import Services
+from headrace.broker.storage import open_storage
 from headrace.config import BROKER_SETTINGS, BrokerConfig, parse_broker
-from headrace.coordination.model import Endpoint
+from headrace.metadata.model import Endpoint
 from tests.simulation.disk import HostDisk, SimFiles
 from tests.simulation.frames import Served, SimPeers
 from tests.simulation.network import End
@@ -36,12 +37,12 @@ class SimBroker:
         self.disk = HostDisk()
         self.chance = Random(f"{cluster.seed}/{self.host}/power")
         self.process: Process | None = None
-        self.parts: Broker | None = None
+        self.parts: Services | None = None
         self._stop: asyncio.Event | None = None
         self._waiting: list[End] = []
         self._served: list[Served] = []
         self._dispatcher: Dispatcher | None = None
-        self.clock_skew_ms = 0
+        self.clock_skew_ms = self.slow_disk_us = 0
 
     # Life and death
 
@@ -60,6 +61,7 @@ class SimBroker:
         self.cluster.network.host(self.host).is_on = True
         self.process = self.cluster.scheduler.process(self.host)
         self.process.clock_skew_ms = self.clock_skew_ms
+        self.process.loop.slow_disk_us = self.slow_disk_us
         self._waiting, self._served = [], []
         self.cluster.network.listen(self.host, self.process, self._accept)
         self.process.call(self._begin, self.process)
@@ -95,6 +97,14 @@ class SimBroker:
         self.note("goes on")
         self.process.resume()
 
+    def slow_down(self, slow_disk_us: int) -> None:
+        """Adds this to the time of each piece of work that the disk has, also after a restart."""
+        self.slow_disk_us = slow_disk_us
+        if self.process is not None:
+            self.process.loop.slow_disk_us = slow_disk_us
+        if slow_disk_us:
+            self.note(f"its disk takes {slow_disk_us / 1000:g} ms longer")
+
     def note(self, what: str) -> None:
         self.cluster.timeline.note(f"broker {self.number}", what)
 
@@ -115,31 +125,29 @@ class SimBroker:
         config = self.config()
         stop = asyncio.Event()
         async with AsyncExitStack() as stack:
-            world = World(**self._world(process))
-            storage = await assembly.open_storage(config, stack, world)
-            self._dispatcher = dispatcher = Dispatcher(MODULES)
+            environment = self._environment(process)
+            storage = await open_storage(config, stack, environment)
             endpoint = Endpoint("PLAINTEXT", self.host, PORT)
-            parts = await assembly.assemble(config, storage, (endpoint,), stack, world)
-            dispatcher.broker = parts
+            parts = await assembly.assemble(config, storage, (endpoint,), stack, environment)
+            self._dispatcher = Dispatcher(parts, MODULES)
             cluster.network.listen(self.host, process, self._serve)
             self.parts, self._stop = parts, stop
             for end in self._waiting:
                 self._serve(end)
             stack.callback(self._stop_serving)
-            stack.push_async_callback(lead_elsewhere, parts)
+            stack.push_async_callback(move_leaders, parts)
             self.note("is ready")
             await stop.wait()
 
-    def _world(self, process: Process) -> dict[str, Any]:
+    def _environment(self, process: Process) -> Environment:
         network = self.cluster.network
-        values = {
-            "now_ms": process.now_ms,
-            "files": SimFiles(self.disk, process),
-            "open_tree": lambda config: self.cluster.ensemble.open(process, self.host),
-            "random_bytes": process.random_bytes,
-            "make_peers": lambda client_id: SimPeers(network, process, self.host, client_id),
-        }
-        return {name: value for name, value in values.items() if name in World._fields}
+        return Environment(
+            now_ms=process.now_ms,
+            files=SimFiles(self.disk, process),
+            open_store=lambda config: self.cluster.ensemble.open(process, self.host),
+            make_peers=lambda client_id: SimPeers(network, process, self.host, client_id),
+            random_bytes=process.random_bytes,
+        )
 
     def config(self) -> BrokerConfig:
         """The settings of this broker."""
@@ -150,8 +158,12 @@ class SimBroker:
             "zookeeper.connect": "simulated:2181",
             "auto.create.topics.enable": "false",
             "log.cleaner.enable": "false",
+            "log.index.size.max.bytes": "4096",  # a simulated disk has no holes
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": str(self.cluster.plan.replicas),
+            "transaction.state.log.num.partitions": str(self.cluster.plan.transaction_partitions),
+            "transaction.state.log.replication.factor": str(self.cluster.plan.replicas),
+            "transaction.state.log.min.isr": str(self.cluster.plan.min_insync_replicas),
             "group.initial.rebalance.delay.ms": "0",
             "replica.lag.time.max.ms": "1500",
             "replica.selector.class": "RackAwareReplicaSelector",

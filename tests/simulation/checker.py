@@ -12,32 +12,26 @@
     watermark     a leader's high watermark went back in its term, or lay beyond its log's end
     end           ListOffsets said that a partition ended before an offset that the same reader had been told of
     commit        a group's committed offset went back at one coordinator, or was lost in the end
-    diverged      two replicas differ below both their high watermarks
+    diverged      two replicas differ below both their high watermarks, or one lacks an offset below its own
     two leaders   two brokers led in one epoch
     leaderless    after everything was healed: no leader, although a member of the ISR is alive
+    stalled       a producer with acks=all waited for a batch for longer than is promised
     unavailable   after everything was healed: a write was not taken, or a live replica never came back into the ISR
 
-What counts as broken depends on what is promised under the faults that were injected: `Promises`.
+The rules for transactions are in `transaction_checker.py`. What counts as broken depends on what is promised under the
+faults that were injected: `Promises`.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-from tests.simulation.history import History, Outcome, Promises, Seen, Sent
+from tests.simulation.finding import Finding, time
+from tests.simulation.history import History, Kind, Outcome, Promises, Replica, Seen, Sent, Stored
+from tests.simulation.transaction_checker import check_transactions
 
 SHOWN_MAX = 5
 """Findings of one kind beyond this are counted only."""
 
-
-class Finding(NamedTuple):
-    """Something that must not be."""
-
-    kind: str
-    partition: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: partition {self.partition}: {self.text}"
+RECORDS = frozenset({Kind.PLAIN, Kind.TRANSACTIONAL})
 
 
 def check(history: History, promises: Promises) -> list[Finding]:
@@ -54,7 +48,9 @@ def check(history: History, promises: Promises) -> list[Finding]:
         *_commits(history),
         *_diverged(history),
         *_leaders(history),
+        *_stalled(history, promises),
         *_available(history, promises),
+        *check_transactions(history, promises),
     ]
 
 
@@ -96,7 +92,7 @@ def _lost(history: History, promises: Promises) -> Iterator[Finding]:
                 "lost",
                 sent.partition,
                 f"{sent.value!r} of {sent.producer} was acknowledged (acks={_acks(sent)}) at offset {sent.offset} at "
-                f"{_time(sent.ended_us)} and is not in the log",
+                f"{time(sent.ended_us)} and is not in the log",
             )
     if not promises.read_kept:
         return
@@ -109,7 +105,7 @@ def _lost(history: History, promises: Promises) -> Iterator[Finding]:
                     "vanished",
                     reading.partition,
                     f"{seen.value!r} was read at offset {seen.offset} by {reading.reader} from broker "
-                    f"{reading.broker} at {_time(reading.at_us)} and is not in the log",
+                    f"{reading.broker} at {time(reading.at_us)} and is not in the log",
                 )
 
 
@@ -120,7 +116,7 @@ def _acks(sent: Sent) -> str:
 def _phantoms(history: History) -> Iterator[Finding]:
     known = {(sent.partition, sent.value): sent for sent in history.sent}
     told = set()
-    for partition, seen, where in _sightings(history):
+    for partition, seen, where in _seen_records(history):
         sent = known.get((partition, seen.value))
         if (sent is None or sent.outcome is Outcome.REFUSED) and (partition, seen.value) not in told:
             told.add((partition, seen.value))
@@ -128,21 +124,25 @@ def _phantoms(history: History) -> Iterator[Finding]:
             yield Finding("phantom", partition, f"{seen.value!r} at offset {seen.offset} ({where}) was {what}")
 
 
-def _sightings(history: History) -> Iterator[tuple[int, Seen, str]]:
-    """Every record that anybody read, or that lies in a log below its high watermark."""
+def _seen_records(history: History) -> Iterator[tuple[int, Seen, str]]:
+    """Every record of a producer that anybody read, or that lies in a log below its high watermark."""
     for reading in history.readings:
         for seen in reading.records:
-            yield reading.partition, seen, f"read by {reading.reader} at {_time(reading.at_us)}"
+            if seen.is_marker:
+                continue
+            yield reading.partition, seen, f"read by {reading.reader} at {time(reading.at_us)}"
     for replica in history.replicas:
+        if replica.partition < 0:
+            continue
         for stored in replica.records:
-            if stored.offset < replica.high_watermark:
+            if stored.offset < replica.high_watermark and stored.kind in RECORDS:
                 yield replica.partition, Seen(stored.offset, stored.value), f"in the log of broker {replica.broker}"
 
 
 def _conflicts(history: History) -> Iterator[Finding]:
     first: dict[tuple[int, int], tuple[str, str]] = {}
     told = set()
-    for partition, seen, where in _sightings(history):
+    for partition, seen, where in _seen_records(history):
         value, before = first.setdefault((partition, seen.offset), (seen.value, where))
         if value != seen.value and (partition, seen.offset) not in told:
             told.add((partition, seen.offset))
@@ -155,7 +155,7 @@ def _duplicates(history: History) -> Iterator[Finding]:
     idempotent = {(sent.partition, sent.value) for sent in history.sent if sent.is_idempotent}
     first: dict[tuple[int, str], tuple[int, str]] = {}
     told = set()
-    for partition, seen, where in _sightings(history):
+    for partition, seen, where in _seen_records(history):
         key = (partition, seen.value)
         offset, before = first.setdefault(key, (seen.offset, where))
         if offset != seen.offset and key in idempotent and key not in told:
@@ -187,7 +187,7 @@ def _readers(history: History) -> Iterator[Finding]:
     positions: dict[tuple[str, int], int] = {}
     for reading in history.readings:
         key = (reading.reader, reading.partition)
-        where = f"{reading.reader} at {_time(reading.at_us)} from broker {reading.broker}"
+        where = f"{reading.reader} at {time(reading.at_us)} from broker {reading.broker}"
         if reading.error == "OFFSET_OUT_OF_RANGE":
             yield Finding("refused", reading.partition, f"{where}: position {reading.position} is out of range")
         expected = positions.get(key, reading.position)
@@ -204,7 +204,7 @@ def _watermarks(history: History) -> Iterator[Finding]:
     highest: dict[tuple[int, int, int], int] = {}
     for led in history.led:
         key = (led.partition, led.epoch, led.broker)
-        where = f"broker {led.broker} in epoch {led.epoch} at {_time(led.at_us)}"
+        where = f"broker {led.broker} in epoch {led.epoch} at {time(led.at_us)}"
         if led.high_watermark < highest.get(key, 0):
             yield Finding("watermark", led.partition, f"{where}: {led.high_watermark} after {highest[key]}")
         if led.high_watermark > led.log_end_offset:
@@ -215,7 +215,7 @@ def _watermarks(history: History) -> Iterator[Finding]:
             yield Finding(
                 "watermark",
                 reading.partition,
-                f"{reading.reader} got offset {reading.records[-1].offset} at {_time(reading.at_us)} from broker "
+                f"{reading.reader} got offset {reading.records[-1].offset} at {time(reading.at_us)} from broker "
                 f"{reading.broker}, whose high watermark was {reading.high_watermark}",
             )
 
@@ -228,7 +228,7 @@ def _ends(history: History) -> Iterator[Finding]:
             yield Finding(
                 "end",
                 seen.partition,
-                f"{seen.reader} was told {seen.offset} by broker {seen.broker} at {_time(seen.at_us)}, after "
+                f"{seen.reader} was told {seen.offset} by broker {seen.broker} at {time(seen.at_us)}, after "
                 f"{highest[key]}",
             )
         highest[key] = max(seen.offset, highest.get(key, 0))
@@ -245,7 +245,7 @@ def _commits(history: History) -> Iterator[Finding]:
             yield Finding(
                 "commit",
                 commit.partition,
-                f"{commit.group} read {commit.offset} back from broker {commit.broker} at {_time(commit.at_us)}, after "
+                f"{commit.group} read {commit.offset} back from broker {commit.broker} at {time(commit.at_us)}, after "
                 f"{known} {'was acknowledged' if commit.is_final else 'there'}",
             )
         for key in (own, all_):
@@ -253,7 +253,7 @@ def _commits(history: History) -> Iterator[Finding]:
 
 
 def _diverged(history: History) -> Iterator[Finding]:
-    by_partition: dict[int, dict[int, tuple[int, object]]] = {}
+    by_partition: dict[int, dict[int, tuple[int, Stored]]] = {}
     for replica in history.replicas:
         known = by_partition.setdefault(replica.partition, {})
         for stored in replica.records:
@@ -265,6 +265,23 @@ def _diverged(history: History) -> Iterator[Finding]:
                     "diverged", replica.partition, f"broker {broker} has {other}, broker {replica.broker} has {stored}"
                 )
                 break
+    for replica in history.replicas:
+        missing = _missing(replica)
+        if missing:
+            found = by_partition[replica.partition].get(missing[0])
+            others = f"broker {found[0]} has {found[1]}" if found is not None else "no replica has it"
+            yield Finding(
+                "diverged",
+                replica.partition,
+                f"broker {replica.broker} lacks {len(missing)} offsets from {missing[0]} on, below its high watermark "
+                f"{replica.high_watermark}; {others}",
+            )
+
+
+def _missing(replica: Replica) -> list[int]:
+    """The offsets of a replica that hold nothing though they are committed; nothing here is compacted."""
+    held = {stored.offset for stored in replica.records}
+    return [each for each in range(replica.log_start_offset, replica.high_watermark) if each not in held]
 
 
 def _leaders(history: History) -> Iterator[Finding]:
@@ -278,7 +295,21 @@ def _leaders(history: History) -> Iterator[Finding]:
             yield Finding(
                 "two leaders",
                 led.partition,
-                f"brokers {broker} and {led.broker} in epoch {led.epoch} at {_time(led.at_us)}",
+                f"brokers {broker} and {led.broker} in epoch {led.epoch} at {time(led.at_us)}",
+            )
+
+
+def _stalled(history: History, promises: Promises) -> Iterator[Finding]:
+    if not promises.pause_max_ms:
+        return
+    for sent in history.sent:
+        waited_ms = (sent.ended_us - sent.began_us) // 1000
+        if sent.acks == -1 and sent.ended_us >= 0 and waited_ms > promises.pause_max_ms:
+            yield Finding(
+                "stalled",
+                sent.partition,
+                f"{sent.producer} waited {waited_ms} ms for {sent.value!r} from {time(sent.began_us)} on "
+                f"({sent.outcome.value})",
             )
 
 
@@ -292,7 +323,3 @@ def _available(history: History, promises: Promises) -> Iterator[Finding]:
         missing = [broker for broker in each.live_replicas if broker not in each.isr]
         if each.leader >= 0 and missing and promises.everyone_catches_up:
             yield Finding("unavailable", each.partition, f"replicas {missing} are alive and not in the ISR {each.isr}")
-
-
-def _time(at_us: int) -> str:
-    return f"{at_us / 1e6:.6f}"

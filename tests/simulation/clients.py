@@ -12,14 +12,20 @@ What a producer may say afterwards of a batch:
 """
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.coordination.peers import PeerUnreachable
 from headrace.errors import ErrorCode
+from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
-from headrace.protocol.message import Message
-from headrace.records.batch import Record, decode_records, encode_batch, iter_headers
+from headrace.protocol.codec.message import Message
+from headrace.records.any_format import iter_any_headers
+from headrace.records.codecs.compression import Bytes
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.control import read_marker
+from headrace.records.format2.header import BatchHeader
+from tests.records.decoding import decode_any
 from tests.simulation.frames import Caller
 from tests.simulation.history import Committed, EndSeen, Outcome, Reading, Seen, Sent
 
@@ -30,6 +36,7 @@ R = TypeVar("R", bound=Message)
 
 REQUEST_TIMEOUT_MS = 1500
 NOT_APPENDED = {
+    ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -65,6 +72,8 @@ class Client:
         self._failed_us: dict[int, int] = {}
         self.leaders: dict[int, tuple[int, int]] = {}
         """Per partition: the leader's number and its epoch."""
+        self.nearby: dict[int, int] = {}
+        """Per partition: the follower that its leader told to read from."""
         cluster.network.host(name)
 
     @property
@@ -201,7 +210,9 @@ class Producer:
             return Outcome.UNKNOWN, -1
         return Outcome.REFUSED, -1
 
-    async def _attempt(self, leader: int, partition: int, values: list[str], sequence: int) -> tuple[ErrorCode, int]:
+    async def _attempt(
+        self, leader: int, partition: int, values: list[str], sequence: int, *, is_damaged: bool = False
+    ) -> tuple[ErrorCode, int]:
         now_ms = self._client.process.now_ms()
         producer_id, epoch = self._id or (-1, -1)
         records = encode_batch(
@@ -210,6 +221,8 @@ class Producer:
             producer_epoch=epoch,
             base_sequence=sequence if self._id else -1,
         )
+        if is_damaged:
+            records[-1] ^= 1
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=memoryview(records))
         topic = m.ProduceRequest.TopicProduceData(name=self._client.cluster.topic, partition_data=[data])
         request = m.ProduceRequest(acks=self._acks, timeout_ms=1000, topic_data=[topic])
@@ -235,7 +248,6 @@ class Reader:
 
     def __init__(self, client: Client, rack: str = "") -> None:
         self._client, self._rack = client, rack
-        self._nearby: dict[int, int] = {}
         self._positions = dict.fromkeys(range(client.cluster.plan.partitions), 0)
         self.is_stopping = False
 
@@ -247,7 +259,7 @@ class Reader:
                 await client.refresh()
             by_leader: dict[int, list[int]] = {}
             for partition in self._positions:
-                source = self._nearby.get(partition, client.leaders.get(partition, (-1, -1))[0])
+                source = client.nearby.get(partition, client.leaders.get(partition, (-1, -1))[0])
                 by_leader.setdefault(source, []).append(partition)
             for leader in by_leader:
                 if leader >= 0:
@@ -260,7 +272,7 @@ class Reader:
         client = self._client
         try:
             await self._fetch(leader, partitions)
-            led = [each for each in partitions if each not in self._nearby]
+            led = [each for each in partitions if each not in client.nearby]
             if led and client.chance.random() < 0.3:
                 await self._ask_for_ends(leader, led)
         except PeerUnreachable:
@@ -270,7 +282,7 @@ class Reader:
     def _leave(self, partitions: list[int]) -> None:
         """Reads from the leader again."""
         for each in partitions:
-            self._nearby.pop(each, None)
+            self._client.nearby.pop(each, None)
 
     async def _fetch(self, leader: int, partitions: list[int]) -> None:
         client, cluster = self._client, self._client.cluster
@@ -303,7 +315,7 @@ class Reader:
             if code:
                 self._leave([number])
             elif each.preferred_read_replica >= 0:
-                self._nearby[number] = each.preferred_read_replica
+                client.nearby[number] = each.preferred_read_replica
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 client.note(f"partition {number}: position {position} is out of range at broker {leader}")
                 self._positions[number] = 0
@@ -328,13 +340,22 @@ class Reader:
 
 
 def _records(data: bytes, position: int) -> list[Seen]:
-    """The records of a fetch from `position` on; a batch that is cut off is left for the next."""
-    return [
-        Seen(record.offset, (record.value or b"").decode())
-        for at, header in iter_headers(data)
-        for record in decode_records(data[at : at + header.size_bytes], header)
-        if record.offset >= position
-    ]
+    """The records and markers of a fetch from `position` on; a batch that is cut off is left for the next."""
+    seen = []
+    for at, header in iter_any_headers(data):
+        batch = data[at : at + header.size_bytes]
+        if header.is_control:
+            seen.append(Seen(header.base_offset, marker_text(header, batch), is_marker=True))
+        else:
+            seen += [Seen(record.offset, (record.value or b"").decode()) for record in decode_any(batch)]
+    return [each for each in seen if each.offset >= position]
+
+
+def marker_text(header: BatchHeader, batch: Bytes) -> str:
+    """A marker, for people, with all that tells it from others."""
+    marker = read_marker(batch)
+    what = "commit" if marker.is_commit else "abort"
+    return f"{what} of producer {header.producer_id}, epoch {header.producer_epoch}, by {marker.coordinator_epoch}"
 
 
 class Administrator:
@@ -355,10 +376,10 @@ class Administrator:
                 self._client.note(f"elects preferred leaders: {ErrorCode(answer.error_code).name}")
                 return
 
-    async def reassign(self, partition: int, replicas: list[int]) -> None:
+    async def reassign(self, partition: int, replicas: Sequence[int]) -> None:
         """Has a partition's replicas be these."""
         wanted = m.AlterPartitionReassignmentsRequest.ReassignablePartition(
-            partition_index=partition, replicas=replicas
+            partition_index=partition, replicas=[*replicas]
         )
         topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic(
             name=self._client.cluster.topic, partitions=[wanted]

@@ -13,31 +13,56 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
-from headrace.broker.parts import Broker
-from headrace.coordination import paths
-from headrace.coordination.model import PartitionLeadership, Replicas
-from headrace.coordination.tree import Create, Delete, Op, Set
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.services import Services
 from headrace.errors import ErrorCode
+from headrace.metadata import znodes
+from headrace.metadata.model import PartitionLeadership, Replicas
+from headrace.metastore.store import Create, Delete, Op, Set
 from headrace.protocol import messages as m
-from headrace.records.batch import decode_records, iter_headers
+from headrace.records.any_format import iter_any_headers
+from headrace.records.format2.batch import Record
+from headrace.records.format2.control import read_marker
+from headrace.records.format2.header import BatchHeader
+from headrace.types import TopicPartition
+from tests.records.decoding import decode_any
 from tests.simulation.broker import SimBroker
-from tests.simulation.checker import Finding, check, report
-from tests.simulation.clients import Client, Committer, Producer, Reader
-from tests.simulation.history import Availability, History, Led, Replica, Stored
+from tests.simulation.checker import check, report
+from tests.simulation.clients import Client, Committer, Producer, Reader, marker_text
+from tests.simulation.finding import Finding
+from tests.simulation.history import (
+    OFFSETS_PARTITION,
+    Availability,
+    History,
+    Kind,
+    Led,
+    Replica,
+    Stored,
+    Unfinished,
+)
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.pipelined import PipelinedProducer
 from tests.simulation.plan import Plan, draw
 from tests.simulation.scheduler import Exhausted, Scheduler
+from tests.simulation.store import Ensemble
 from tests.simulation.timeline import Timeline
-from tests.simulation.tree import Ensemble
+from tests.simulation.transactional_workers import Application, CommittedReader, Processor, Writer
 
 SECOND_US = 1_000_000
 START_US = 20 * SECOND_US
 HEALING_US = 30 * SECOND_US
 """Within this much virtual time after the last fault the cluster must be whole."""
+
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+"""Where groups' offsets are; there once a group was asked for."""
+
+TRANSACTIONS = "__transaction_state"
+SETTLING_US = 20 * SECOND_US
+"""Within this much virtual time after that every transaction must have ended."""
 
 _SAMPLE_US = 40_000
 
@@ -57,10 +82,14 @@ class Result(NamedTuple):
     def is_good(self) -> bool:
         return not self.findings and not self.failures
 
+    def headlines(self) -> list[str]:
+        """What was planned, and what is wrong."""
+        wrong = [*report(self.findings), *self.failures]
+        return [f"seed {self.seed}: {self.plan}", *(f"  {line}" for line in wrong)]
+
     def story(self) -> str:
         """For people: what was planned, what happened, what is wrong, how to see it again."""
-        wrong = [*report(self.findings), *self.failures]
-        head = [f"seed {self.seed}: {self.plan}", *(f"  {line}" for line in wrong)]
+        head = self.headlines()
         replay = f"HEADRACE_SIMULATION_SEED={self.seed} .venv/bin/python -m pytest tests/simulation -k replay -s"
         return "\n".join([*head, f"replay: {replay}", "", str(self.timeline), "", *head])
 
@@ -81,9 +110,12 @@ class Cluster:
         self.ensemble.on_expired = lambda host, session: self.timeline.note("zookeeper", f"forgets {host}")
         self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + plan.spare_brokers + 1)}
         self.failures: list[str] = []
+        self.applications: list[Application] = []
+        self.committed_readers: list[CommittedReader] = []
         self.committer: Producer | Reader | Committer | None = None
-        self._last_led: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._last_led: dict[tuple[int, TopicPartition], tuple[int, int, int]] = {}
         self.nemesis = Nemesis(self)
+        self.ensemble.on_write_begun = self.nemesis.office.write_begun
 
     # The phases
 
@@ -102,6 +134,8 @@ class Cluster:
             worker.is_stopping = True
         whole = self.scheduler.run(self._is_whole, HEALING_US)
         self.timeline.note("cluster", "is whole again" if whole else "is not whole")
+        if self.plan.has_transactions:
+            self._settle()
         self.look()
 
     def start(self) -> bool:
@@ -140,7 +174,7 @@ class Cluster:
             await self.admin.pause(100, 200)
         return False
 
-    def _work(self) -> Sequence[Producer | Reader | Committer]:
+    def _work(self) -> Sequence[Producer | Reader | Committer | Application | CommittedReader]:
         workers: list[Producer | Reader | Committer] = []
         for number, (acks, is_idempotent) in enumerate(self.plan.producers, 1):
             client = Client(self, f"producer-{number}")
@@ -160,7 +194,24 @@ class Cluster:
             workers.append(Committer(client, "g"))
             client.process.call(client.process.loop.create_task, workers[-1].run())
             self.committer = workers[-1]
-        return workers
+        self._use_transactions()
+        return [*workers, *self.applications, *self.committed_readers]
+
+    def _use_transactions(self) -> None:
+        for number, version in enumerate(self.plan.writers, 1):
+            self.applications.append(Writer(self, f"w{number}", version, pace_ms=100))
+        processors = [
+            Processor(self, f"c{number}", each, pace_ms=100) for number, each in enumerate(self.plan.processors, 1)
+        ]
+        self.applications += processors
+        for application in self.applications:
+            application.start()
+        for number in range(1, self.plan.committed_readers + 1):
+            client = Client(self, f"committed-reader-{number}")
+            rack = f"rack-{number}" if self.plan.reads_followers else ""
+            reader = CommittedReader(client, [each.group for each in processors], rack)
+            self.committed_readers.append(reader)
+            client.process.call(client.process.loop.create_task, reader.run())
 
     def _do(self, work: object) -> list[object]:
         """Runs a coroutine as the administrator; its result appears in the list."""
@@ -178,45 +229,63 @@ class Cluster:
     # Looking on
 
     def leaderships(self) -> dict[int, PartitionLeadership]:
-        """What the tree says of each partition."""
+        """What the metadata store says of each partition of the topic."""
+        return {key.partition: state for key, state in self.all_leaderships().items() if key.topic == self.topic}
+
+    def all_leaderships(self) -> dict[TopicPartition, PartitionLeadership]:
+        """What the metadata store says of each partition, those of internal topics among them once they are there."""
+        keys = [TopicPartition(self.topic, number) for number in range(self.plan.partitions)]
+        if self.plan.has_transactions:
+            keys += [TopicPartition(TRANSACTIONS, number) for number in range(self.plan.transaction_partitions)]
         found = {}
-        for number in range(self.plan.partitions):
-            node = self.ensemble.store.find(paths.partition_state(self.topic, number))
+        for key in (*keys, OFFSETS):
+            node = self.ensemble.store.find(znodes.partition_state(*key))
             if node is not None:
-                found[number] = paths.decode_leadership(node.data, node.version, node.mzxid)
+                found[key] = znodes.decode_leadership(node.data, node.version, node.mzxid)
         return found
 
-    def replicas(self, number: int) -> Replicas:
-        """Whom the tree says to have replicas of a partition."""
-        node = self.ensemble.store.find(paths.topic(self.topic))
+    def replicas(self, key: TopicPartition) -> Replicas:
+        """Whom the metadata store says to have replicas of a partition."""
+        node = self.ensemble.store.find(znodes.topic(key.topic))
         assert node is not None
-        return paths.decode_topic(self.topic, node.data).partitions[number]
+        return znodes.decode_topic(key.topic, node.data).partitions[key.partition]
 
-    def holders(self, number: int) -> list[SimBroker]:
+    def holders(self, key: TopicPartition) -> list[SimBroker]:
         """The brokers that should have a replica."""
-        return [self.brokers[each] for each in self.replicas(number).replicas]
+        return [self.brokers[each] for each in self.replicas(key).replicas]
+
+    def controller(self) -> SimBroker | None:
+        """Whom the metadata store says to be controller."""
+        node = self.ensemble.store.find(znodes.CONTROLLER)
+        return None if node is None else self.brokers[znodes.decode_controller(node.data)]
 
     def led_and_in_sync(self) -> bool:
-        """Whether every partition has a leader, every replica is in its ISR, and none is moving, as the tree has it."""
-        states = self.leaderships()
-        return len(states) == self.plan.partitions and all(
+        """Whether every partition has a leader, every replica is in its ISR, and none is moving, as the metadata
+        store has it."""
+        states = self.all_leaderships()
+        return sum(key.topic == self.topic for key in states) == self.plan.partitions and all(
             state.has_leader
-            and sorted(state.isr) == sorted((found := self.replicas(number)).replicas)
+            and sorted(state.isr) == sorted((found := self.replicas(key)).replicas)
             and not found.adding + found.removing
-            for number, state in states.items()
+            for key, state in states.items()
         )
 
     def _is_whole(self) -> bool:
         return (
             all(broker.is_ready for broker in self.brokers.values())
             and self.led_and_in_sync()
-            and all(self._knows(broker, number) for number in self.leaderships() for broker in self.holders(number))
+            and all(
+                self._knows(broker, key, state)
+                for key, state in self.all_leaderships().items()
+                for broker in self.holders(key)
+            )
         )
 
-    def _knows(self, broker: SimBroker, number: int) -> bool:
-        """Whether a replica is in the epoch that the tree has."""
-        partition = broker.parts.replicas.find((self.topic, number)) if broker.parts is not None else None
-        return partition is not None and partition.leader_epoch == self.leaderships()[number].leader_epoch
+    @staticmethod
+    def _knows(broker: SimBroker, key: TopicPartition, state: PartitionLeadership) -> bool:
+        """Whether a replica is in the epoch that the metadata store has."""
+        partition = broker.parts.replicas.find(key) if broker.parts is not None else None
+        return partition is not None and partition.leader_epoch == state.leader_epoch
 
     def _sample(self) -> None:
         """Who believes to lead what."""
@@ -224,40 +293,41 @@ class Cluster:
             if broker.parts is None or not broker.is_running:
                 continue
             for partition in broker.parts.replicas:
-                state = partition.state
-                if partition.key.topic != self.topic or not state.is_leader:
+                state, key = partition.state, partition.key
+                if not state.is_leader:
                     continue
-                number = partition.key.partition
                 seen = (state.leader_epoch, state.high_watermark, partition.log.log_end_offset)
-                if self._last_led.get((broker.number, number)) != seen:
-                    self._last_led[broker.number, number] = seen
+                if self._last_led.get((broker.number, key)) != seen:
+                    self._last_led[broker.number, key] = seen
                     self.history.led.append(
-                        Led(number, seen[0], broker.number, self.scheduler.now_us, seen[1], seen[2])
+                        Led(_number(key), seen[0], broker.number, self.scheduler.now_us, seen[1], seen[2])
                     )
         self.network.process.call_in(_SAMPLE_US, self._sample)
 
     def _on_tree_write(self, zxid: int, ops: Sequence[Op]) -> None:
+        self.nemesis.office.written(ops)
         for op in ops:
             match op:
                 case Create(path, data) | Set(path, data) if path.endswith("/state"):
                     told = json.loads(data)
-                    name = path.removeprefix(paths.TOPICS + "/").removesuffix("/state").replace("/partitions/", "-")
-                    if name.startswith(f"{self.topic}-"):
-                        self.nemesis.isr_written(int(name.rpartition("-")[2]), told["isr"])
+                    topic, _, number = path.removeprefix(znodes.TOPICS + "/").removesuffix("/state").split("/")
+                    name = f"{topic}-{number}"
+                    self.nemesis.isr_written(TopicPartition(topic, int(number)), told["isr"])
                     self.timeline.note(
                         "tree",
                         f"{name}: leader {told['leader']} in epoch {told['leader_epoch']}, ISR {told['isr']} "
                         f"(controller epoch {told['controller_epoch']})",
                     )
-                case Set(path, data) if path == paths.topic(self.topic):
-                    for number, found in sorted(paths.decode_topic(self.topic, data).partitions.items()):
+                case Set(path, data) if path == znodes.topic(self.topic):
+                    for partition, found in sorted(znodes.decode_topic(self.topic, data).partitions.items()):
                         moving = f", adding {list(found.adding)}, removing {list(found.removing)}"
-                        self.timeline.note("tree", f"{self.topic}-{number}: replicas {list(found.replicas)}{moving}")
-                case Create(path, data) if path == paths.CONTROLLER:
+                        self.timeline.note("tree", f"{self.topic}-{partition}: replicas {list(found.replicas)}{moving}")
+                case Create(path, data) if path == znodes.CONTROLLER:
                     self.timeline.note("tree", f"broker {json.loads(data)['brokerid']} becomes controller")
-                case Create(path) if path.startswith(paths.BROKER_IDS + "/"):
+                case Create(path) if path.startswith(znodes.BROKER_IDS + "/"):
                     self.timeline.note("tree", f"broker {path.rpartition('/')[2]} is registered, epoch {zxid}")
-                case Delete(path) if path.startswith(paths.BROKER_IDS + "/"):
+                    self.nemesis.registered(int(path.rpartition("/")[2]))
+                case Delete(path) if path.startswith(znodes.BROKER_IDS + "/"):
                     self.timeline.note("tree", f"broker {path.rpartition('/')[2]} is gone")
 
     def broker_failed(self, broker: SimBroker, error: BaseException) -> None:
@@ -267,24 +337,68 @@ class Cluster:
 
     # The end
 
+    def _settle(self) -> None:
+        """Lets every transaction end, uses every transactional id once more, and reads what is committed."""
+        if not self.scheduler.run(lambda: not self._unfinished(), SETTLING_US):
+            self.history.unfinished += self._unfinished()
+            return
+        done = [(each, self._do(each.last_transaction())) for each in self.applications]
+        self.scheduler.run(lambda: all(result for _, result in done), SETTLING_US)
+        for application, result in done:
+            if result != [True]:
+                what = f"the last transaction of {application.transactional_id} was not committed: {result}"
+                self.history.unfinished.append(Unfinished(0, what))
+        self.scheduler.run(lambda: not self._unfinished(), SETTLING_US)
+        self.history.unfinished += self._unfinished()
+        ends = {
+            number: partition.high_watermark
+            for number in range(self.plan.partitions)
+            if (partition := self._led(TopicPartition(self.topic, number))) is not None
+        }
+        read = [self._do(each.read_all(ends)) for each in self.committed_readers]
+        read += [self._do(each.read_groups()) for each in self.committed_readers]
+        if not self.scheduler.run(lambda: all(read), SETTLING_US) or any(each != [True] for each in read):
+            self.failures.append(f"committed records cannot be read after everything was healed: {read}")
+
+    def _unfinished(self) -> list[Unfinished]:
+        """Applications that have not stopped, and partitions with an open transaction."""
+        found = [Unfinished(0, f"{each.transactional_id} runs") for each in self.applications if not each.has_ended]
+        for key in self.all_leaderships():
+            partition = self._led(key)
+            if partition is None:
+                found.append(Unfinished(_number(key), "no leader"))
+            elif partition.last_stable_offset < partition.high_watermark:
+                what = f"a transaction is open at {partition.last_stable_offset}, below {partition.high_watermark}"
+                found.append(Unfinished(_number(key), what))
+        return found
+
+    def _led(self, key: TopicPartition) -> Partition | None:
+        """A partition at its leader."""
+        state = self.all_leaderships().get(key)
+        if state is None or not state.has_leader:
+            return None
+        parts = self.brokers[state.leader].parts
+        partition = parts.replicas.find(key) if parts is not None else None
+        return partition if partition is not None and partition.is_leader else None
+
     def look(self) -> None:
         """Writes to every partition, lets the replicas take that over, and reads all of them."""
         took: dict[int, list[object]] = {}
-        producer = Producer(self.admin, "last", acks=-1, is_idempotent=True, pace_ms=0)
+        producer = Producer(self.admin, "last", acks=-1, is_idempotent=self.plan.has_epochs, pace_ms=0)
         for number in range(self.plan.partitions):
             took[number] = self._do(producer.send(number, 1))
-            self.scheduler.run(lambda number=number: bool(took[number]), 10 * SECOND_US)
+            self.scheduler.run(partial(bool, took[number]), 10 * SECOND_US)
         # What a leader asked for before the healing may be done now: the ISR shrinks once more, and grows again.
         self.scheduler.run(lambda: self.led_and_in_sync() and self._is_level(), 10 * SECOND_US)
         if isinstance(self.committer, Committer):
             read = self._do(self.committer.finish())
             if not self.scheduler.run(lambda: bool(read), 15 * SECOND_US) or read[0] is not True:
                 self.failures.append("a group's offset cannot be read after everything was healed")
-        states = self.leaderships()
+        states = self.all_leaderships()
         for number in range(self.plan.partitions):
-            state = states.get(number)
-            holders = self.holders(number)
-            live = tuple(each.number for each in holders if each.is_running)
+            key = TopicPartition(self.topic, number)
+            state = states.get(key)
+            live = tuple(each.number for each in self.holders(key) if each.is_running)
             isr = tuple(state.isr) if state is not None else ()
             self.history.availability.append(
                 Availability(
@@ -296,51 +410,75 @@ class Cluster:
                     took[number] == [True],
                 )
             )
-            for broker in holders:
+        for key, state in states.items():
+            for broker in self.holders(key):
                 if broker.parts is not None:
-                    self._read_replica(broker, broker.parts, number, isr)
+                    self._read_replica(broker, broker.parts, key, state.isr)
 
     def _is_level(self) -> bool:
         """Whether every replica has everything, and knows that it is committed."""
-        for number in range(self.plan.partitions):
+        for key in self.all_leaderships():
             ends = set()
-            for broker in self.holders(number):
-                found = broker.parts.replicas.find((self.topic, number)) if broker.parts is not None else None
+            for broker in self.holders(key):
+                found = broker.parts.replicas.find(key) if broker.parts is not None else None
                 ends.add(None if found is None else found.log.log_end_offset)
                 ends.add(None if found is None else found.high_watermark)
             if len(ends) > 1:
                 return False
         return True
 
-    def _read_replica(self, broker: SimBroker, parts: Broker, number: int, isr: tuple[int, ...]) -> None:
-        partition = parts.replicas.find((self.topic, number))
+    def _read_replica(self, broker: SimBroker, parts: Services, key: TopicPartition, isr: tuple[int, ...]) -> None:
+        partition = parts.replicas.find(key)
         if partition is None:
             return
-        log, records = partition.log, []
+        log = partition.log
+        records: list[Stored] = []
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             found = log.read(offset, 1 << 20, end_offset=log.log_end_offset, at_least_one=True)
             data = log.read_bytes(found)
             before = offset
-            for at, header in iter_headers(data):
-                for record in decode_records(data[at : at + header.size_bytes], header):
-                    if record.offset >= offset:
-                        value = (record.value or b"").decode()
-                        records.append(Stored(record.offset, header.leader_epoch, value))
+            for at, header in iter_any_headers(data):
+                batch = data[at : at + header.size_bytes]
+                records += [each for each in _stored(key, header, batch) if each.offset >= offset]
                 offset = header.next_offset
             if offset == before:
                 break
         self.history.replicas.append(
             Replica(
-                broker.number, number, partition.is_leader, partition.leader_epoch, broker.number in isr,
-                partition.high_watermark, records,
+                broker.number, _number(key), partition.is_leader, partition.leader_epoch, broker.number in isr,
+                log.log_start_offset, partition.high_watermark, records,
             )
         )  # fmt: skip
         self.timeline.note(
             f"broker {broker.number}",
-            f"partition {number}: {len(records)} records to {log.log_end_offset}, committed to "
+            f"{key}: {len(records)} records to {log.log_end_offset}, committed to "
             f"{partition.high_watermark}, epoch {partition.leader_epoch}{', leads' if partition.is_leader else ''}",
         )
+
+
+def _number(key: TopicPartition) -> int:
+    """How the history calls a partition."""
+    if key.topic == Cluster.topic:
+        return key.partition
+    return OFFSETS_PARTITION if key.topic == OFFSETS.topic else OFFSETS_PARTITION - 1 - key.partition
+
+
+def _stored(key: TopicPartition, header: BatchHeader, batch: bytes) -> Iterator[Stored]:
+    """The records of a batch, or its marker."""
+    if header.is_control:
+        kind = Kind.COMMIT if read_marker(batch).is_commit else Kind.ABORT
+        yield Stored(header.base_offset, header.leader_epoch, marker_text(header, batch), kind, header.producer_id)
+        return
+    kind = Kind.TRANSACTIONAL if header.is_transactional else Kind.PLAIN
+    for record in decode_any(batch):
+        yield Stored(record.offset, header.leader_epoch, _shown(key, record), kind, header.producer_id)
+
+
+def _shown(key: TopicPartition, record: Record) -> str:
+    """A record of a log: what a producer sent, or key and value of a group's."""
+    value = bytes(record.value or b"")
+    return value.decode() if key.topic == Cluster.topic else f"{bytes(record.key or b'')!r}: {value!r}"
 
 
 class _LogLines(logging.Handler):

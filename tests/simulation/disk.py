@@ -93,6 +93,9 @@ class SimFiles:
     def file_size(self, path: Path) -> int:
         return self._content.file_size(path)
 
+    def allocated_bytes(self, path: Path) -> int:
+        return self._content.allocated_bytes(path)
+
     def modified_ms(self, path: Path) -> int:
         return self._content.modified_ms(path)
 

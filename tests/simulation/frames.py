@@ -2,7 +2,7 @@
 
     Caller    sends encoded requests, hands the decoded answers back in their order
     Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole
-    SimPeers  `headrace.coordination.peers.Peers` on such callers, one for each broker and lane
+    SimPeers  `headrace.network.peers.peers.Peers` on such callers, one for each broker and lane
 
 Everything is encoded and decoded by the broker's own codec: bytes travel.
 """
@@ -12,32 +12,32 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.broker.connection import Slot
 from headrace.broker.handlers import MODULES
-from headrace.coordination import peers
-from headrace.coordination.peers import PeerAddress, PeerUnreachable
 from headrace.errors import InvalidRequest
-from headrace.log.partition_log import FileRange
+from headrace.log.segment_list import FileRange
+from headrace.network.connection import Held, Slot
+from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
-from headrace.protocol.message import Message
+from headrace.security.access import ANONYMOUS, Decisions
 from tests.simulation.network import End, Network
 from tests.simulation.scheduler import Process
 
 R = TypeVar("R", bound=Message)
-PeerRefused: type[PeerUnreachable] = getattr(peers, "PeerRefused", PeerUnreachable)
+
 
 _KEYS = {key.title + "Request": key for key in ApiKey}
+_NEWEST = {module.API_KEY: module.VERSIONS[-1] for module in MODULES}
 
 
 def newest_version(request: Message) -> tuple[ApiKey, int]:
     """The key of a request, and the newest version that a broker of ours serves."""
     key = _KEYS[type(request).__name__]
-    versions = [module.VERSIONS for module in MODULES if key == module.API_KEY]
-    if not versions:
+    if key not in _NEWEST:
         raise PeerUnreachable(f"no broker serves {key.name}")
-    return key, versions[0][-1]
+    return key, _NEWEST[key]
 
 
 class Caller:
@@ -68,14 +68,14 @@ class Caller:
     def _on_answer(self, frame: bytes) -> None:
         waiting, answer, key, version = self._waiting.popleft()
         _, pos = read_response_header(frame, key, version)
-        decoded, _ = answer.decode(version, memoryview(frame), pos)  # type: ignore[attr-defined]
+        decoded, _ = answer.decode(version, memoryview(frame), pos)
         if not waiting.done():
             waiting.set_result(decoded)
 
     def _on_closed(self, reason: str) -> None:
         self._end_all(reason)
 
-    def close(self, reason: str = "it is not needed any more") -> None:
+    def close(self, reason: str = "it is no longer needed") -> None:
         """Nobody is interested any more; what was sent may be done all the same."""
         self._end.close()
         self._end_all(reason)
@@ -97,7 +97,7 @@ class SimPeers:
         self._network, self._process, self._host, self._client_id = network, process, host, client_id
         self._callers: dict[tuple[str, str], Caller] = {}
 
-    async def ask(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
         """See `Peers.ask`."""
         key = (to.host, lane)
         caller = self._callers.get(key)
@@ -131,24 +131,26 @@ class SimPeers:
 
 
 class Served:
-    """A broker's end of a connection, as handlers see it: `headrace.broker.connection.Connection` without a socket."""
+    """A broker's end of a connection, as handlers see it: `headrace.network.connection.Connection` without a socket."""
 
     is_timed = False
     listener = "PLAINTEXT"
+    principal = ANONYMOUS
+    admitted: Decisions | None = None
     received_ns = looked_ns = 0
 
     def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None]) -> None:
         self._end, self._dispatch = end, dispatch
         self._slots: deque[Slot] = deque()
         self._held: deque[bytes] = deque()
-        self._is_held = False
+        self._reasons = Held(0)
         self.is_closed = False
         self.host = self.peer = end.peer_host
         self.software = ""
         end.on_bytes, end.on_closed = self._on_frame, self.close
 
     def _on_frame(self, frame: bytes) -> None:
-        if self._is_held:
+        if self._reasons:
             self._held.append(frame)
             return
         try:
@@ -156,12 +158,12 @@ class Served:
         except InvalidRequest as error:
             self.close(error.message)
 
-    def hold(self) -> None:
-        self._is_held = True
+    def hold(self, reason: Held) -> None:
+        self._reasons |= reason
 
-    def release(self) -> None:
-        self._is_held = False
-        while self._held and not self._is_held and not self.is_closed:
+    def release(self, reason: Held) -> None:
+        self._reasons &= ~reason
+        while self._held and not self._reasons and not self.is_closed:
             self._on_frame(self._held.popleft())
 
     def place(self) -> Slot:

@@ -1,11 +1,15 @@
 """What clients did and saw in one run, and what the replicas held in the end: all that the checker is given.
 
 Times are virtual, in µs. A value is unique: it is sent once by a user (a producer may send it again and again).
+Negative partitions are those of internal topics, to which brokers write: -1 is `__consumer_offsets-0`, those below are
+partitions of `__transaction_state`. Of them only who led and what replicas hold is noted.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+OFFSETS_PARTITION = -1
 
 
 class Outcome(Enum):
@@ -32,10 +36,11 @@ class Sent:
 
 
 class Seen(NamedTuple):
-    """One record as a reader got it."""
+    """One record, or marker of a transaction, as a reader got it."""
 
     offset: int
     value: str
+    is_marker: bool = False
 
 
 class Reading(NamedTuple):
@@ -85,12 +90,23 @@ class Led(NamedTuple):
     log_end_offset: int
 
 
+class Kind(Enum):
+    """What a record of a log means to a reader of committed records."""
+
+    PLAIN = "plain"
+    TRANSACTIONAL = "transactional"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
 class Stored(NamedTuple):
     """One record of a replica's log."""
 
     offset: int
     epoch: int
     value: str
+    kind: Kind = Kind.PLAIN
+    producer_id: int = -1
 
 
 @dataclass(slots=True)
@@ -102,6 +118,7 @@ class Replica:
     is_leader: bool
     leader_epoch: int
     is_in_sync: bool
+    log_start_offset: int
     high_watermark: int
     records: list[Stored]
 
@@ -124,6 +141,80 @@ class Promises(NamedTuple):
     acks_one_kept: bool = False
     read_kept: bool = True
     everyone_catches_up: bool = True
+    pause_max_ms: int = 0
+    """How long a producer with acks=all may wait for a batch; 0 where faults may make it wait for any time."""
+
+    unused_id_kept_ms: int = 1 << 40
+    """How long a transactional id that nobody uses is known."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of a client, as the client knows it."""
+
+    transactional_id: str
+    name: str
+    producer: tuple[int, int]
+    began_us: int
+    values: list[Sent] = field(default_factory=list)
+    group: str = ""
+    """The group whose offset it commits, if any."""
+    offset: int = -1
+    commit_began_us: int = -1
+    """When the client first asked to commit it; -1 if it never did."""
+    ended_us: int = -1
+    outcome: Outcome = Outcome.UNKNOWN
+    """ACKNOWLEDGED: the commit was acknowledged. REFUSED: it cannot have been committed. UNKNOWN: it may have been."""
+
+
+class CommittedReading(NamedTuple):
+    """One answer to a reader of committed records: what it shows of the offsets from `position` to `next_position`."""
+
+    reader: str
+    partition: int
+    broker: int
+    at_us: int
+    position: int
+    next_position: int
+    records: tuple[Seen, ...]
+    last_stable_offset: int
+    high_watermark: int
+
+
+class Initialized(NamedTuple):
+    """A client got this producer id and epoch for its transactional id."""
+
+    client: str
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    at_us: int
+
+
+class Forgotten(NamedTuple):
+    """A coordinator did not know a transactional id that a client last used at `used_us`."""
+
+    client: str
+    transactional_id: str
+    used_us: int
+    at_us: int
+
+
+class GroupOffset(NamedTuple):
+    """A group's offset as somebody read it, with the name of the transaction that committed it."""
+
+    group: str
+    transaction: str
+    offset: int
+    at_us: int
+    is_final: bool = False
+
+
+class Unfinished(NamedTuple):
+    """What was still under way long after everything was healed."""
+
+    partition: int
+    what: str
 
 
 @dataclass(slots=True)
@@ -137,3 +228,9 @@ class History:
     led: list[Led] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
     availability: list[Availability] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    committed_readings: list[CommittedReading] = field(default_factory=list)
+    initialized: list[Initialized] = field(default_factory=list)
+    forgotten: list[Forgotten] = field(default_factory=list)
+    group_offsets: list[GroupOffset] = field(default_factory=list)
+    unfinished: list[Unfinished] = field(default_factory=list)

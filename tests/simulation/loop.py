@@ -112,7 +112,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         else:
             future.set_exception(failed)
 
-    async def shutdown_default_executor(self) -> None:  # type: ignore[override]
+    async def shutdown_default_executor(self) -> None:
         pass
 
     async def shutdown_asyncgens(self) -> None:

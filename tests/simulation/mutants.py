@@ -7,47 +7,47 @@ shrink without check       a leader leaves followers out of its ISR before the c
 zombie controller          a controller writes, and is heard, though another one was elected
 unclean restart in ISR     who comes back without what power took is trusted as if it had everything (KIP-966)
 no duplicate detection     a batch that is sent again is appended again
+unknown is duplicate       sequences before what a log has of a producer are called duplicates, and never written
+refusals are forgotten     behind a refused batch of an unknown producer the next one is appended: they change places
+old formats diverge        a follower of messages without epochs does not compare what it has above its high watermark
+blind truncation           a follower of messages without epochs drops what is above its high watermark (KIP-101)
+wait for the ineligible    the high watermark waits for a follower that stops and may not join the ISR any more
+trust by age of state      a registration older than a state counts as judged, though the write was decided before it
+lost tail of a segment     recovery takes it for a gap of compaction that a segment ends before the next one begins
 """
-
-from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 
-from headrace.broker import fetches, follower_fetches, follower_log, replica_fetcher
-from headrace.broker.control_plane import ControlPlane
-from headrace.broker.handlers import produce
-from headrace.broker.partition import Partition
-from headrace.coordination import controller, elections, isr_changes, leader_manager, term
-from headrace.coordination.controller import Controller
-from headrace.coordination.tree import ANY_VERSION, Op, Set
-from headrace.errors import ErrorCode
-from headrace.log.producer_state import Producers
+from headrace.broker.cluster.control_plane import ControlPlane
+from headrace.broker.fetch import fetch, follower_fetch
+from headrace.broker.partitions.durable_append import DurableAppends
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.replication import follower_log, following, replica_fetcher
+from headrace.controller import controller, controller_epoch
+from headrace.controller.candidate import Candidate
+from headrace.controller.decisions import elections, isr_changes
+from headrace.controller.managers import leader_manager
+from headrace.errors import ErrorCode, KafkaError, OutOfOrderSequence
+from headrace.limits import INT32_MAX
+from headrace.log.producers.producer_state import Producers
+from headrace.log.producers.refused_sequences import RefusedSequences
+from headrace.log.recovery import recovery
+from headrace.metastore.store import ANY_VERSION, Op, Set
 from headrace.replication import isr
+from headrace.replication.partition_state import UNKNOWN_OFFSET, Follower, PartitionState
 from tests.simulation import plan as kinds
+from tests.simulation.mutant import Mutant
 from tests.simulation.network import Weather
 from tests.simulation.plan import Plan
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-class Mutant(NamedTuple):
-    """A bug, the plan under which it shows, and what the checker must say of it."""
-
-    name: str
-    patch: Patch
-    plan: Plan
-    kinds: frozenset[str]
-
 
 def ack_before_isr(patch: pytest.MonkeyPatch) -> None:
-    append = produce._append
+    pending = DurableAppends.pending
 
-    def answered_at_once(*arguments: object) -> object:
-        answer, _ = append(*arguments)  # type: ignore[arg-type]
-        return answer, None
+    def answered_at_once(self, *arguments, **more):  # type: ignore[no-untyped-def]
+        pending(self, *arguments, **more)
 
-    patch.setattr(produce, "_append", answered_at_once)
+    patch.setattr(DurableAppends, "pending", answered_at_once)
 
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -55,15 +55,16 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
     def follow_and_truncate(self: replica_fetcher.ReplicaFetcher, partition: Partition) -> None:
         if partition.log.log_end_offset > partition.high_watermark:
-            follower_log.truncate(partition, partition.high_watermark, self._around.now_ms())
+            follower_log.truncate(partition, partition.high_watermark, self._services.now_ms())
         follow(self, partition)
 
     patch.setattr(replica_fetcher.ReplicaFetcher, "follow", follow_and_truncate)
-    patch.setattr(follower_fetches, "_parting", lambda partition, wanted: None)
+    for reader in (follower_fetch, fetch):
+        patch.setattr(reader, "diverging_epoch_of", lambda partition, wanted: None)
 
 
 def serve_above_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    read = fetches.Fetch._read_partition
+    read = fetch.Fetch._read_partition
 
     def read_to_the_end(self, partition, *arguments):  # type: ignore[no-untyped-def]
         state, committed = partition.state, partition.state.high_watermark
@@ -75,7 +76,7 @@ def serve_above_high_watermark(patch: pytest.MonkeyPatch) -> None:
             if self._follower is None:
                 state.high_watermark = committed
 
-    patch.setattr(fetches.Fetch, "_read_partition", read_to_the_end)
+    patch.setattr(fetch.Fetch, "_read_partition", read_to_the_end)
 
 
 def shrink_without_check(patch: pytest.MonkeyPatch) -> None:
@@ -83,13 +84,13 @@ def shrink_without_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def zombie_controller(patch: pytest.MonkeyPatch) -> None:
-    async def write_anyway(self: term.Term, ops: list[Op]) -> list[object]:
+    async def write_anyway(self: controller_epoch.ControllerEpoch, ops: list[Op]) -> list[object]:
         blind = [op._replace(version=ANY_VERSION) if isinstance(op, Set) else op for op in ops]
-        return await self.tree.multi(blind)  # type: ignore[return-value]
+        return await self.store.multi(blind)  # type: ignore[return-value]
 
-    patch.setattr(term.Term, "_multi", write_anyway)
-    patch.setattr(Controller, "_leave_office", lambda self: None)
-    patch.setattr(Controller, "_on_session", lambda self, state: None)
+    patch.setattr(controller_epoch.ControllerEpoch, "_multi", write_anyway)
+    patch.setattr(Candidate, "_end_active", lambda self: None)
+    patch.setattr(Candidate, "_on_session", lambda self, state: None)
     patch.setattr(ControlPlane, "_check", lambda self, request: ErrorCode.NONE)
 
 
@@ -100,7 +101,7 @@ def isr_change_without_epochs(patch: pytest.MonkeyPatch) -> None:
         return isr_changes.Judgement(ErrorCode.NONE, changed, is_changed=True)
 
     patch.setattr(leader_manager, "judge", granted)
-    patch.setattr(controller, "is_from_the_living", lambda *arguments: True)
+    patch.setattr(controller, "has_current_epoch", lambda *arguments: True)
 
 
 def unclean_restart_in_isr(patch: pytest.MonkeyPatch) -> None:
@@ -114,8 +115,70 @@ def no_duplicate_detection(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "check", lambda self, *arguments, **more: None)
 
 
+def unknown_is_duplicate(patch: pytest.MonkeyPatch) -> None:
+    refusals_are_forgotten(patch)
+    kept_batch = Producers._duplicate
+
+    def taken_for_written(self, entry, first: int, last: int):  # type: ignore[no-untyped-def]
+        try:
+            return kept_batch(self, entry, first, last)
+        except OutOfOrderSequence:
+            if entry.batches and (entry.batches[0].first_sequence - 1 - last) & INT32_MAX <= INT32_MAX // 2:
+                raise KafkaError("a batch from before", ErrorCode.DUPLICATE_SEQUENCE_NUMBER) from None
+            raise
+
+    patch.setattr(Producers, "_duplicate", taken_for_written)
+
+
+def refusals_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RefusedSequences, "note", lambda self, *arguments: None)
+
+
+def old_formats_diverge(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(following, "comparison_start", lambda *arguments: None)
+
+
+def blind_truncation(patch: pytest.MonkeyPatch) -> None:
+    follow = replica_fetcher.ReplicaFetcher.follow
+
+    def follow_and_truncate(self: replica_fetcher.ReplicaFetcher, partition: Partition) -> None:
+        log = partition.log
+        if log.leader_epochs.latest < 0 and log.log_end_offset > partition.high_watermark:
+            follower_log.truncate(partition, partition.high_watermark, self._services.now_ms())
+        follow(self, partition)
+
+    patch.setattr(replica_fetcher.ReplicaFetcher, "follow", follow_and_truncate)
+
+
+def wait_for_the_ineligible(patch: pytest.MonkeyPatch) -> None:
+    def is_about_to_join(self: PartitionState, follower: Follower, now_ms: int) -> bool:
+        return follower.log_end_offset != UNKNOWN_OFFSET and follower.is_caught_up(
+            self.log_end_offset, now_ms, self.lag_max_ms
+        )
+
+    patch.setattr(PartitionState, "_is_about_to_join", is_about_to_join)
+
+
+def trust_what_is_older_than_the_state(patch: pytest.MonkeyPatch) -> None:
+    judged = elections._trusted
+
+    def trusted(state, live, order):  # type: ignore[no-untyped-def]
+        known = {
+            number: broker._replace(is_clean=broker.is_clean or broker.epoch <= state.mzxid)
+            for number, broker in live.items()
+        }
+        return judged(state, known, order)
+
+    patch.setattr(elections, "_trusted", trusted)
+
+
+def lost_tail_of_a_segment(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "GAP_IN_SEGMENT_MAX", 0)
+
+
 LOSSES = frozenset({"lost", "vanished", "conflict", "diverged", "refused", "unordered"})
 _ROUGH = Plan(duration_ms=12_000, gap_ms=700, min_insync_replicas=1, failures_max=2)
+_DAMAGED = Plan(duration_ms=4_000, producers=(), readers=0, pipelines=2, damage=0.2)
 
 MUTANTS = (
     Mutant("ack before ISR", ack_before_isr, _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT, kinds.PAUSE)), LOSSES),
@@ -155,7 +218,46 @@ MUTANTS = (
         _ROUGH._replace(faults=(kinds.POWER,), min_insync_replicas=2),
         LOSSES,
     ),
+    Mutant("unknown is duplicate", unknown_is_duplicate, _DAMAGED, frozenset({"lost"})),
+    Mutant("refusals are forgotten", refusals_are_forgotten, _DAMAGED, frozenset({"unordered"})),
+    Mutant(
+        "old formats diverge",
+        old_formats_diverge,
+        _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT)).with_format("0.10.2"),
+        LOSSES,
+    ),
+    Mutant(
+        "blind truncation",
+        blind_truncation,
+        _ROUGH._replace(
+            faults=(kinds.CRASH, kinds.ELECT, kinds.STOP), weather=Weather(loss=0.05), gap_ms=400
+        ).with_format("0.10.2"),
+        LOSSES,
+    ),
     Mutant(
         "no duplicate detection", no_duplicate_detection, _ROUGH._replace(faults=(kinds.CUT,)), frozenset({"duplicate"})
+    ),
+    Mutant(
+        "wait for the ineligible",
+        wait_for_the_ineligible,
+        kinds.gentle(Plan(faults=(kinds.ROLL,), gap_ms=500)),
+        frozenset({"stalled"}),
+    ),
+    Mutant(
+        "trust by age of state",
+        trust_what_is_older_than_the_state,
+        _ROUGH._replace(faults=(kinds.CONTROLLER, kinds.POWER), min_insync_replicas=2),
+        LOSSES,
+    ),
+    Mutant(
+        "lost tail of a segment",
+        lost_tail_of_a_segment,
+        _ROUGH._replace(
+            faults=(kinds.POWER, kinds.SLOW_DISK),
+            min_insync_replicas=2,
+            gap_ms=500,
+            topic_settings={"segment.bytes": "600"},
+        ),
+        LOSSES,
     ),
 )

@@ -1,13 +1,16 @@
 """What goes wrong in a run, and when: faults at seeded moments, of the kinds that the plan names."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from headrace.types import TopicPartition
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
 from tests.simulation.clients import Administrator
 from tests.simulation.network import CALM, ENSEMBLE
+from tests.simulation.office_hours import OfficeHours
 from tests.simulation.scheduler import Life
 
 if TYPE_CHECKING:
@@ -17,63 +20,86 @@ MS = 1000
 _RETRY_MS = 500
 
 
+@dataclass
+class _Unclean:
+    """A replica of a broker that stopped uncleanly. The ISR in the metadata store knows nothing of it at first: the
+    replica has
+    to be seen out of it, and in it again after the broker registered."""
+
+    has_left: bool
+    is_back: bool = False
+
+
 class Nemesis:
     """Hurts a cluster until it is told to end; then everything heals."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
-        self._chance = Random(f"{cluster.seed}/nemesis")
+        self.chance = Random(f"{cluster.seed}/nemesis")
         self.is_over = False
-        self._lacking: dict[tuple[int, int], bool] = {}
-        """Who lost power may lack what is committed, per broker and partition, until it has been seen out of the ISR
-        (then True here) and in it again: the ISR in the tree knows nothing of it at first."""
+        self.office = OfficeHours(self, cluster)
+        self._is_rolling = False
+        self._unclean: dict[tuple[int, TopicPartition], _Unclean] = {}
+        """Replicas of brokers that stopped uncleanly where power may fail, until the ISR tells that they are whole."""
 
-    def isr_written(self, partition: int, isr: Sequence[int]) -> None:
-        """The tree has a new ISR."""
-        for key, has_left in list(self._lacking.items()):
-            broker, number = key
-            if number == partition and broker not in isr:
-                self._lacking[key] = True
-            elif number == partition and has_left:
-                del self._lacking[key]
+    def registered(self, broker: int) -> None:
+        """A broker is back."""
+        self.office.registered(broker)
+        for (number, _), each in self._unclean.items():
+            if number == broker:
+                each.is_back = True
+
+    def isr_written(self, partition: TopicPartition, isr: Sequence[int]) -> None:
+        """The metadata store has a new ISR."""
+        for (broker, key), each in list(self._unclean.items()):
+            if key != partition:
+                continue
+            if broker not in isr:
+                each.has_left = True
+            elif each.has_left and each.is_back:
+                del self._unclean[broker, key]
 
     def begin(self) -> None:
         """The first fault comes soon."""
         if self._cluster.plan.faults:
-            self._later(self._chance.randrange(200, 200 + self._cluster.plan.gap_ms), self._strike)
+            self.later(self.chance.randrange(200, 200 + self._cluster.plan.gap_ms), self._strike)
 
     def end(self) -> None:
         """Heals everything, and starts whoever is dead."""
         self.is_over = True
-        self._heal_network()
+        self.heal_network()
         self._cluster.network.weather = CALM
         for broker in self._cluster.brokers.values():
             if broker.process is not None and broker.process.life is Life.PAUSED:
                 broker.resume()
-            if broker.process is not None:
-                broker.process.loop.slow_disk_us = 0
-            self._revive(broker)
+            broker.slow_down(0)
+            self.revive(broker)
 
-    def _later(self, delay_ms: int, call, *args) -> None:  # type: ignore[no-untyped-def]
+    def later(self, delay_ms: int, call, *args) -> None:  # type: ignore[no-untyped-def]
         self._cluster.network.process.call_in(delay_ms * MS, call, *args)
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self._cluster.timeline.note("nemesis", what)
 
     def _strike(self) -> None:
         if self.is_over:
             return
-        plan, chance = self._cluster.plan, self._chance
+        plan, chance = self._cluster.plan, self.chance
         kind = chance.choice(plan.faults)
         if kind in (kinds.ELECT, kinds.REASSIGN):
             self._administrate(kind)
+        elif kind == kinds.ROLL:
+            self._roll()
+        elif kind == kinds.CONTROLLER:
+            self.office.begin()
         else:
             self._do(kind)
-        self._later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
+        self.later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
 
-    def _down(self) -> list[SimBroker]:
+    def down(self) -> list[SimBroker]:
         """Brokers that have failed. Where power may fail, one that is not in every ISR counts, and one that is back
-        until it has caught up: before that it may lack what is committed."""
+        until it has caught up: before that it may lack what is committed, or be taken for one that does, so that of a
+        broker that dies after it the ISR is all that is left."""
         cluster = self._cluster
         down = [
             broker
@@ -83,15 +109,15 @@ class Nemesis:
             or any(broker.host == target for _, target in cluster.network.refusals)
         ]
         if kinds.POWER in cluster.plan.faults:
-            isrs = {number: state.isr for number, state in cluster.leaderships().items()}
+            states = cluster.all_leaderships()
             down += [
                 broker
                 for broker in cluster.brokers.values()
                 if broker not in down
                 and any(
-                    broker in cluster.holders(number)
-                    and (broker.number not in isr or (broker.number, number) in self._lacking)
-                    for number, isr in isrs.items()
+                    broker in cluster.holders(key)
+                    and (broker.number not in state.isr or (broker.number, key) in self._unclean)
+                    for key, state in states.items()
                 )
             ]
         return down
@@ -99,31 +125,33 @@ class Nemesis:
     def _victim(self) -> SimBroker | None:
         """A broker that may fail now."""
         ready = [broker for broker in self._cluster.brokers.values() if broker.is_ready]
-        down = self._down()
-        if not ready or len(down) >= self._cluster.plan.failures_max:
+        down = self.down()
+        if not ready or len(down) >= self._cluster.plan.failures_max or self.office.is_busy:
             return None
-        victim = self._chance.choice(ready)
+        victim = self.chance.choice(ready)
         return None if victim in down and kinds.POWER in self._cluster.plan.faults else victim
 
     def _do(self, kind: str) -> None:
         victim = self._victim()
         if victim is None:
             return
-        chance, network = self._chance, self._cluster.network
+        chance, network = self.chance, self._cluster.network
         if kind == kinds.CRASH:
             victim.kill()
-            self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
+            self.stopped_uncleanly(victim)
+            self.later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self.revive, victim)
         elif kind == kinds.POWER:
             victim.lose_power()
-            for number, state in self._cluster.leaderships().items():
-                self._lacking[victim.number, number] = victim.number not in state.isr
-            self._later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self._revive, victim)
+            self.stopped_uncleanly(victim)
+            self.later(chance.choice((50, 500, 2000, 5000)) + chance.randrange(500), self.revive, victim)
         elif kind == kinds.PAUSE:
             victim.pause()
-            self._later(chance.choice((100, 1000, 2500, 5000)) + chance.randrange(500), self._resume, victim)
+            self.later(chance.choice((100, 1000, 2500, 5000)) + chance.randrange(500), self._resume, victim)
         elif kind == kinds.STOP:
             victim.stop()
-            self._later(chance.choice((200, 2000)) + chance.randrange(2000), self._revive, victim)
+            if not victim.is_running:  # it was still starting
+                self.stopped_uncleanly(victim)
+            self.later(chance.choice((200, 2000)) + chance.randrange(2000), self.revive, victim)
         elif kind == kinds.SESSION:
             self._cluster.ensemble.expire(victim.host)
         elif kind == kinds.SKEW:
@@ -132,19 +160,21 @@ class Nemesis:
             victim.process.clock_skew_ms = victim.clock_skew_ms
             victim.note(f"its clock is off by {victim.clock_skew_ms} ms")
         elif kind == kinds.SLOW_DISK:
-            assert victim.process is not None
-            victim.process.loop.slow_disk_us = chance.choice((5_000, 50_000, 300_000))
-            victim.note(f"its disk takes {victim.process.loop.slow_disk_us / 1000:g} ms longer")
+            victim.slow_down(chance.choice((5_000, 50_000, 300_000)))
         elif kind == kinds.REFUSE:
             self._refuse(victim)
         elif kind in (kinds.CUT, kinds.CUT_ONE_WAY, kinds.ISOLATE):
             self._cut(kind, victim)
             if network.cuts:
-                self._later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self._heal_network)
+                self.later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self.heal_network)
+
+    def stopped_uncleanly(self, victim: SimBroker) -> None:
+        for key, state in self._cluster.all_leaderships().items():
+            self._unclean[victim.number, key] = _Unclean(has_left=victim.number not in state.isr)
 
     def _administrate(self, kind: str) -> None:
         """Moves leaders and replicas, which is no fault, at any moment."""
-        cluster, chance = self._cluster, self._chance
+        cluster, chance = self._cluster, self.chance
         client = cluster.admin
         administrator = Administrator(client)
         if kind == kinds.ELECT:
@@ -154,8 +184,35 @@ class Nemesis:
             work = administrator.reassign(chance.randrange(cluster.plan.partitions), replicas)
         client.process.call(client.process.loop.create_task, work)
 
+    # A rolling restart
+
+    def _roll(self) -> None:
+        """Stops and starts one broker after the other, each when the one before is in every ISR again."""
+        if not self._is_rolling:
+            self._is_rolling = True
+            self.note("begins a rolling restart")
+            self._roll_on(sorted(self._cluster.brokers))
+
+    def _roll_on(self, left: list[int]) -> None:
+        if self.is_over or not left:
+            self._is_rolling = False
+            return
+        broker = self._cluster.brokers[left[0]]
+        if self.down() or self.office.is_busy or not self._cluster.led_and_in_sync():
+            self.later(100, self._roll_on, left)
+            return
+        broker.stop()
+        self._wait_for_stop(broker, left[1:])
+
+    def _wait_for_stop(self, broker: SimBroker, left: list[int]) -> None:
+        if broker.is_running:
+            self.later(20, self._wait_for_stop, broker, left)
+            return
+        self.later(self.chance.choice((50, 300, 1500)), self.revive, broker)
+        self.later(1600, self._roll_on, left)
+
     def _cut(self, kind: str, victim: SimBroker) -> None:
-        chance, network = self._chance, self._cluster.network
+        chance, network = self.chance, self._cluster.network
         others = [broker.host for broker in self._cluster.brokers.values() if broker is not victim] + [ENSEMBLE]
         if kind != kinds.ISOLATE:
             others = [chance.choice(others)]
@@ -164,23 +221,23 @@ class Nemesis:
             if kind != kinds.CUT_ONE_WAY:
                 network.cut(other, victim.host)
         arrow = "to" if kind == kinds.CUT_ONE_WAY else "from"
-        self._note(f"cuts {victim.host} {'off ' if arrow == 'from' else ''}{arrow} {', '.join(others)}")
+        self.note(f"cuts {victim.host} {'off ' if arrow == 'from' else ''}{arrow} {', '.join(others)}")
 
     def _refuse(self, victim: SimBroker) -> None:
         """Some brokers, or all, take a live one for dead."""
         others = [broker.host for broker in self._cluster.brokers.values() if broker is not victim]
-        deceived = self._chance.sample(others, self._chance.randrange(1, len(others) + 1))
-        self._note(f"has {victim.host} refuse {', '.join(deceived)}")
+        deceived = self.chance.sample(others, self.chance.randrange(1, len(others) + 1))
+        self.note(f"has {victim.host} refuse {', '.join(deceived)}")
         for other in deceived:
             self._cluster.network.refuse(other, victim.host)
-        self._later(self._chance.choice((100, 1500, 4000)) + self._chance.randrange(500), self._heal_network)
+        self.later(self.chance.choice((100, 1500, 4000)) + self.chance.randrange(500), self.heal_network)
 
-    def _heal_network(self) -> None:
+    def heal_network(self) -> None:
         if self._cluster.network.cuts or self._cluster.network.refusals:
-            self._note("heals the network")
+            self.note("heals the network")
             self._cluster.network.heal()
 
-    def _revive(self, broker: SimBroker) -> None:
+    def revive(self, broker: SimBroker) -> None:
         if not broker.is_running:
             broker.start()
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.simulation.scheduler import Process, Scheduler
 
@@ -81,18 +81,21 @@ class End:
             self.on_closed(reason)
 
 
-class Lane:
+Item = TypeVar("Item")
+
+
+class Lane(Generic[Item]):
     """One direction of a connection."""
 
     __slots__ = ("_deliver", "_is_pumping", "_last_us", "_network", "_queue", "source", "target")
 
-    def __init__(self, network: "Network", source: str, target: str, deliver: Callable[[object], None]) -> None:
+    def __init__(self, network: "Network", source: str, target: str, deliver: Callable[[Item], object]) -> None:
         self._network, self.source, self.target, self._deliver = network, source, target, deliver
-        self._queue: deque[tuple[int, object]] = deque()
+        self._queue: deque[tuple[int, Item]] = deque()
         self._last_us = 0
         self._is_pumping = False
 
-    def put(self, item: object) -> None:
+    def put(self, item: Item) -> None:
         now_us = self._network.scheduler.now_us
         self._last_us = max(self._last_us + 1, now_us + self._network.delay_us())
         self._queue.append((self._last_us, item))
@@ -197,7 +200,7 @@ class Network:
         self.hosts: dict[str, Host] = {ENSEMBLE: Host(ENSEMBLE)}
         self.cuts: dict[tuple[str, str], None] = {}
         self.refusals: dict[tuple[str, str], None] = {}
-        self.stalled: list[Lane] = []
+        self.stalled: list[Lane[Any]] = []
         self.messages = 0
         self.digest = 0
         """Of every message that was sent, when, and between whom: two runs that are the same have the same."""

@@ -6,9 +6,10 @@ and the producer goes on under another id.
 """
 
 import asyncio
+from random import Random
 
-from headrace.coordination.peers import PeerUnreachable
 from headrace.errors import ErrorCode
+from headrace.network.peers.peers import PeerUnreachable
 from tests.simulation.clients import LEADER_ERRORS, NEEDS_NEW_ID, NOT_APPENDED, Client, Producer
 from tests.simulation.history import Outcome, Sent
 
@@ -20,6 +21,7 @@ class PipelinedProducer(Producer):
 
     def __init__(self, client: Client, name: str, *, pace_ms: int) -> None:
         super().__init__(client, name, acks=-1, is_idempotent=True, pace_ms=pace_ms)
+        self._misfortune = Random(f"{client.cluster.seed}/{name}/damage")
 
     async def run(self) -> None:
         """Until it is told to stop."""
@@ -74,7 +76,8 @@ class PipelinedProducer(Producer):
         """The answer to one attempt; None without one."""
         values = [each.value for each in batch.sent]
         try:
-            code, offset = await self._attempt(leader, partition, values, batch.sequence)
+            is_damaged = self._misfortune.random() < self._client.cluster.plan.damage
+            code, offset = await self._attempt(leader, partition, values, batch.sequence, is_damaged=is_damaged)
         except PeerUnreachable:
             batch.may_be_there = True
             return None

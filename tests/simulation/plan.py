@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple
 
+from headrace.config.message_format import DEFAULT, NEWEST_MAGIC, magic_of
 from tests.simulation.history import Promises
 from tests.simulation.network import CALM, Weather
 
@@ -17,6 +18,10 @@ CRASH, POWER, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, 
     "crash", "power", "pause", "cut", "cut one way", "isolate", "session", "stop", "skew", "slow disk", "elect",
     "reassign", "refuse",
 )  # fmt: skip
+ROLL = "rolling restart"
+CONTROLLER = "controller"
+"""The controller dies between a decision and its write, or between the write and its answer, and around that a member
+of the ISR loses its power and comes back."""
 
 
 class Plan(NamedTuple):
@@ -38,14 +43,45 @@ class Plan(NamedTuple):
     pipelines: int = 0
     """Producers besides these that have several batches under way."""
 
+    damage: float = 0.0
+    """How many of a pipeline's batches have a wrong byte when they arrive."""
+
     readers: int = 2
     reads_followers: bool = False
     """Whether one of the readers tells its rack, and is sent to the replica in it (KIP-392)."""
 
     has_group: bool = False
+    writers: tuple[int, ...] = ()
+    """The transaction.version of each transactional writer."""
+
+    processors: tuple[int, ...] = ()
+    """The same of each processor: it consumes, transforms and produces."""
+
+    committed_readers: int = 0
+    transaction_timeout_ms: int = 3000
+    transaction_partitions: int = 2
+    """Partitions of `__transaction_state`."""
+
     settings: Mapping[str, str] = {}
     topic_settings: Mapping[str, str] = {}
     promises: Promises = Promises()
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any client uses transactions."""
+        return bool(self.writers or self.processors)
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether its topic stores batches: they carry a leader epoch, and the sequences of idempotent producers."""
+        return magic_of(self.topic_settings.get("message.format.version", DEFAULT)) == NEWEST_MAGIC
+
+    def with_format(self, version: str) -> "Plan":
+        """The same with another message format; messages of the older ones cannot be idempotent."""
+        changed = self._replace(topic_settings={**self.topic_settings, "message.format.version": version})
+        if changed.has_epochs:
+            return changed
+        return changed._replace(producers=tuple((acks, False) for acks, _ in self.producers), pipelines=0)
 
     def __str__(self) -> str:
         faults = ", ".join(self.faults) or "no faults"
@@ -53,13 +89,31 @@ class Plan(NamedTuple):
         return (
             f"{self.replicas} replicas{spare}, min.insync.replicas={self.min_insync_replicas}, "
             f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, "
-            f"for {self.duration_ms / 1000:g} s"
+            f"for {self.duration_ms / 1000:g} s{'' if self.has_epochs else f', {self.topic_settings}'}"
+            f"{self._transactions()}"
         )
+
+    def _transactions(self) -> str:
+        if not self.has_transactions:
+            return ""
+        writers = f"writers of transaction.version {[*self.writers]}, processors of {[*self.processors]}"
+        return f"; {writers}{f', {dict(self.settings)}' if self.settings else ''}"
 
 
 SOFT = (PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SESSION, STOP, SKEW, SLOW_DISK, ELECT, REASSIGN, REFUSE)
+FORMATS = ("0.9.0", "0.10.2", "3.0", "3.0", "3.0", "3.0")
 HARMLESS = frozenset({SKEW, SLOW_DISK})
 """Faults that leave leaders where they are."""
+
+GENTLE = (ROLL, STOP, ELECT)
+"""What an operator does to a cluster that must go on taking writes."""
+
+PAUSE_MAX_MS = 1000
+ID_EXPIRATION_MS = 4000
+"""Where unused transactional ids expire within a run."""
+
+LAG_MAX_MS = 10_000
+"""Where pauses are bounded, far longer than a pause may last: else the end of the lag would hide what causes one."""
 
 
 def draw(seed: int | str) -> Plan:
@@ -74,7 +128,7 @@ def draw(seed: int | str) -> Plan:
     min_insync = chance.choice((1, 2)) if not has_power_loss else 2
     is_rough = chance.random() < 0.6
     segment_bytes = chance.choice(("1048576", "600"))
-    return Plan(
+    plan = Plan(
         replicas=replicas,
         min_insync_replicas=min_insync,
         partitions=chance.choice((1, 2, 3)),
@@ -89,4 +143,59 @@ def draw(seed: int | str) -> Plan:
         reads_followers=chance.random() < 0.4,
         pipelines=int(chance.random() < 0.5),
         promises=Promises(acks_one_kept=set(hard + soft) <= HARMLESS),
+    )
+    plan = plan.with_format(chance.choice(FORMATS))
+    plan = plan._replace(damage=chance.choice((0.0, 0.0, 0.05)))
+    return _with_transactions(_with_more(plan, Random(f"{seed}/plan/more")), Random(f"{seed}/plan/transactions"))
+
+
+def _with_more(plan: Plan, chance: Random) -> Plan:
+    """Some of the plans with what was added later, which leaves the others, and what chance says of them, alone."""
+    which = chance.random()
+    if which < 0.06:
+        return gentle(plan._replace(faults=tuple(sorted(chance.sample(GENTLE, chance.randrange(1, 4))))))
+    if which < 0.12:
+        return plan._replace(faults=(*plan.faults, ROLL), promises=Promises())  # leaders move: acks=1 is not kept
+    if which < 0.20 and POWER in plan.faults and plan.failures_max >= 2:
+        return plan._replace(faults=(*plan.faults, CONTROLLER))
+    return plan
+
+
+def _with_transactions(plan: Plan, chance: Random) -> Plan:
+    """A fourth of the plans with transactions, instead of other producers."""
+    if not plan.has_epochs or chance.random() >= 0.25:
+        return plan
+    versions = [chance.choice((2, 2, 0)) for _ in range(3)]
+    processors = chance.randrange(3)
+    plan = plan._replace(
+        producers=(chance.choice(plan.producers),),
+        pipelines=0,
+        readers=1,
+        writers=tuple(versions[processors:]),
+        processors=tuple(versions[:processors]),
+        committed_readers=1,
+        transaction_timeout_ms=chance.choice((1500, 3000)),
+    )
+    if SKEW in plan.faults or chance.random() < 0.8:
+        return plan
+    return plan._replace(
+        settings={
+            **plan.settings,
+            "transactional.id.expiration.ms": str(ID_EXPIRATION_MS),
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        },
+        promises=plan.promises._replace(unused_id_kept_ms=ID_EXPIRATION_MS),
+    )
+
+
+def gentle(plan: Plan) -> Plan:
+    """Three replicas, one of which may be stopped at a time: writes with acks=all do not stand still."""
+    return plan._replace(
+        replicas=3,
+        min_insync_replicas=min(plan.min_insync_replicas, 2),
+        failures_max=1,
+        weather=CALM,
+        damage=0.0,
+        settings={**plan.settings, "replica.lag.time.max.ms": str(LAG_MAX_MS)},
+        promises=Promises(pause_max_ms=PAUSE_MAX_MS),
     )

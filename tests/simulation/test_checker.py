@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.checker import check, report
 from tests.simulation.history import (
+    OFFSETS_PARTITION,
     Availability,
     Committed,
     EndSeen,
@@ -33,10 +34,12 @@ def reading(*records: tuple[int, str], position: int = 0, high_watermark: int = 
     return Reading("r1", 0, 1, 100, position, tuple(Seen(*each) for each in records), high_watermark, error)
 
 
-def replica(broker: int, values: str, *, high_watermark: int = -1, is_leader: bool = False, epoch: int = 0) -> Replica:
+def replica(
+    broker: int, values: str, *, partition: int = 0, high_watermark: int = -1, is_leader: bool = False, epoch: int = 0
+) -> Replica:
     stored = [Stored(offset, epoch, value) for offset, value in enumerate(values)]
     end = len(stored) if high_watermark < 0 else high_watermark
-    return Replica(broker, 0, is_leader, 1, True, end, stored)
+    return Replica(broker, partition, is_leader, 1, True, 0, end, stored)
 
 
 def good() -> History:
@@ -155,6 +158,24 @@ def the_epochs_differ(history: History) -> None:
     history.replicas[0] = replica(1, "abc", epoch=1)
 
 
+def one_replica_has_a_hole(history: History) -> None:
+    del history.replicas[0].records[1]
+
+
+def every_replica_has_the_same_hole(history: History) -> None:
+    history.sent, history.readings = [], []
+    for each in history.replicas:
+        del each.records[1]
+
+
+def one_replica_begins_late(history: History) -> None:
+    del history.replicas[0].records[0]
+
+
+def groups_offsets_differ(history: History) -> None:
+    history.replicas += [replica(1, "xy", partition=OFFSETS_PARTITION), replica(2, "xz", partition=OFFSETS_PARTITION)]
+
+
 def two_brokers_lead(history: History) -> None:
     history.led.append(Led(0, 1, 3, 40, 2, 3))
 
@@ -194,6 +215,10 @@ def somebody_never_comes_back(history: History) -> None:
         (a_commit_is_lost, "commit"),
         (the_logs_differ, "diverged"),
         (the_epochs_differ, "diverged"),
+        (one_replica_has_a_hole, "diverged"),
+        (every_replica_has_the_same_hole, "diverged"),
+        (one_replica_begins_late, "diverged"),
+        (groups_offsets_differ, "diverged"),
         (two_brokers_lead, "two leaders"),
         (nobody_leads, "leaderless"),
         (nothing_is_taken, "unavailable"),
@@ -214,6 +239,21 @@ def test_acks_1_may_be_lost_unless_that_is_promised() -> None:
         each.acks = ONE
     assert kinds(history) == set()
     assert kinds(history, Promises(acks_one_kept=True)) == {"lost"}
+
+
+def test_a_log_may_begin_later_and_a_group_s_records_are_no_producer_s() -> None:
+    history = good()
+    history.replicas.append(Replica(3, 0, False, 1, True, 1, 3, history.replicas[0].records[1:]))
+    history.replicas.append(replica(1, "xyz", partition=OFFSETS_PARTITION))
+    assert kinds(history) == set()
+
+
+def test_a_pause_is_found_where_none_is_promised() -> None:
+    history = good()
+    history.sent[1].ended_us = history.sent[1].began_us + 1_001_000
+    assert kinds(history) == set()
+    assert kinds(history, Promises(pause_max_ms=1000)) == {"stalled"}
+    assert kinds(history, Promises(pause_max_ms=1001)) == set()
 
 
 def test_without_idempotence_a_value_may_be_there_twice() -> None:

@@ -25,7 +25,7 @@ class Host:
         process = self.scheduler.process("broker")
         files = SimFiles(self.disk, process)
         logs = LogManager([Path("/data")], broker_id=1, topic_config=lambda topic: TopicConfig(), files=files)
-        logs.claim("cluster")
+        logs.directories.claim("cluster")
         logs.load(NOW_MS)
         return process, logs
 
@@ -50,7 +50,7 @@ def test_power_loss_takes_what_was_not_synced_and_nothing_else() -> None:
         process, logs = host.start()
         log = logs.create(PARTITION, None, NOW_MS)
         append(log, b"synced")
-        log.flush(NOW_MS)
+        log.flusher.flush(NOW_MS)
         for number in range(3):
             append(log, str(number).encode())
         process.kill()

@@ -7,7 +7,8 @@ the last one takes writes alone; then they come back, catch up, and the others f
 
 import pytest
 
-from headrace.coordination.model import PartitionLeadership
+from headrace.metadata.model import PartitionLeadership
+from tests.examples import slow_after
 from tests.simulation.broker import SimBroker
 from tests.simulation.checker import check, report
 from tests.simulation.clients import Client, Producer
@@ -75,7 +76,7 @@ class Scene:
 
 @pytest.mark.parametrize("how", (CRASH, POWER))
 @pytest.mark.parametrize("failures", (1, 2), ids=lambda failures: f"f={failures}")
-@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("seed", slow_after(1, (1, 2, 3)))
 def test_f_plus_1_replicas_tolerate_f_failures(seed: int, failures: int, how: str) -> None:
     scene = Scene(seed, failures + 1)
     for _ in range(2):
@@ -173,7 +174,7 @@ def test_with_two_in_sync_replicas_required_a_single_one_takes_no_writes_and_los
     scene.end()
 
 
-@pytest.mark.parametrize("seed", (10, 11, 12))
+@pytest.mark.parametrize("seed", slow_after(1, (10, 11, 12)))
 def test_where_acknowledged_means_synced_all_may_lose_their_power_at_once(seed: int) -> None:
     scene = Scene(seed, 3, topic_settings={"flush.messages": "1"})
     for _ in range(2):
@@ -185,6 +186,7 @@ def test_where_acknowledged_means_synced_all_may_lose_their_power_at_once(seed: 
     scene.end()
 
 
+@pytest.mark.slow
 def test_where_it_does_not_that_costs_records_and_the_checker_says_so() -> None:
     kinds = set()
     for seed in range(20, 30):

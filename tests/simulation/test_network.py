@@ -24,7 +24,11 @@ class Talk:
 
     def listen(self, process: Process) -> None:
         def accept(end: End) -> None:
-            end.on_bytes = lambda data: (self.at_server.append(data.decode()), end.send(b"re " + data))
+            def reply(data: bytes) -> None:
+                self.at_server.append(data.decode())
+                end.send(b"re " + data)
+
+            end.on_bytes = reply
             end.on_closed = lambda reason: self.at_server.append(f"closed: {reason}")
 
         self.network.listen("s", process, accept)

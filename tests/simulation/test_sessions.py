@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from headrace.coordination.tree import NodeExists, SessionLost, SessionState, Tree, WatchEvent
+from headrace.metastore.store import MetadataStore, NodeExists, SessionLost, SessionState, WatchEvent
 from tests.simulation.network import ENSEMBLE, Network
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.tree import Ensemble
+from tests.simulation.store import Ensemble
 
 SECOND_US = 1_000_000
 TIMEOUT_US = 3 * SECOND_US
@@ -21,14 +22,14 @@ class Sessions:
         self.ensemble = Ensemble(self.network, session_timeout_us=TIMEOUT_US)
         self.one, self.other = self.scheduler.process("one"), self.scheduler.process("other")
         self.states: dict[str, list[SessionState]] = {"one": [], "other": []}
-        self.trees: dict[str, Tree] = {}
+        self.stores: dict[str, MetadataStore] = {}
         for process in (self.one, self.other):
-            self.do(process, lambda process=process: self._open(process))
+            self.do(process, partial(self._open, process))
 
     async def _open(self, process: Process) -> None:
-        tree = await self.ensemble.open(process, process.name)
-        tree.on_session(self.states[process.name].append)
-        self.trees[process.name] = tree
+        store = await self.ensemble.open(process, process.name)
+        store.on_session(self.states[process.name].append)
+        self.stores[process.name] = store
 
     def begin(self, process: Process, work: Callable[[], Awaitable[object]]) -> list[object]:
         """What a coroutine function came to in a process, once it has: its result or its error."""
@@ -59,14 +60,14 @@ class Sessions:
         self.scheduler.run_for(int(seconds * SECOND_US))
 
     def ephemeral(self) -> None:
-        assert self.do(self.one, lambda: self.trees["one"].create("/e", ephemeral=True)) == "/e"
+        assert self.do(self.one, lambda: self.stores["one"].create("/e", ephemeral=True)) == "/e"
 
 
 def test_a_dead_process_loses_its_nodes_after_its_time_out_and_others_hear_of_it() -> None:
     sessions = Sessions()
     sessions.ephemeral()
     heard: list[WatchEvent] = []
-    sessions.do(sessions.other, lambda: sessions.trees["other"].exists("/e", heard.append))
+    sessions.do(sessions.other, lambda: sessions.stores["other"].exists("/e", heard.append))
     sessions.one.kill()
     sessions.wait(2)
     assert not heard
@@ -86,8 +87,8 @@ def test_a_short_cut_suspends_a_session_and_a_long_one_ends_it() -> None:
         sessions.cut(False)
         sessions.wait(3)
         assert sessions.states["one"] == states
-        other = sessions.trees["other"]
-        found = sessions.do(sessions.other, lambda other=other: other.exists("/e"))
+        other = sessions.stores["other"]
+        found = sessions.do(sessions.other, partial(other.exists, "/e"))
         assert (found is not None) == is_there
 
 
@@ -97,7 +98,7 @@ def test_a_stopped_process_learns_only_when_it_goes_on_that_its_session_is_over(
     sessions.one.pause()
     sessions.wait(10)
     assert sessions.states["one"] == []
-    assert sessions.do(sessions.other, lambda: sessions.trees["other"].exists("/e")) is None
+    assert sessions.do(sessions.other, lambda: sessions.stores["other"].exists("/e")) is None
     sessions.one.resume()
     sessions.wait(2)
     assert sessions.states["one"] == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
@@ -108,13 +109,13 @@ def test_a_write_under_way_when_the_connection_breaks_is_done_once_or_known_to_b
     for seed in range(30):
         sessions = Sessions(seed)
         chance = sessions.scheduler.random
-        made = sessions.begin(sessions.one, lambda sessions=sessions: sessions.trees["one"].create("/w"))
+        made = sessions.begin(sessions.one, partial(sessions.stores["one"].create, "/w"))
         sessions.scheduler.run_for(chance.randrange(3000))
         sessions.cut(True)
         sessions.wait(chance.choice((2.5, 8)))
         sessions.cut(False)
-        assert sessions.scheduler.run(lambda made=made: bool(made), 30 * SECOND_US)
-        is_there = sessions.do(sessions.other, lambda sessions=sessions: sessions.trees["other"].exists("/w"))
+        assert sessions.scheduler.run(partial(bool, made), 30 * SECOND_US)
+        is_there = sessions.do(sessions.other, partial(sessions.stores["other"].exists, "/w"))
         assert not isinstance(made[0], NodeExists)
         if made[0] == "/w":
             assert is_there is not None
@@ -124,12 +125,12 @@ def test_a_write_under_way_when_the_connection_breaks_is_done_once_or_known_to_b
     assert {(True, True), (False, False)} <= outcomes
 
 
-async def _many(tree: Tree, count: int) -> list[object]:
-    await tree.create("/q")
-    return list(await asyncio.gather(*(tree.create("/q/n-", sequential=True) for _ in range(count))))
+async def _many(store: MetadataStore, count: int) -> list[object]:
+    await store.create("/q")
+    return list(await asyncio.gather(*(store.create("/q/n-", sequential=True) for _ in range(count))))
 
 
 def test_what_is_asked_together_is_done_in_that_order() -> None:
     sessions = Sessions()
-    made = sessions.do(sessions.one, lambda: _many(sessions.trees["one"], 20))
+    made = sessions.do(sessions.one, lambda: _many(sessions.stores["one"], 20))
     assert made == [f"/q/n-{number:010d}" for number in range(20)]

@@ -1,9 +1,12 @@
 """Many seeds: on every history of a simulated cluster the checker finds nothing wrong, and a seed is the whole story.
 
-A part of the seeds is the same in every run, the others are new ones each time. A failing one is printed with the
-timeline of its run, and runs again with
+A part of the seeds is the same in every run; the others follow from the run's own seed (`tests/rotation.py`), so they
+are new ones each day. A failing one is printed with the timeline of its run, and runs again with
 
     HEADRACE_SIMULATION_SEED=<seed> .venv/bin/python -m pytest tests/simulation -k replay -s
+
+`make soak SEEDS=10000` runs so many in chunks. Its first line has the run's seed. After an interruption it goes on with
+HEADRACE_SEED, which is that seed, and FROM, the number at which the first chunk begins that is left.
 """
 
 import os
@@ -11,26 +14,45 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
-from tests.simulation.cluster import run
+from tests import rotation
+from tests.examples import slow_after
+from tests.simulation.cluster import Result, run
+from tests.simulation.regressions import REGRESSIONS, Regression
 
 SEED = "HEADRACE_SIMULATION_SEED"
 CHUNK = 10
+SOAK_CHUNK = 50
+SOAK = range(int(os.environ.get("HEADRACE_SOAK_FROM", "0")), int(os.environ.get("HEADRACE_SOAK_SEEDS", "2000")))
 
 
 def check_seeds(seeds: Iterable[int]) -> None:
-    for seed in seeds:
-        result = run(seed)
-        if not result.is_good:
-            pytest.fail(result.story(), pytrace=False)
+    """Runs all; fails with the story of the first that finds something, after what the others found."""
+    check_results(map(run, seeds))
 
 
-@pytest.mark.parametrize("seed", (1, 2))
+def check_results(results: Iterable[Result]) -> None:
+    bad = [result for result in results if not result.is_good]
+    if bad:
+        others = [line for result in bad[1:] for line in result.headlines()]
+        pytest.fail("\n".join([*others, f"{rotation.VARIABLE}={rotation.seed()}", bad[0].story()]), pytrace=False)
+
+
+def drawn(numbers: Iterable[int]) -> Iterable[int]:
+    return (rotation.drawn("simulation", number) for number in numbers)
+
+
+@pytest.mark.parametrize("seed", slow_after(1, (1, 2)))
 def test_a_few_seeds_find_nothing_wrong(seed: int) -> None:
     check_seeds([seed])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("once", REGRESSIONS, ids=lambda once: str(once.seed))
+def test_a_seed_that_once_failed_finds_nothing_wrong_any_more(once: Regression) -> None:
+    check_results([run(once.seed, once.plan)])
 
 
 @pytest.mark.slow
@@ -41,19 +63,17 @@ def test_the_same_seeds_each_time_find_nothing_wrong(chunk: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(11))
-def test_other_seeds_each_time_find_nothing_wrong(chunk: int) -> None:
-    chance = SystemRandom()
-    check_seeds(chance.randrange(1 << 40) for _ in range(CHUNK))
+def test_other_seeds_each_day_find_nothing_wrong(chunk: int) -> None:
+    check_seeds(drawn(range(CHUNK * chunk, CHUNK * (chunk + 1))))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("chunk", range(44))
-def test_two_thousand_seeds_find_nothing_wrong(chunk: int) -> None:
-    chance = SystemRandom()
-    check_seeds(chance.randrange(1 << 40) for _ in range(5 * CHUNK))
+@pytest.mark.parametrize("first", SOAK[::SOAK_CHUNK])
+def test_thousands_of_drawn_seeds_find_nothing_wrong(first: int) -> None:
+    check_seeds(drawn(range(first, min(first + SOAK_CHUNK, SOAK.stop))))
 
 
-@pytest.mark.parametrize("seed", (3, 4, 5))
+@pytest.mark.parametrize("seed", slow_after(1, (3, 4, 5)))
 def test_a_seed_gives_the_same_run_again_to_the_last_message(seed: int) -> None:
     first, second = run(seed), run(seed)
     assert str(first.timeline) == str(second.timeline)
@@ -75,6 +95,7 @@ def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwi
     assert "digest" in stories.pop()
 
 
+@pytest.mark.slow
 def test_different_seeds_give_different_runs() -> None:
     assert str(run(1).timeline) != str(run(2).timeline)
 

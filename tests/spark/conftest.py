@@ -8,10 +8,17 @@ The topic `readings` has two partitions. Record n of partition p has timestamp 1
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harness import HeadraceServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[..., "DataFrame"]
+"""Type of the fixture `read`."""
 
 ROWS = {0: 100, 1: 40}
 TOPIC = "readings"
@@ -30,7 +37,7 @@ def headers_of(n: int) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark() -> "Iterator[SparkSession]":
     """A local session as the package makes it; `read.format("headrace")` is found without registration."""
     from headrace.spark.session import session
 
@@ -51,8 +58,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def fill_readings(bootstrap: str, topic: str = TOPIC, rows: dict[int, int] = ROWS) -> None:
     """Make the topic and write its records."""
-    from headrace.client.admin import Admin, NewTopic
-    from headrace.client.producer import Producer
+    from headrace.client.operations.admin import Admin, NewTopic
+    from headrace.client.producer.producer import Producer
 
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, len(rows), configs={"retention.ms": "-1"})])
@@ -77,10 +84,10 @@ def readings(broker: str) -> str:
 
 
 @pytest.fixture
-def read(spark, readings: str) -> Callable[..., object]:
+def read(spark: "SparkSession", readings: str) -> Read:
     """`read(option=value, ...)` is a DataFrame of the topic `readings`."""
 
-    def reader(bootstrap: str = readings, **options: str):
+    def reader(bootstrap: str = readings, **options: str) -> "DataFrame":
         chosen = {} if {"assign", "subscribePattern", "subscribe"} & options.keys() else {"subscribe": TOPIC}
         source = spark.read.format("headrace").option("kafka.bootstrap.servers", bootstrap)
         return source.options(**chosen, **options).load()

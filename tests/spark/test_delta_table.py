@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headrace.spark.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
-from headrace.spark.offsets import OffsetRange
+from headrace.spark.load.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
+from headrace.spark.source.offsets import OffsetRange
 from headrace.types import TopicPartition
 
 JOB = "load"
@@ -25,7 +25,7 @@ SCHEMA = (
 
 
 @pytest.fixture
-def directory(tmp_path) -> Path:
+def directory(tmp_path: Path) -> Path:
     LoadTable.create(tmp_path / "table", SCHEMA)
     return tmp_path / "table"
 
@@ -62,21 +62,21 @@ def times_seen(directory: Path) -> Counter[tuple[int, int]]:
     return seen
 
 
-def test_there_is_no_table_in_an_empty_directory(tmp_path):
+def test_there_is_no_table_in_an_empty_directory(tmp_path: Path) -> None:
     assert LoadTable.open(tmp_path) is None
 
 
-def test_a_new_table_knows_no_progress(directory):
+def test_a_new_table_knows_no_progress(directory: Path) -> None:
     table = opened(directory)
     assert (table.version, table.loads(JOB), table.next_offset(JOB, P0)) == (0, 0, None)
 
 
-def test_only_one_of_two_creators_wins(directory):
+def test_only_one_of_two_creators_wins(directory: Path) -> None:
     with pytest.raises(LostRaceError):
         LoadTable.create(directory, SCHEMA)
 
 
-def test_rows_and_progress_appear_together(directory):
+def test_rows_and_progress_appear_together(directory: Path) -> None:
     table = opened(directory)
     files = write(directory, FIRST)
     assert not times_seen(directory), "files alone are not in the table"
@@ -86,7 +86,7 @@ def test_rows_and_progress_appear_together(directory):
     assert times_seen(directory) == Counter({(0, offset): 1 for offset in range(10)})
 
 
-def test_one_handle_can_commit_again(directory):
+def test_one_handle_can_commit_again(directory: Path) -> None:
     table = opened(directory)
     table.commit(JOB, [FIRST], write(directory, FIRST))
     assert table.next_offset(JOB, P0) == 10
@@ -95,30 +95,30 @@ def test_one_handle_can_commit_again(directory):
     assert len(times_seen(directory)) == 25
 
 
-def test_jobs_keep_their_progress_apart(directory):
+def test_jobs_keep_their_progress_apart(directory: Path) -> None:
     opened(directory).commit("one", [FIRST], write(directory, FIRST))
     assert opened(directory).next_offset("two", P0) is None
 
 
-def test_a_range_without_rows_still_counts_as_progress(directory):
+def test_a_range_without_rows_still_counts_as_progress(directory: Path) -> None:
     opened(directory).commit(JOB, [FIRST], [])
     assert opened(directory).next_offset(JOB, P0) == 10
 
 
-def test_the_history_tells_the_offsets_of_each_commit(directory):
+def test_the_history_tells_the_offsets_of_each_commit(directory: Path) -> None:
     opened(directory).commit(JOB, [FIRST, OffsetRange("u", 3, 5, 6)], write(directory, FIRST))
     newest = DeltaTable(str(directory)).history(1)[0]
     assert newest["headrace.job"] == JOB
     assert newest["headrace.offsets"] == '{"t": {"0": [0, 10]}, "u": {"3": [5, 6]}}'
 
 
-def test_progress_outlives_a_checkpoint(directory):
+def test_progress_outlives_a_checkpoint(directory: Path) -> None:
     opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
     DeltaTable(str(directory)).create_checkpoint()
     assert opened(directory).next_offset(JOB, P0) == 10
 
 
-def test_the_later_of_two_drivers_is_refused(directory):
+def test_the_later_of_two_drivers_is_refused(directory: Path) -> None:
     early, late = opened(directory), opened(directory)
     early.commit(JOB, [FIRST], write(directory, FIRST))
     with pytest.raises(LostRaceError):
@@ -126,7 +126,7 @@ def test_the_later_of_two_drivers_is_refused(directory):
     assert set(times_seen(directory).values()) == {1}
 
 
-def test_drivers_with_different_partitions_of_one_job_fence_each_other_too(directory):
+def test_drivers_with_different_partitions_of_one_job_fence_each_other_too(directory: Path) -> None:
     early, late = opened(directory), opened(directory)
     other = OffsetRange("t", 1, 0, 5)
     early.commit(JOB, [FIRST], write(directory, FIRST))
@@ -134,7 +134,7 @@ def test_drivers_with_different_partitions_of_one_job_fence_each_other_too(direc
         late.commit(JOB, [other], write(directory, other))
 
 
-def test_breaking_the_protocol_doubles_the_rows(directory):
+def test_breaking_the_protocol_doubles_the_rows(directory: Path) -> None:
     """Progress from one snapshot, commit on a newer one: the Delta log accepts it, and the rows are there twice."""
     progress = opened(directory).next_offset(JOB, P0)
     assert progress is None  # so plan from the start ... and meanwhile another driver commits the same
@@ -143,7 +143,7 @@ def test_breaking_the_protocol_doubles_the_rows(directory):
     assert times_seen(directory) == Counter({(0, offset): 2 for offset in range(10)})
 
 
-def test_what_a_killed_attempt_wrote_is_never_read_and_can_be_vacuumed(directory):
+def test_what_a_killed_attempt_wrote_is_never_read_and_can_be_vacuumed(directory: Path) -> None:
     orphans = write(directory, FIRST)
     opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
     assert set(times_seen(directory).values()) == {1}
@@ -153,7 +153,7 @@ def test_what_a_killed_attempt_wrote_is_never_read_and_can_be_vacuumed(directory
     assert len(times_seen(directory)) == 10
 
 
-def test_statistics_let_readers_skip_files(directory):
+def test_statistics_let_readers_skip_files(directory: Path) -> None:
     opened(directory).commit(JOB, [SECOND], write(directory, SECOND))
     (action,) = pa.table(DeltaTable(str(directory)).get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min.offset"], action["max.offset"]) == (15, 10, 24)
@@ -161,7 +161,7 @@ def test_statistics_let_readers_skip_files(directory):
     assert action["max.timestamp"] == datetime(2013, 1, 1, 0, 0, 0, 1000, tzinfo=UTC), "rounded up, never down"
 
 
-def test_other_columns_are_refused_before_anything_is_written(directory):
+def test_other_columns_are_refused_before_anything_is_written(directory: Path) -> None:
     table = opened(directory)
     table.check_schema(SCHEMA)
     with pytest.raises(SchemaChangedError, match=r"other columns than this load \(offset differ\)"):
@@ -169,18 +169,18 @@ def test_other_columns_are_refused_before_anything_is_written(directory):
 
 
 @pytest.mark.parametrize("name", ["two words", "ä#?", "{a,b}[c]"])
-def test_nearly_any_directory_name_will_do(tmp_path, name):
+def test_nearly_any_directory_name_will_do(tmp_path: Path, name: str) -> None:
     LoadTable.create(tmp_path / name, SCHEMA)
     table = opened(tmp_path / name)
     table.commit(JOB, [FIRST], write(tmp_path / name, FIRST))
     assert (table.rows, [file.exists() for file in table.files]) == (10, [True])
 
 
-def test_a_percent_sign_in_the_path_is_refused(tmp_path):
+def test_a_percent_sign_in_the_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="without a percent sign"):
         LoadTable.create(tmp_path / "a%20b", SCHEMA)
 
 
-def test_hadoop_checksums_do_not_stay_in_the_table(directory):
+def test_hadoop_checksums_do_not_stay_in_the_table(directory: Path) -> None:
     write(directory, FIRST)
     assert not list(directory.rglob("*.crc"))

@@ -1,16 +1,21 @@
 """Segment files read by Spark without a broker, those of headrace and those of Apache Kafka."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from headrace.client.admin import Admin, NewTopic
-from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.producer.producer import Producer, ProducerSettings
 from tests.spark.conftest import headers_of, key_of, value_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+Load = Callable[..., DataFrame]
+"""Type of the fixture `load`."""
 
 ROWS = 60
 SEGMENTS = {"segment.bytes": "2000", "segment.index.bytes": "4096", "index.interval.bytes": "0", "retention.ms": "-1"}
@@ -42,37 +47,41 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
 
 
 @pytest.fixture
-def load(spark):
+def load(spark: SparkSession) -> Load:
     """`load(path, option=value, ...)` is a DataFrame of the files there."""
-    return lambda path, **options: spark.read.format("headrace").options(**options).load(str(path))
+
+    def frame_of(path: Path, **options: str) -> DataFrame:
+        return spark.read.format("headrace").options(**options).load(str(path))
+
+    return frame_of
 
 
-def from_broker(spark, bootstrap: str, topic: str):
+def from_broker(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     return spark.read.format("headrace").options(**options).load()
 
 
-def spans(frame) -> dict[int, tuple[int, int, int]]:
+def spans(frame: DataFrame) -> dict[int, tuple[int, int, int]]:
     """First offset, last offset and number of rows of each partition."""
     rows = frame.groupBy("partition").agg({"offset": "min", "partition": "count"}).collect()
     last = {row[0]: row[1] for row in frame.groupBy("partition").agg({"offset": "max"}).collect()}
     return {row["partition"]: (row["min(offset)"], last[row["partition"]], row["count(partition)"]) for row in rows}
 
 
-def test_all_segments_hold_what_the_broker_gives(spark, load, broker, files):
+def test_all_segments_hold_what_the_broker_gives(spark: SparkSession, load: Load, broker: str, files: Path) -> None:
     frame = load(files, subscribe="closed", segments="all", includeHeaders="true")
     assert frame.rdd.getNumPartitions() >= 4  # one for each segment
     assertDataFrameEqual(frame, from_broker(spark, broker, "closed"))
 
 
-def test_closed_segments_are_the_beginning_of_it(load, files):
+def test_closed_segments_are_the_beginning_of_it(load: Load, files: Path) -> None:
     frame = load(files / "closed-1")
     [(partition, (first, last, count))] = spans(frame).items()
     assert (partition, first) == (1, 0)
     assert count == last + 1 and 0 < count < ROWS
 
 
-def test_the_options_of_a_read_hold_for_files_too(load, files):
+def test_the_options_of_a_read_hold_for_files_too(load: Load, files: Path) -> None:
     at = '{"closed":{"0":5,"1":-2}}'
     frame = load(files, subscribe="closed", segments="all", startingOffsets=at, endingTimestamp="40000")
     assert spans(frame) == {0: (5, 39, 35), 1: (0, 39, 40)}
@@ -89,16 +98,16 @@ def test_the_options_of_a_read_hold_for_files_too(load, files):
         ({"subscribe": "nothing-like-it"}, "nothing-like-it.*is not among the files"),
         ({"kafka.bootstrap.servers": "b:1"}, "reads files without a broker"),
         ({"kafka.isolation.level": "read_committed"}, "files are read_uncommitted"),
-        ({"path": "/nowhere/at/all"}, "there is no such directory"),
+        ({"path": "/nowhere/at/all"}, "no such directory"),
         ({"segments": "some"}, "is closed or all"),
     ],
 )
-def test_what_cannot_be_read_says_why(spark, files, options, says):
+def test_what_cannot_be_read_says_why(spark: SparkSession, files: Path, options: dict[str, str], says: str) -> None:
     with pytest.raises(PySparkException, match=says):
         spark.read.format("headrace").options(**{"path": str(files), **options}).load().collect()
 
 
-def test_newest_segments_alone_are_not_silently_nothing(load, broker, files):
+def test_newest_segments_alone_are_not_silently_nothing(load: Load, broker: str, files: Path) -> None:
     with Admin(broker) as admin:
         admin.create_topics([NewTopic("one-segment", 1)])
     directory = files / "one-segment-0"
@@ -107,7 +116,9 @@ def test_newest_segments_alone_are_not_silently_nothing(load, broker, files):
     assert load(directory, segments="all").count() == 0
 
 
-def test_reads_the_files_of_apache_kafka_as_well(spark, load, apache_kafka, tmp_path_factory):
+def test_reads_the_files_of_apache_kafka_as_well(
+    spark: SparkSession, load: Load, apache_kafka: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     # Apache Kafka refuses segments below 1 MiB, so these roll by time: each record is a second later than the last.
     fill(apache_kafka, "closed", **{"segment.bytes": "1048576", "segment.ms": "15000"})
     files = data_directory(tmp_path_factory, "apache-kafka0/log")

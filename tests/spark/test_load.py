@@ -8,18 +8,20 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
-from headrace.client.failures import BrokerUnreachable
-from headrace.client.producer import Producer
-from headrace.spark.crash import CRASH_VARIABLE, CrashPoint
-from headrace.spark.delta_table import LoadTable
-from headrace.spark.follow import follow
-from headrace.spark.load import CORRUPT_COLUMN, LoadJob, LoadResult, plan_ranges, run_load
-from headrace.spark.load_command import main
+from headrace.client.core.failures import BrokerUnreachable
+from headrace.client.producer.producer import Producer
+from headrace.demo.killed_load import CrashPoint
+from headrace.spark.load.delta_table import LoadTable, WrittenFile, collect_files
+from headrace.spark.load.follow import follow
+from headrace.spark.load.load import CORRUPT_COLUMN, LoadJob, LoadResult, plan_ranges, run_load
+from headrace.spark.load.load_command import main
 from tests.spark.conftest import fill_readings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -37,11 +39,13 @@ def arguments(broker: str, topic: str, table: Path, *more: str) -> list[str]:
     return [topic, "--bootstrap", broker, "--table", str(table), "--json", *more]
 
 
-def load_in_a_process(broker: str, topic: str, table: Path, crash: CrashPoint | None = None):
+def load_in_a_process(
+    broker: str, topic: str, table: Path, crash: CrashPoint | None = None
+) -> subprocess.CompletedProcess[str]:
     scratch = str(table.parent)  # what a killed JVM leaves behind goes with the test
     environment = {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch}
-    environment |= {CRASH_VARIABLE: crash} if crash else {}
-    command = [sys.executable, "-m", "headrace.spark.load_command", *arguments(broker, topic, table)]
+    entry = ["headrace.demo.killed_load", crash] if crash else ["headrace.spark.load.load_command"]
+    command = [sys.executable, "-m", *entry, *arguments(broker, topic, table)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
 
 
@@ -65,12 +69,14 @@ def produce(broker: str, topic: str, partition: int, values: list[bytes]) -> Non
             producer.send(topic, value, partition=partition)
 
 
-def job(broker: str, topic: str, table: Path, **more) -> LoadJob:
+def job(broker: str, topic: str, table: Path, **more: Any) -> LoadJob:
     return LoadJob(table, {"kafka.bootstrap.servers": broker, "subscribe": topic}, **more)
 
 
 @pytest.mark.parametrize("crash", list(CrashPoint))
-def test_a_driver_killed_at_any_point_leaves_every_record_once(spark, broker, topic, table, crash):
+def test_a_driver_killed_at_any_point_leaves_every_record_once(
+    spark: SparkSession, broker: str, topic: str, table: Path, crash: CrashPoint
+) -> None:
     run_load(job(broker, topic, table))
     produce(broker, topic, 1, [b"late"] * 500)
     killed = load_in_a_process(broker, topic, table, crash)
@@ -81,7 +87,9 @@ def test_a_driver_killed_at_any_point_leaves_every_record_once(spark, broker, to
     assert times_seen(table) == once({0: 30, 1: 510})
 
 
-def test_a_second_run_with_nothing_new_commits_nothing(spark, broker, topic, table, capsys):
+def test_a_second_run_with_nothing_new_commits_nothing(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments(broker, topic, table)) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 40
     version = DeltaTable(str(table)).version()
@@ -91,13 +99,13 @@ def test_a_second_run_with_nothing_new_commits_nothing(spark, broker, topic, tab
     assert DeltaTable(str(table)).version() == version
 
 
-def test_a_dry_run_writes_nothing(broker, topic, table, capsys):
+def test_a_dry_run_writes_nothing(broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(broker, topic, table, "--dry-run")) == 0
     assert json.loads(capsys.readouterr().out)["offsets"] == {topic: {"0": [0, 30], "1": [0, 10]}}
     assert not table.exists()
 
 
-def test_goes_on_where_the_table_ends(spark, broker, topic, table):
+def test_goes_on_where_the_table_ends(spark: SparkSession, broker: str, topic: str, table: Path) -> None:
     run_load(job(broker, topic, table))
     produce(broker, topic, 0, [b"x"] * 5)
     result = run_load(job(broker, topic, table))
@@ -105,9 +113,11 @@ def test_goes_on_where_the_table_ends(spark, broker, topic, table):
     assert times_seen(table) == once({0: 35, 1: 10})
 
 
-def test_skipping_the_progress_check_doubles_the_rows(spark, broker, topic, table):
+def test_skipping_the_progress_check_doubles_the_rows(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
     """The protocol broken on purpose: ranges planned on an old snapshot, committed on the newest."""
-    from headrace.spark import load
+    from headrace.spark.load import load
 
     chosen = job(broker, topic, table)
     stale = plan_ranges(chosen, LoadTable.open(table))
@@ -116,19 +126,21 @@ def test_skipping_the_progress_check_doubles_the_rows(spark, broker, topic, tabl
     assert newest is not None
     directory = table / "load-again"
     load.read_ranges(spark, chosen, stale).write.parquet(str(directory))
-    newest.commit(chosen.name, stale, load.collect_files(table, directory))
+    newest.commit(chosen.name, stale, collect_files(table, directory))
     assert set(times_seen(table).values()) == {2}
 
 
-def test_a_driver_that_lost_the_race_starts_over(spark, broker, topic, table, monkeypatch):
+def test_a_driver_that_lost_the_race_starts_over(
+    spark: SparkSession, broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another driver commits while ours has its files written: ours is refused, plans again and finds nothing new."""
-    from headrace.spark import load
+    from headrace.spark.load import load
 
     chosen = job(broker, topic, table)
-    collect, others = load.collect_files, []
+    others: list[subprocess.CompletedProcess[str]] = []
 
-    def collect_while_another_driver_loads(*given):
-        files = collect(*given)
+    def collect_while_another_driver_loads(table: Path, directory: Path) -> list[WrittenFile]:
+        files = collect_files(table, directory)
         if not others:
             others.append(load_in_a_process(broker, topic, table))
         return files
@@ -139,7 +151,9 @@ def test_a_driver_that_lost_the_race_starts_over(spark, broker, topic, table, mo
     assert times_seen(table) == once({0: 30, 1: 10})
 
 
-def test_json_values_become_typed_columns_and_others_are_kept(spark, broker, topic, table):
+def test_json_values_become_typed_columns_and_others_are_kept(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
     schema = "origin STRING, delay DOUBLE"
     run_load(job(broker, topic, table, value_json=schema))
     produce(broker, topic, 0, [b'{"origin":"EWR","delay":2.5}', b'{"origin":null}', b"not JSON"])
@@ -150,7 +164,9 @@ def test_json_values_become_typed_columns_and_others_are_kept(spark, broker, top
     assert [tuple(row) for row in new.collect()] == [("EWR", 2.5, None), (None, None, None), (None, None, "not JSON")]
 
 
-def test_another_shape_than_the_tables_is_refused(spark, broker, topic, table, capsys):
+def test_another_shape_than_the_tables_is_refused(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments(broker, topic, table)) == 0
     produce(broker, topic, 0, [b"{}"])
     assert main(arguments(broker, topic, table, "--value-json", "a INT")) == 1
@@ -159,7 +175,9 @@ def test_another_shape_than_the_tables_is_refused(spark, broker, topic, table, c
 
 
 @pytest.mark.parametrize("schema", ["INT", "", "nonsense here!", "offset INT", "Key STRING"])
-def test_a_schema_that_cannot_be_used_is_refused(spark, broker, topic, table, capsys, schema):
+def test_a_schema_that_cannot_be_used_is_refused(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str], schema: str
+) -> None:
     assert main(arguments(broker, topic, table, "--value-json", schema)) == 2
     error = capsys.readouterr().err
     assert f"value-json = {schema!r}" in error and error.count("\n") == 1
@@ -169,18 +187,21 @@ def test_a_schema_that_cannot_be_used_is_refused(spark, broker, topic, table, ca
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--pattern", "x.*"], "one of the two"),
+        (["--pattern", "x.*"], "give either TOPIC arguments or --pattern"),
         (["--job", "a/b"], "letters, digits"),
         (["--table", "s3://bucket/table"], "only a path on a local"),
         (["--table", "100%"], "without a percent sign"),
         (["--kafka", "oops"], "write KEY=VALUE"),
         (["--kafka", "security.protocol=SSL"], "PLAINTEXT only so far"),
         (["--from-time", "yesterday"], "milliseconds since 1970"),
-        (["--follow", "--dry-run"], "one of the two"),
+        (["--follow", "--dry-run"], "give one of them"),
         (["--follow", "--pause", "-1"], "seconds, from 0"),
     ],
 )
-def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(tmp_path, capsys, more, says):
+def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
+    code: str | int | None
     try:
         code = main(arguments("127.0.0.1:1", "t", tmp_path / "table", *more))
     except SystemExit as left:
@@ -190,13 +211,17 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(tmp_path, capsys
     assert says in error and error.count("\n") == 1
 
 
-def test_a_broker_that_is_not_there_is_one_clear_line_and_exit_code_1(tmp_path, capsys):
+def test_a_broker_that_is_not_there_is_one_clear_line_and_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments("127.0.0.1:1", "t", tmp_path / "table")) == 1
     error = capsys.readouterr().err
     assert "127.0.0.1:1" in error and error.count("\n") == 1
 
 
-def test_a_replay_from_a_point_in_time_fills_a_second_table(spark, broker, topic, table):
+def test_a_replay_from_a_point_in_time_fills_a_second_table(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
     """Record n of each partition has the time 1000 * n ms."""
     run_load(job(broker, topic, table))
     replayed = table.with_name("replayed")
@@ -209,14 +234,20 @@ def test_a_replay_from_a_point_in_time_fills_a_second_table(spark, broker, topic
     assert times_seen(table) == once({0: 30, 1: 10})
 
 
-def test_a_job_of_another_name_replays_into_the_same_table_too(spark, broker, topic, table):
+def test_a_job_of_another_name_replays_into_the_same_table_too(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
     run_load(job(broker, topic, table))
     run_load(job(broker, topic, table, name="again"))
     assert set(times_seen(table).values()) == {2}
 
 
-def test_follows_a_topic_load_by_load_until_it_is_told_to_end(spark, broker, topic, table):
-    end, loads, troubles = threading.Event(), [], []
+def test_follows_a_topic_load_by_load_until_it_is_told_to_end(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
+    end = threading.Event()
+    loads: list[int] = []
+    troubles: list[Exception] = []
 
     def on_load(result: LoadResult) -> None:
         loads.append(result.rows)
@@ -230,10 +261,13 @@ def test_follows_a_topic_load_by_load_until_it_is_told_to_end(spark, broker, top
     assert times_seen(table) == once({0: 30, 1: 13})
 
 
-def test_following_goes_on_after_trouble_but_not_when_it_never_began(spark, broker, topic, table, monkeypatch):
-    from headrace.spark import follow as module
+def test_following_goes_on_after_trouble_but_not_when_it_never_began(
+    spark: SparkSession, broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.spark.load import follow as module
 
-    end, troubles = threading.Event(), []
+    end = threading.Event()
+    troubles: list[Exception] = []
 
     def run_or_fail(chosen: LoadJob) -> LoadResult:
         if table.exists() and not troubles:
@@ -255,9 +289,10 @@ def test_following_goes_on_after_trouble_but_not_when_it_never_began(spark, brok
         follow(job("127.0.0.1:1", topic, table), 0.01, threading.Event(), on_load, troubles.append)
 
 
-def test_sigterm_ends_following_between_two_loads(broker, topic, table):
-    command = [sys.executable, "-m", "headrace.spark.load_command", *arguments(broker, topic, table, "--follow")]
+def test_sigterm_ends_following_between_two_loads(broker: str, topic: str, table: Path) -> None:
+    command = [sys.executable, "-m", "headrace.spark.load.load_command", *arguments(broker, topic, table, "--follow")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
         assert json.loads(following.stdout.readline())["rows"] == 40
         produce(broker, topic, 0, [b"x"] * 5)
         assert json.loads(following.stdout.readline())["rows"] == 5

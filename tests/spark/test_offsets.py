@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.offsets import DataLossError, OffsetRange, resolve_ranges, split_ranges
-from headrace.spark.options import Assign, OptionError, Selection, Subscribe, SubscribePattern, parse_options
+from headrace.spark.source.offsets import DataLossError, OffsetRange, resolve_ranges, split_ranges
+from headrace.spark.source.options import Assign, OptionError, Selection, Subscribe, SubscribePattern, parse_options
 from headrace.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -44,85 +44,85 @@ class DictLog:
 LOG = DictLog({P0: (0, 100), P1: (10, 50), TopicPartition("u", 0): (0, 0)})
 
 
-def resolve(resume_at: Mapping[TopicPartition, int] | None = None, **options: str) -> list[tuple[int, ...]]:
+def resolve(resume_at: Mapping[TopicPartition, int] | None = None, /, **options: str) -> list[tuple[int, ...]]:
     chosen = {"subscribe": "t"} if not {"assign", "subscribePattern"} & options.keys() else {}
     parsed = parse_options({"kafka.bootstrap.servers": "b:1", **chosen, **options})
     return [tuple(one[1:]) for one in resolve_ranges(parsed, LOG, resume_at or {})]
 
 
-def test_reads_everything_by_default():
+def test_reads_everything_by_default() -> None:
     assert resolve() == [(0, 0, 100), (1, 10, 50)]
 
 
-def test_an_empty_partition_makes_no_range():
+def test_an_empty_partition_makes_no_range() -> None:
     assert resolve(subscribePattern=".") == [(0, 0, 100), (1, 10, 50)]
 
 
-def test_assigned_partitions_only():
+def test_assigned_partitions_only() -> None:
     assert resolve(assign='{"t":[1]}') == [(1, 10, 50)]
 
 
-def test_offsets_by_partition_with_earliest_and_latest_as_numbers():
+def test_offsets_by_partition_with_earliest_and_latest_as_numbers() -> None:
     assert resolve(startingOffsets='{"t":{"0":20,"1":-2}}', endingOffsets='{"t":{"0":30,"1":-1}}') == [
         (0, 20, 30),
         (1, 10, 50),
     ]
 
 
-def test_offsets_must_name_every_partition():
+def test_offsets_must_name_every_partition() -> None:
     with pytest.raises(OptionError, match=r"startingOffsets: must name every partition that is read; missing t-1"):
         resolve(startingOffsets='{"t":{"0":20}}')
     with pytest.raises(OptionError, match="not read t-2"):
         resolve(endingOffsets='{"t":{"0":20,"1":20,"2":4}}')
 
 
-def test_starts_at_the_first_record_at_or_after_a_time():
+def test_starts_at_the_first_record_at_or_after_a_time() -> None:
     assert resolve(startingTimestamp="20500", endingTimestamp="30000") == [(0, 21, 30), (1, 21, 30)]
 
 
-def test_an_ending_time_after_all_records_ends_at_the_end():
+def test_an_ending_time_after_all_records_ends_at_the_end() -> None:
     assert resolve(endingTimestamp="70000") == [(0, 0, 70), (1, 10, 50)]
 
 
-def test_a_starting_time_after_all_records_is_an_error_or_reads_nothing():
+def test_a_starting_time_after_all_records_is_an_error_or_reads_nothing() -> None:
     with pytest.raises(OptionError, match="t-1 has no record at or after that time"):
         resolve(startingTimestamp="70000")
     assert resolve(startingTimestamp="70000", startingOffsetsByTimestampStrategy="latest") == [(0, 70, 100)]
 
 
-def test_times_by_partition():
+def test_times_by_partition() -> None:
     assert resolve(startingOffsetsByTimestamp='{"t":{"0":99000,"1":0}}') == [(0, 99, 100), (1, 10, 50)]
 
 
-def test_an_inverted_range_reads_nothing():
+def test_an_inverted_range_reads_nothing() -> None:
     assert resolve(startingTimestamp="40000", endingTimestamp="20000") == []
 
 
-def test_deleted_records_fail_the_read_unless_told_otherwise():
+def test_deleted_records_fail_the_read_unless_told_otherwise() -> None:
     asked = {"startingOffsets": '{"t":{"0":0,"1":5}}'}
     with pytest.raises(DataLossError, match=r"offsets 5 to 50 of t-1 .* holds 10 to 50"):
         resolve(**asked)
     assert resolve(**asked, failOnDataLoss="false") == [(0, 0, 100), (1, 10, 50)]
 
 
-def test_an_end_beyond_the_log_fails_the_read_unless_told_otherwise():
+def test_an_end_beyond_the_log_fails_the_read_unless_told_otherwise() -> None:
     asked = {"endingOffsets": '{"t":{"0":200,"1":20}}'}
     with pytest.raises(DataLossError, match="t-0"):
         resolve(**asked)
     assert resolve(**asked, failOnDataLoss="false") == [(0, 0, 100), (1, 10, 20)]
 
 
-def test_progress_comes_before_the_starting_options():
+def test_progress_comes_before_the_starting_options() -> None:
     assert resolve({P0: 40}, startingTimestamp="20000") == [(0, 40, 100), (1, 20, 50)]
     assert resolve({P0: 100, P1: 50}) == []
 
 
-def test_progress_beyond_the_log_means_that_the_topic_was_made_anew():
-    with pytest.raises(DataLossError, match="made anew"):
+def test_progress_beyond_the_log_means_that_the_topic_was_made_anew() -> None:
+    with pytest.raises(DataLossError, match="created again"):
         resolve({P0: 101})
 
 
-def test_splits_large_ranges_until_there_are_enough():
+def test_splits_large_ranges_until_there_are_enough() -> None:
     ranges = [OffsetRange("t", 0, 0, 300), OffsetRange("t", 1, 0, 10)]
     assert split_ranges(ranges, 4, None) == [
         OffsetRange("t", 0, 0, 100),
@@ -132,13 +132,13 @@ def test_splits_large_ranges_until_there_are_enough():
     ]
 
 
-def test_leaves_ranges_alone_when_there_are_enough():
+def test_leaves_ranges_alone_when_there_are_enough() -> None:
     ranges = [OffsetRange("t", 0, 0, 300), OffsetRange("t", 1, 0, 10), OffsetRange("t", 2, 5, 5)]
     assert split_ranges(ranges, 2, None) == ranges[:2]
     assert split_ranges(ranges, None, None) == ranges[:2]
 
 
-def test_no_part_is_larger_than_the_limit():
+def test_no_part_is_larger_than_the_limit() -> None:
     parts = split_ranges([OffsetRange("t", 0, 7, 32)], None, 10)
     assert [(one.start, one.end) for one in parts] == [(7, 15), (15, 23), (23, 32)]
 
@@ -148,7 +148,9 @@ def test_no_part_is_larger_than_the_limit():
     st.none() | st.integers(1, 40),
     st.none() | st.integers(1, 90),
 )
-def test_parts_cover_the_ranges_without_gap_or_overlap(sizes, min_partitions, max_records):
+def test_parts_cover_the_ranges_without_gap_or_overlap(
+    sizes: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
+) -> None:
     ranges = [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(sizes)]
     parts = split_ranges(ranges, min_partitions, max_records)
     assert all(part.size > 0 for part in parts)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.spark.options import (
+from headrace.spark.source.options import (
     COLUMNS,
     KNOWN_OPTIONS,
     Assign,
@@ -27,7 +27,7 @@ def parse(**options: str) -> ReadOptions:
     return parse_options({**NEEDED, **options})
 
 
-def test_a_broker_and_a_topic_are_enough():
+def test_a_broker_and_a_topic_are_enough() -> None:
     options = parse()
     assert options.selection == Subscribe(("flights",))
     assert (options.starting, options.ending) == (Earliest(), Latest())
@@ -35,27 +35,27 @@ def test_a_broker_and_a_topic_are_enough():
     assert options.fail_on_data_loss and not options.include_headers
 
 
-def test_names_are_not_case_sensitive():
+def test_names_are_not_case_sensitive() -> None:
     options = parse_options({"KAFKA.Bootstrap.Servers": "b:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"})
     assert options.bootstrap_servers == "b:1"
     assert options.starting == Earliest()
 
 
-def test_assign_names_partitions():
+def test_assign_names_partitions() -> None:
     options = parse_options({**{k: v for k, v in NEEDED.items() if k != "subscribe"}, "assign": '{"t":[1,0,1]}'})
     assert options.selection == Assign((TopicPartition("t", 1), TopicPartition("t", 0)))
 
 
-def test_subscribe_takes_many_topics_once_each():
+def test_subscribe_takes_many_topics_once_each() -> None:
     assert parse(subscribe=" a, b ,a").selection == Subscribe(("a", "b"))
 
 
-def test_subscribe_pattern_is_kept_as_text():
+def test_subscribe_pattern_is_kept_as_text() -> None:
     given = {"kafka.bootstrap.servers": "b:1", "subscribePattern": "flights-.*"}
     assert parse_options(given).selection == SubscribePattern("flights-.*")
 
 
-def test_a_time_beats_times_by_partition_and_these_beat_offsets():
+def test_a_time_beats_times_by_partition_and_these_beat_offsets() -> None:
     by_time, offsets = '{"flights":{"0":5,"1":6}}', '{"flights":{"0":1,"1":-2}}'
     options = parse(startingTimestamp="7", startingOffsetsByTimestamp=by_time, startingOffsets=offsets)
     assert options.starting == AtTimestamp(7, "startingTimestamp")
@@ -65,30 +65,30 @@ def test_a_time_beats_times_by_partition_and_these_beat_offsets():
     assert options.starting == AtOffsets({P0: 1, P1: -2}, "startingOffsets")
 
 
-def test_ending_options_have_the_same_precedence():
+def test_ending_options_have_the_same_precedence() -> None:
     options = parse(endingTimestamp="9", endingOffsets="latest")
     assert options.ending == AtTimestamp(9, "endingTimestamp")
     assert parse(endingOffsets='{"flights":{"0":-1,"1":4}}').ending == AtOffsets({P0: -1, P1: 4}, "endingOffsets")
 
 
-def test_include_headers_adds_their_column():
+def test_include_headers_adds_their_column() -> None:
     assert parse(includeHeaders="true").columns == (*COLUMNS, "headers")
     assert parse(includeHeaders="TRUE", columns="value").columns == ("value", "headers")
 
 
-def test_columns_come_in_the_order_asked_for():
+def test_columns_come_in_the_order_asked_for() -> None:
     assert parse(columns="offset, VALUE,timestamptype").columns == ("offset", "value", "timestampType")
 
 
-def test_kafka_settings_lose_their_prefix():
+def test_kafka_settings_lose_their_prefix() -> None:
     assert parse(**{"kafka.client.id": "me"}).client_settings == {"client.id": "me"}
 
 
-def test_options_of_streams_and_of_the_jvm_consumer_are_accepted():
+def test_options_of_streams_and_of_the_jvm_consumer_are_accepted() -> None:
     parse(maxOffsetsPerTrigger="10", groupIdPrefix="x", **{"kafkaConsumer.pollTimeoutMs": "9", "kafka.group.id": "g"})
 
 
-def test_every_documented_option_is_known():
+def test_every_documented_option_is_known() -> None:
     connector = (
         "assign subscribe subscribePattern startingTimestamp startingOffsetsByTimestamp startingOffsets "
         "endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss "
@@ -128,7 +128,7 @@ def test_every_documented_option_is_known():
         ({"kafka.sasl.mechanism": "PLAIN"}, "PLAINTEXT only so far"),
     ],
 )
-def test_an_error_names_the_option_its_value_and_what_to_do(options, says):
+def test_an_error_names_the_option_its_value_and_what_to_do(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(**options)
     message = str(caught.value)
@@ -138,12 +138,12 @@ def test_an_error_names_the_option_its_value_and_what_to_do(options, says):
         assert f"{name} = {value!r}" in message
 
 
-def test_a_pattern_must_be_a_regular_expression():
+def test_a_pattern_must_be_a_regular_expression() -> None:
     with pytest.raises(OptionError, match="is not a regular expression"):
         parse_options({"kafka.bootstrap.servers": "b:1", "subscribePattern": "("})
 
 
-def test_assign_must_name_partitions():
+def test_assign_must_name_partitions() -> None:
     for wrong in ("flights", '{"t":0}', '{"t":[-1]}', "{}"):
         with pytest.raises(OptionError, match="assign"):
             parse_options({"kafka.bootstrap.servers": "b:1", "assign": wrong})

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,16 +18,16 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.client.admin import Admin, NewTopic
-from headrace.client.partitioner import partition_for_key
-from headrace.client.reader import ReadOptions, read_range
-from headrace.records.columns import BinaryColumn
+from headrace.client.consumer.reader import ReadOptions, read_range
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.producer.partitioner import partition_for_key
+from headrace.records.format2.columns import BinaryColumn
 from headrace.spark.option_values import OptionError
-from headrace.spark.sink import write_rows
-from headrace.spark.sink_marks import HEADER, Mark
-from headrace.spark.sink_options import SinkOptions, parse_sink_options
+from headrace.spark.sink.sink import write_rows
+from headrace.spark.sink.sink_marks import HEADER, Mark
+from headrace.spark.sink.sink_options import SinkOptions, parse_sink_options
 from headrace.types import TopicPartition
-from tests.spark.conftest import ROWS, TOPIC, fill_readings, key_of, value_of
+from tests.spark.conftest import ROWS, TOPIC, Read, fill_readings, key_of, value_of
 
 MARK = Mark("a-write", 7, 3)
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -46,17 +48,18 @@ def new_topic(broker: str, name: str) -> str:
 
 def contents(
     broker: str, topic: str, *, with_marks: bool = False
-) -> list[tuple[int, bytes | None, bytes | None, list]]:
+) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
     """Every record: partition, key, value, headers."""
     found = []
     with Admin(broker) as admin:
         ends = admin.watermarks([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         for partition, (start, end) in ends.items():
             for columns in read_range(admin.cluster, partition, start, end, ReadOptions(headers=True)):
+                assert columns.headers is not None
                 lists = memoryview(columns.headers.list_offsets).cast("B").cast("i")
                 for row in range(columns.count):
                     headers = [
-                        (columns.headers.keys.value(at).decode(), columns.headers.values.value(at))
+                        ((columns.headers.keys.value(at) or b"").decode(), columns.headers.values.value(at))
                         for at in range(lists[row], lists[row + 1])
                     ]
                     own = [header for header in headers if with_marks or header[0] != HEADER]
@@ -83,13 +86,13 @@ def columns_of(schema: str) -> StructType:
     return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
 
 
-def rows(*given: bytes | None, **columns: list) -> pa.RecordBatch:
+def rows(*given: bytes | None, **columns: list[Any]) -> pa.RecordBatch:
     types = {"partition": pa.int32()}
     arrays = {name: pa.array(column, types.get(name)) for name, column in columns.items()}
     return pa.RecordBatch.from_pydict({"value": pa.array(given, pa.binary()), **arrays})
 
 
-def test_rows_arrive_with_keys_headers_and_nulls(broker, topic):
+def test_rows_arrive_with_keys_headers_and_nulls(broker: str, topic: str) -> None:
     batch = rows(b"a", None, b"c", key=[b"k", b"l", None], headers=[[{"key": "h", "value": b"1"}], None, []])
     schema = "key binary, value binary, headers headers"
     written = write_rows(options(broker, topic, schema), MARK, iter([batch]))
@@ -100,23 +103,23 @@ def test_rows_arrive_with_keys_headers_and_nulls(broker, topic):
     assert found[b"c"][1:] == (None, b"c", [])
 
 
-def test_text_is_written_as_utf_8(broker, topic):
+def test_text_is_written_as_utf_8(broker: str, topic: str) -> None:
     batch = pa.RecordBatch.from_pydict({"key": ["ключ"], "value": ["täglich"]})
     write_rows(options(broker, topic, "key string, value string"), MARK, iter([batch]))
     assert [row[1:3] for row in contents(broker, topic)] == [("ключ".encode(), "täglich".encode())]
 
 
-def test_the_column_partition_says_where_a_row_goes_and_order_is_kept(broker, topic):
+def test_the_column_partition_says_where_a_row_goes_and_order_is_kept(broker: str, topic: str) -> None:
     batch = rows(*(b"%d" % n for n in range(9)), partition=[n % 2 for n in range(8)] + [None])
     write_rows(options(broker, topic, "value binary, partition int"), MARK, iter([batch]))
     found = contents(broker, topic)
     for partition in (0, 1):
-        mine = [int(row[2]) for row in found if row[0] == partition and row[2] != b"8"]
+        mine = [int(row[2] or b"") for row in found if row[0] == partition and row[2] != b"8"]
         assert mine == list(range(partition, 8, 2))
     assert len(found) == 9
 
 
-def test_the_column_topic_says_where_a_row_goes_unless_the_option_does(broker, topic):
+def test_the_column_topic_says_where_a_row_goes_unless_the_option_does(broker: str, topic: str) -> None:
     other = new_topic(broker, f"{topic}-other")
     batch = rows(b"1", b"2", b"3", topic=[topic, other, topic])
     write_rows(options(broker, schema="value binary, topic string"), MARK, iter([batch]))
@@ -127,7 +130,7 @@ def test_the_column_topic_says_where_a_row_goes_unless_the_option_does(broker, t
         write_rows(options(broker, schema="value binary, topic string"), MARK, iter([rows(b"1", topic=[None])]))
 
 
-def test_a_task_that_runs_again_writes_only_what_is_missing(broker, topic):
+def test_a_task_that_runs_again_writes_only_what_is_missing(broker: str, topic: str) -> None:
     everything = [b"%d" % (n // 2) for n in range(40)]  # each value twice
     chosen = options(broker, topic)
     assert write_rows(chosen, MARK, iter([rows(*everything[:13])])).rows == 13
@@ -138,7 +141,7 @@ def test_a_task_that_runs_again_writes_only_what_is_missing(broker, topic):
     assert values(broker, topic) == Counter(everything)
 
 
-def test_what_others_wrote_meanwhile_is_not_taken_for_ones_own(broker, topic):
+def test_what_others_wrote_meanwhile_is_not_taken_for_ones_own(broker: str, topic: str) -> None:
     chosen = options(broker, topic)
     write_rows(chosen, MARK, iter([rows(b"a")]))
     for other in (MARK._replace(write="b"), MARK._replace(batch=8), MARK._replace(task=4)):
@@ -147,7 +150,7 @@ def test_what_others_wrote_meanwhile_is_not_taken_for_ones_own(broker, topic):
     assert values(broker, topic) == Counter({b"a": 4, b"b": 1})
 
 
-def test_headers_and_keys_tell_rows_apart(broker, topic):
+def test_headers_and_keys_tell_rows_apart(broker: str, topic: str) -> None:
     schema = "key binary, value binary, headers headers"
     chosen = options(broker, topic, schema)
     one = rows(b"v", b"v", key=[b"k", None], headers=[[{"key": "h", "value": b"1"}], None])
@@ -156,7 +159,7 @@ def test_headers_and_keys_tell_rows_apart(broker, topic):
     assert write_rows(chosen, MARK, iter([two])).rows == 2
 
 
-def test_without_idempotence_nothing_is_added_and_nothing_left_out(broker, topic):
+def test_without_idempotence_nothing_is_added_and_nothing_left_out(broker: str, topic: str) -> None:
     chosen = options(broker, topic, idempotent="false")
     for _ in range(2):
         write_rows(chosen, MARK, iter([rows(b"a")]))
@@ -164,7 +167,7 @@ def test_without_idempotence_nothing_is_added_and_nothing_left_out(broker, topic
     assert [row[3] for row in contents(broker, topic, with_marks=True)] == [[], []]
 
 
-def test_the_mark_is_a_header_that_names_write_batch_and_task(broker, topic):
+def test_the_mark_is_a_header_that_names_write_batch_and_task(broker: str, topic: str) -> None:
     write_rows(options(broker, topic), MARK, iter([rows(b"a")]))
     assert [row[3] for row in contents(broker, topic, with_marks=True)] == [[("headrace-batch", b"a-write/7/3")]]
 
@@ -186,13 +189,13 @@ def test_the_mark_is_a_header_that_names_write_batch_and_task(broker, topic):
         ("value binary", {"topics": "t"}, "did you mean topic?"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_anything_is(schema, more, says):
+def test_what_cannot_be_written_is_refused_before_anything_is(schema: str, more: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError) as refused:
         options("b:1", schema=schema, **{"topic": "t", **more})
     assert says in str(refused.value)
 
 
-def test_a_log_cannot_be_overwritten():
+def test_a_log_cannot_be_overwritten() -> None:
     with pytest.raises(OptionError, match="only ever appended to"):
         parse_sink_options({}, columns_of("value binary"), overwrite=True)
 
@@ -200,13 +203,13 @@ def test_a_log_cannot_be_overwritten():
 # -- with Spark around it
 
 
-def write(frame, broker: str, **more: str) -> None:
+def write(frame: DataFrame, broker: str, **more: str) -> None:
     frame.write.format("headrace").option("kafka.bootstrap.servers", broker).options(**more).mode("append").save()
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_frame_that_was_read_can_be_written(read, readings, topic):
+def test_a_frame_that_was_read_can_be_written(read: Read, readings: str, topic: str) -> None:
     write(read(includeHeaders="true").where("partition = 1"), readings, topic=topic)
     expected = [(1, key_of(n), value_of(1, n), [("n", b"%d" % n), ("odd", None)] if n % 2 else []) for n in range(40)]
     assert contents(readings, topic) == expected
@@ -214,7 +217,7 @@ def test_a_frame_that_was_read_can_be_written(read, readings, topic):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_same_write_done_again_under_its_name_adds_nothing(spark, broker, topic):
+def test_the_same_write_done_again_under_its_name_adds_nothing(spark: SparkSession, broker: str, topic: str) -> None:
     frame = spark.range(1000).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
     for name in ("monday", "monday", "tuesday"):
         write(frame, broker, topic=topic, writeId=name)
@@ -223,7 +226,7 @@ def test_the_same_write_done_again_under_its_name_adds_nothing(spark, broker, to
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_frame_that_cannot_be_written_says_why(spark, broker):
+def test_a_frame_that_cannot_be_written_says_why(spark: SparkSession, broker: str) -> None:
     with pytest.raises(PySparkException, match="but must be binary or string"):
         write(spark.range(1).selectExpr("id AS value"), broker, topic="t")
     with pytest.raises(PySparkException, match="only ever appended to"):
@@ -231,7 +234,7 @@ def test_a_frame_that_cannot_be_written_says_why(spark, broker):
         frame.write.format("headrace").options(**{"kafka.bootstrap.servers": broker}).mode("overwrite").save()
 
 
-def copy(spark, bootstrap: str, source: str, target: str, checkpoint: Path, **more: str) -> None:
+def copy(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: Path, **more: str) -> None:
     """Stream what is new from one topic to another."""
     options = {"kafka.bootstrap.servers": bootstrap}
     given = spark.readStream.format("headrace").options(**options, subscribe=source, startingOffsets="earliest").load()
@@ -250,7 +253,9 @@ def forget_last_commit(checkpoint: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_batch_done_again_after_the_driver_died_leaves_every_row_once(spark, readings, topic, tmp_path):
+def test_a_batch_done_again_after_the_driver_died_leaves_every_row_once(
+    spark: SparkSession, readings: str, topic: str, tmp_path: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint"
     copy(spark, readings, TOPIC, topic, checkpoint)
     first = contents(readings, topic)
@@ -265,7 +270,7 @@ def test_a_batch_done_again_after_the_driver_died_leaves_every_row_once(spark, r
     assert len(contents(readings, topic)) == 2 * len(first)
 
 
-def test_writes_to_apache_kafka_as_well(spark, apache_kafka, tmp_path):
+def test_writes_to_apache_kafka_as_well(spark: SparkSession, apache_kafka: str, tmp_path: Path) -> None:
     fill_readings(apache_kafka, "copied")
     new_topic(apache_kafka, "copies")
     checkpoint = tmp_path / "checkpoint"

@@ -2,6 +2,9 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow  # processes of its own
+
+
 pytest_plugins = ["pytester"]
 
 CLIENTS = """
@@ -130,7 +133,6 @@ def test_the_log_of_a_process_is_shown_with_a_test_that_failed(pytester: pytest.
     result.stdout.fnmatch_lines(["*Captured stdout teardown*", "*WARNING*max.connections*"])
 
 
-@pytest.mark.slow
 def test_workers_beside_each_other_do_not_meet(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(clients=CLIENTS)
     pytester.makepyfile("""

@@ -1,12 +1,12 @@
-"""`headrace serve`: the process around a broker: its arguments, signals, exit code, and why it would not start.
+"""`headrace serve`: the broker's process, with its arguments, signals and exit codes.
 
-    start   settings -> data directories (locked) -> tree -> cluster id -> recover logs -> bind -> register
+    start   settings -> data directories (locked) -> metadata store -> cluster id -> bind -> recover logs -> register
             -> controller, whose LeaderAndIsr opens the partitions -> load groups -> listen -> 'ready HOST:PORT'
-    lost    (a data directory failed that it cannot do without) one line, exit code 1
-    stop    (SIGTERM, SIGINT) no more connections; flush and checkpoint every log; leave the tree
+    lost    (a data directory failed that the broker cannot do without) one line, exit code 1
+    stop    (SIGTERM, SIGINT) move leaders away, close connections, flush and checkpoint every log, end the session
 
-Start-up is a promise (half a second), so nothing here imports what the first request does not need; message classes
-are compiled when the first request of their kind comes.
+The start is budgeted (0.3 s), so this module imports nothing that the first request does not need. Message classes are
+compiled at the first request of their kind.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from headrace.broker.assembly import Running, start
-from headrace.broker.log_dir_failures import DirectoryLost
 from headrace.broker.log_lines import log_to_stderr
 from headrace.broker.options import Refused, parse_options
-from headrace.config import BrokerConfig
-from headrace.coordination.embedded import TreeInUse
-from headrace.coordination.paths import CorruptNode
-from headrace.coordination.registry import BrokerIdInUse
-from headrace.coordination.tree import TreeError
+from headrace.broker.partitions.log_dir_failures import DirectoryLost
+from headrace.config import BrokerConfig, BrokerProperties
 from headrace.errors import InvalidConfig, StorageError
-from headrace.log.data_directory import DataDirectoryRefused
-from headrace.records import kernel
+from headrace.log.directories.data_directory import DataDirectoryRefused
+from headrace.metadata.registry import BrokerIdInUse
+from headrace.metadata.znodes import CorruptNode
+from headrace.metastore.embedded import StoreInUse
+from headrace.metastore.store import StoreError
+from headrace.records.format2 import kernel
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +37,52 @@ _LOST = 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a broker until SIGTERM or SIGINT; the exit code."""
+    """Runs a broker until SIGTERM or SIGINT. Returns the exit code."""
     try:
-        config = parse_options(argv)
+        given = parse_options(argv)
     except Refused as refused:
-        return _say(refused)
+        return _print_refusal(refused)
+    if isinstance(given, str):
+        print(given)
+        return 0
+    config = given.config
     log_to_stderr(config.log_format, config.log_level)
+    _comment(given)
     _allow_many_files()
     if not kernel.COMPILED:
-        log.warning("the record kernel is not compiled: checking and decoding records is about a hundred times slower")
+        log.warning(
+            "the record kernel is not compiled: checking and decoding records is about a hundred times slower; install "
+            "a wheel for this platform, or build the package with a C compiler"
+        )
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(config))
     except Refused as refused:
-        return _say(refused)
+        return _print_refusal(refused)
     except DirectoryLost as lost:
         print(f"headrace serve: {lost}", file=sys.stderr)
         return _LOST
     return 0
 
 
-def _say(refused: Refused) -> int:
+def _comment(given: BrokerProperties) -> None:
+    """Logs warnings about settings, and the settings that have no meaning here."""
+    for warning in given.warnings:
+        log.warning("%s", warning)
+    if given.ignored:
+        log.info(
+            "these settings have no effect in headrace: %s; headrace serve --explain NAME gives the reason",
+            ", ".join(given.ignored),
+        )
+
+
+def _print_refusal(refused: Refused) -> int:
     print(f"headrace serve: {refused}", file=sys.stderr)
     return _REFUSED
 
 
 def _allow_many_files() -> None:
-    """Every connection and every segment is a descriptor: takes all that this process may have."""
+    """Raises the soft limit of descriptors to the hard one: each connection and each segment takes a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with suppress(ValueError, OSError):  # macOS has a hard limit that it does not grant
@@ -71,7 +90,7 @@ def _allow_many_files() -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes the event loops that a broker runs on: uvloop's, where that is installed."""
+    """The event loop's constructor: uvloop's where it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -86,7 +105,7 @@ async def _serve(config: BrokerConfig) -> None:
 
     def on_signal() -> None:
         if not stop.is_set() and not ready.is_set():
-            serving.cancel()  # recovery can take long
+            serving.cancel()  # recovery may take minutes: the first signal ends it
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,21 +113,21 @@ async def _serve(config: BrokerConfig) -> None:
     try:
         async with running(config) as (_, listeners):
             ready.set()
-            print(f"ready {listeners[0].host}:{listeners[0].port}", flush=True)
+            print(f"ready {listeners[0].host or '0.0.0.0'}:{listeners[0].port}", flush=True)
             await stop.wait()
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
-        log.info("stopped before it was ready")
+        log.info("the broker was stopped before it was ready")
 
 
 @asynccontextmanager
 async def running(config: BrokerConfig) -> AsyncIterator[Running]:
-    """A broker, from locked directories to open sockets, and back at the end. Raises `Refused`: why it cannot start."""
+    """Runs a broker while the context is open. Raises `Refused` with the reason when the broker cannot start."""
     try:
         async with AsyncExitStack() as stack:
             yield await _started(config, stack)
-    except BaseExceptionGroup as group:  # the broker's task group wraps also what its user raised
+    except BaseExceptionGroup as group:  # the broker's task group also wraps exceptions of the caller's body
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None
@@ -117,13 +136,13 @@ async def running(config: BrokerConfig) -> AsyncIterator[Running]:
 async def _started(config: BrokerConfig, stack: AsyncExitStack) -> Running:
     try:
         return await start(config, stack)
-    except (InvalidConfig, DataDirectoryRefused, StorageError) as error:  # the last one is the tree's
+    except (InvalidConfig, DataDirectoryRefused, StorageError) as error:  # StorageError: the embedded metadata store
         raise Refused(error.message) from error
     except CorruptNode as error:
-        raise Refused(f"the cluster's metadata: {error}") from error
-    except (TreeInUse, BrokerIdInUse) as error:
+        raise Refused(f"the cluster's metadata cannot be read: {error}") from error
+    except (StoreInUse, BrokerIdInUse) as error:
         raise Refused(str(error)) from error
-    except TreeError as error:
-        raise Refused(f"the cluster's tree: {type(error).__name__}: {error}") from error
+    except StoreError as error:
+        raise Refused(f"the metadata store failed: {type(error).__name__}: {error}") from error
     except OSError as error:
         raise Refused(f"{error.filename or 'start'}: {error.strerror or error}") from error

@@ -1,16 +1,16 @@
-"""The broker's log: one event is one line, whatever clients call themselves, their groups and topics.
+"""Formatters for the broker's log: each event is one line, whatever names clients choose.
 
-    text   2026-01-31 12:00:00,000 INFO headrace.broker.server: a connection is refused host=10.0.0.7 open=500
-    json   {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "headrace.broker.server",
+    text   2026-01-31 12:00:00,000 INFO headrace.network.server: a connection is refused host=10.0.0.7 open=500
+    json   {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "headrace.network.server",
             "message": "a connection is refused", "host": "10.0.0.7", "open": 500}         (on one line)
 
-What varies from event to event goes into fields: `log.info("a member joins", extra={"group": group_id})`. A name with
-a line end could forge a line, one with an escape sequence could repaint the terminal of whoever reads the log, and a
-right-to-left mark could turn what follows around: every character that is not printable is written as Python (in
-JSON: as JSON) escapes it, and a text of excessive length is cut. Tracebacks are ours and keep their lines in text.
+Variable values go into fields: `log.info("a member joins", extra={"group": group_id})`. A client's name could contain
+a line end and forge a line, an escape sequence and repaint the reader's terminal, or a right-to-left mark and reverse
+the text after it. Every character that is not printable is therefore escaped as Python (in JSON: as JSON) does it, and
+a text of excessive length is cut. Tracebacks contain our own text and keep their lines.
 
-The standard library's logging with a formatter of 60 lines, not structlog, whose import takes longer than a broker's
-start may.
+This is the standard library's logging with a formatter of 60 lines, not structlog: importing structlog takes longer
+than a broker's start may.
 """
 
 import json
@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 
 from headrace.limits import LOG_LINE_CHARS_MAX
+from headrace.printable import printable
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -28,7 +29,7 @@ _JSON_NAMES = frozenset({"time", "level", "logger", "message", "exception"})
 
 
 def log_to_stderr(form: str = "text", level: str = "info") -> None:
-    """All that is logged from now on: `headrace.log.format` and `headrace.log.level`."""
+    """Sends the log to stderr, as `headrace.log.format` and `headrace.log.level` say."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -41,8 +42,8 @@ class LineFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # logging's name
-        """The line, with `record.message` made harmless and the fields behind it."""
-        message = harmless(record.message)
+        """The line: `record.message`, made printable, then the fields."""
+        message = printable(_cut(record.message))
         fields = "".join(f" {name}={_word(value)}" for name, value in fields_of(record).items())
         record.message = message + fields
         return super().formatMessage(record)
@@ -52,7 +53,7 @@ class JsonFormatter(logging.Formatter):
     """Formats an event as one JSON object in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object; fields stand beside the message, a traceback is one string."""
+        """The object: fields are members beside the message, a traceback is one string."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         event: dict[str, object] = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
@@ -69,27 +70,20 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """What was given with `extra`."""
+    """The values passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _NOT_FIELDS}
 
 
-def harmless(text: str) -> str:
-    """`text` on one line, escaped where it is not printable, and no longer than `LOG_LINE_CHARS_MAX`."""
-    text = _cut(text)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
-
-
 def _word(value: object) -> str:
-    """A field's value: quoted where it would not read as one word, so that no name can forge a field."""
+    """A field's value, quoted unless it is one word, so that no name can forge a field."""
     text = str(value)
     if text and text.isprintable() and not any(each in text for each in ' "=\\'):
         return _cut(text)
-    return '"' + harmless(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    return '"' + printable(_cut(text.replace("\\", "\\\\").replace('"', '\\"'))) + '"'
 
 
 def _cut(text: str) -> str:
+    """No more than `LOG_LINE_CHARS_MAX` of it."""
     if len(text) <= LOG_LINE_CHARS_MAX:
         return text
     return f"{text[:LOG_LINE_CHARS_MAX]}… ({len(text)} characters)"

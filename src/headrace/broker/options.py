@@ -1,45 +1,74 @@
-"""The command line of `headrace serve`: flags over a properties file over defaults.
+"""The command line of `headrace serve`. Flags override the properties file, which overrides defaults.
 
-Read without typer or rich, which would cost more than the rest of the start.
+Parsed without typer or rich: importing them costs more than the rest of the start.
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from headrace.config import BrokerConfig, parse_broker, read_properties
+from headrace.config import BrokerProperties, decode_properties, read_broker
 from headrace.errors import InvalidConfig
 
 
 class Refused(Exception):
-    """Why the broker does not start: one line, for the terminal. Exit code 2."""
+    """The reason why the broker does not start: one line for the terminal. The exit code is 2."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with an argument in one line, as everything else that is refused."""
+    """Reports a wrong argument in one line, as every other refusal."""
 
     def error(self, message: str) -> NoReturn:
         raise Refused(f"{message}. See headrace serve --help.")
 
 
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    """A formatter as wide as the terminal. argparse would ask shutil for the width at every start, and shutil imports
+    bz2 and lzma."""
+    try:
+        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        columns = 80
+    return argparse.HelpFormatter(prog, width=columns - 2)
+
+
 def build_parser() -> argparse.ArgumentParser:
-    """Every option of the command, with its help."""
-    parser = _Parser(prog="headrace serve", description="Run a broker until it is told to stop.")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:9092; port 0: any)")
-    parser.add_argument("--data", metavar="DIR", help="where the log is (default headrace-data)")
-    parser.add_argument("--broker-id", metavar="N", help="this broker's number (default 0; -1: any)")
-    parser.add_argument("--zookeeper", metavar="HOSTS", help="HOST:PORT,...[/PATH]: the ensemble of the cluster")
-    parser.add_argument("--config", metavar="FILE", help="a properties file with Kafka's setting names")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be given many times"
+    """The argument parser of the command."""
+    parser = _Parser(
+        prog="headrace serve", description="Run a broker until it is stopped.", formatter_class=_help_formatter
     )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="the address to listen on (default 127.0.0.1:9092; port 0 takes any free port)",
+    )
+    parser.add_argument("--data", metavar="DIR", help="the data directory (default headrace-data)")
+    parser.add_argument(
+        "--broker-id", metavar="N", help="the id of this broker (default 0; -1 lets the cluster assign one)"
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="the ZooKeeper ensemble of the cluster, HOST:PORT,...[/CHROOT] (default none: a cluster of one broker)",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="a properties file with settings, such as Kafka's server.properties"
+    )
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting; repeatable, and overrides --config"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse unknown settings instead of warning about them")
+    parser.add_argument("--explain", metavar="KEY", help="print the meaning of a setting and exit")
     return parser
 
 
-def parse_options(argv: Sequence[str]) -> BrokerConfig:
-    """The configuration that the arguments give. Raises `Refused`."""
+def parse_options(argv: Sequence[str]) -> BrokerProperties | str:
+    """Reads the configuration from the arguments; returns a text instead for `--explain`. Raises `Refused`."""
     given = build_parser().parse_args(argv)
+    if given.explain is not None:
+        return _explained(given.explain)
     try:
         properties = _file_properties(given.config)
         for pair in given.set:
@@ -51,17 +80,27 @@ def parse_options(argv: Sequence[str]) -> BrokerConfig:
                           ("zookeeper", "zookeeper.connect")):  # fmt: skip
             if getattr(given, flag) is not None:
                 properties[key] = getattr(given, flag)
-        return parse_broker(properties)
+        return read_broker(properties, strict=given.strict)
     except InvalidConfig as error:
-        raise Refused(f"{error.message}. See docs/settings.md for what there is.") from error
+        end = "" if error.message.endswith((".", "?")) else "."
+        raise Refused(f"{error.message}{end} `headrace settings` lists all settings.") from error
+
+
+def _explained(key: str) -> str:
+    from headrace.config.explanation import explain
+
+    try:
+        return explain(key)
+    except InvalidConfig as unknown:
+        raise Refused(unknown.message) from unknown
 
 
 def _file_properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return read_properties(Path(path).read_text(encoding="utf-8"))
+        return decode_properties(Path(path).read_bytes())
     except OSError as error:
         raise Refused(f"--config {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise Refused(f"--config {path}: not a UTF-8 text file") from error
+    except InvalidConfig as error:
+        raise Refused(f"--config {path}: {error.message}") from error

@@ -1,55 +1,56 @@
-"""The typer application, and how its errors become one line and an exit code: 2 usage, 1 failure, 130 interrupted."""
+"""The typer application. It turns errors into one line and an exit code: 2 usage, 1 failure, 130 interrupted."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 import typer
 
-from headrace.cli import bench, cluster, consume, group, log, migrate, produce, settings, topic
+from headrace.cli.commands import COMMANDS
 from headrace.cli.output import complain
 from headrace.cli.shared import UsageProblem
-from headrace.client.failures import BrokerUnreachable
+from headrace.client.core.failures import BrokerUnreachable
 from headrace.errors import InvalidConfig, InvalidTopic, KafkaError
 
 _FAILED = 1
 _USAGE = 2
 _INTERRUPTED = 130
 
-app = typer.Typer(
-    name="headrace",
-    help="A Kafka-compatible streaming log whose pipelines run on Spark.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(topic.app, name="topic")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.add_typer(group.app, name="group")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(settings.app, name="config")
-app.add_typer(log.app, name="log")
-app.add_typer(bench.app, name="bench")
-app.add_typer(migrate.app, name="migrate")
+
+def make_app(names: Iterable[str]) -> typer.Typer:
+    """The application with these commands. It imports only their modules."""
+    app = typer.Typer(
+        name="headrace",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_has_commands)
+    for name in names:
+        command = COMMANDS[name]
+        found = getattr(import_module(command.module), command.attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, help=command.help)
+        else:
+            app.command(name, help=command.help)(found)
+    return app
 
 
-@app.command("serve", help="Run a broker until it is told to stop; see headrace serve --help.")
-def _serve() -> None:
-    """Listed only: main.py runs it before typer is imported."""
-
-
-@app.command("load", help="Load topics into a Delta table, exactly once, with Spark; see headrace load --help.")
-def _load() -> None:
-    """Listed only: main.py passes it on."""
+def _has_commands() -> None:
+    """Without a callback typer would take the only command of an application for the application."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code."""
+    """Run the command that the first argument names; the exit code."""
+    name = arguments[0]
+    if name not in COMMANDS:
+        complain(f"unknown command {name!r}{_nearest(name)} (see headrace --help)")
+        return _USAGE
     try:
-        code = app(list(arguments), prog_name="headrace", standalone_mode=False)
+        code = make_app([name])(list(arguments), prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
@@ -75,6 +76,13 @@ def run(arguments: Sequence[str]) -> int:
             raise
         complain(f"{message()} ({_help_for(wrong)})")
         return _USAGE
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _help_for(wrong: Exception) -> str:

@@ -1,4 +1,4 @@
-"""`headrace bench formats`: what each message format and codec costs on disk and in time, measured here and now.
+"""`headrace bench formats`: measures the disk space and CPU time of each message format and codec.
 
 headrace bench formats --records 100000
 headrace bench formats --chart formats.png --json > formats.json
@@ -14,25 +14,37 @@ from headrace.cli import formats_bench as experiment
 from headrace.cli.output import print_json
 from headrace.cli.shared import AsJson, UsageProblem
 
-app = typer.Typer(help="Measure what things cost on this machine.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def _bench() -> None:
-    """Measure what things cost on this machine."""
+    """Run benchmarks on this machine."""
 
 
 @app.command()
 def formats(
-    records: Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")] = 1_000_000,
-    value_bytes: Annotated[int, typer.Option("--value-bytes", min=1, max=1 << 20, help="Of each value.")] = 1024,
+    records: Annotated[int, typer.Option("--records", "-n", min=1, help="Number of records.")] = 1_000_000,
+    value_bytes: Annotated[
+        int, typer.Option("--value-bytes", min=1, max=1 << 20, help="Size of each value, in bytes.")
+    ] = 1024,
     batch_bytes: Annotated[
-        int, typer.Option("--batch-bytes", min=1, max=64 << 20, help="Of a batch, uncompressed; Java's batch.size.")
+        int,
+        typer.Option(
+            "--batch-bytes",
+            min=1,
+            max=64 << 20,
+            help="Uncompressed size of a batch, in bytes, as batch.size of the Java producer.",
+        ),
     ] = 16384,
-    chart: Annotated[Path | None, typer.Option("--chart", metavar="FILE", help="Draw it as a PNG.")] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option("--chart", metavar="FILE", help="Also draw the result as a PNG to this file; needs matplotlib."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Write and read records as v0, v1 and v2 with each codec, with keys and without: bytes on disk, and rates."""
+    """Measure the bytes on disk and the rates of message formats v0, v1 and v2, with each codec, with and without
+    keys."""
     if chart is not None:
         try:
             import matplotlib  # noqa: F401

@@ -1,4 +1,4 @@
-"""`headrace cluster status|brokers|controller|why-not-ready|elect|reassign|drain|roll`; works with Apache Kafka too."""
+"""`headrace cluster status|brokers|controller|why-not-ready|elect|reassign|drain|roll`, also for Apache Kafka."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -6,16 +6,17 @@ from typing import Annotated
 import typer
 
 from headrace.cli import cluster_moves, rolling
-from headrace.cli.output import Json, print_json, print_table, printable
+from headrace.cli.output import Json, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, cluster_of
-from headrace.client.admin import RESOURCE_TOPIC, Admin
-from headrace.client.health import Health, health_of, partitions_of, reasons, shares_of
-from headrace.client.metadata import ClusterView
-from headrace.client.replica_admin import ReplicaAdmin
+from headrace.client.core.metadata import ClusterView
+from headrace.client.operations.admin import RESOURCE_TOPIC, Admin
+from headrace.client.operations.health import Health, health_of, partitions_of, reasons, shares_of
+from headrace.client.operations.replica_admin import ReplicaAdmin
 from headrace.errors import ErrorCode, KafkaError
+from headrace.printable import printable
 from headrace.types import NO_LEADER, BrokerId
 
-app = typer.Typer(help="See how a cluster is; move leaders and replicas; restart brokers.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 app.command("reassign")(cluster_moves.reassign)
 app.command("drain")(cluster_moves.drain)
 app.command("roll")(rolling.roll)
@@ -25,7 +26,7 @@ _NOT_READY = 1
 
 @app.command()
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """Show how the cluster is; ends with 1 unless every partition has all its replicas in sync."""
+    """Show the state of the cluster; exit code 1 unless all replicas of every partition are in sync."""
     with cluster_of(bootstrap) as cluster:
         view, health = look(Admin(cluster))
         moving = ReplicaAdmin(cluster).reassignments()
@@ -63,7 +64,7 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> No
 
 @app.command()
 def brokers(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """List brokers, with what they lead and hold."""
+    """List the brokers, with the number of partitions each leads and holds."""
     with cluster_of(bootstrap) as cluster:
         admin = Admin(cluster)
         view = admin.describe_cluster()
@@ -102,14 +103,14 @@ def controller(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -
     if json:
         print_json({"broker": view.controller, "address": None if address is None else str(address)})
     elif address is None:
-        print("there is no controller just now; one of the brokers will be elected")
+        print("the cluster has no controller at the moment; the brokers are electing one, try again")
     else:
         print(f"{view.controller} {address}")
 
 
 @app.command("why-not-ready")
 def why_not_ready(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """Say of each partition that lacks a leader or a replica in sync why that is, and what to do."""
+    """Explain why partitions have no leader or have replicas that are not in sync, and what to do."""
     with cluster_of(bootstrap) as cluster:
         admin = Admin(cluster)
         view = admin.describe_cluster()
@@ -138,17 +139,23 @@ def why_not_ready(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False
 @app.command()
 def elect(
     names: Annotated[
-        list[str], typer.Argument(metavar="[TOPIC|TOPIC:PARTITION]...", help="Which; none: all that need it.")
+        list[str],
+        typer.Argument(
+            metavar="[TOPIC|TOPIC:PARTITION]...", help="The partitions; without any, all that need an election."
+        ),
     ] = [],  # noqa: B006
     unclean: Annotated[
         bool,
-        typer.Option(help="Where nobody leads, any replica that is alive, and what only others had is lost."),
+        typer.Option(
+            help="Elect any live replica of partitions without a leader. Records that only other replicas have are "
+            "lost."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Have the preferred replicas lead again."""
+    """Elect the preferred replicas as leaders again."""
     with cluster_of(bootstrap) as cluster:
         view, health = look(Admin(cluster))
         wanted = set(health.offline if unclean else health.led_elsewhere)
@@ -162,7 +169,7 @@ def elect(
             [{"partition": str(each), "error": code.name, "dry_run": dry_run} for each, code in sorted(outcome.items())]
         )
     elif not outcome:
-        print("nothing to elect: " + ("every partition has a leader" if unclean else "preferred replicas lead"))
+        print("no election needed: " + ("every partition has a leader" if unclean else "all preferred replicas lead"))
     for each, code in [] if json else sorted(outcome.items()):
         print(f"{printable(str(each))}: {_elected(code, dry_run)}")
     if any(code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED) for code in outcome.values()):
@@ -170,13 +177,13 @@ def elect(
 
 
 def look(admin: Admin) -> tuple[ClusterView, Health]:
-    """The cluster and how it is, asked anew."""
+    """The current metadata and health of the cluster."""
     view = admin.describe_cluster()
     return view, health_of(view, min_isr_of(admin, view))
 
 
 def min_isr_of(admin: Admin, view: ClusterView) -> Mapping[str, int]:
-    """`min.insync.replicas` of the topics where it matters: those with a partition that lacks a replica in sync."""
+    """`min.insync.replicas` of each topic that has a partition with a replica out of sync."""
     short = {partition.topic for partition, info in partitions_of(view) if len(info.isr) < len(info.replicas)}
     found = {}
     for name in sorted(short):
@@ -191,7 +198,7 @@ def min_isr_of(admin: Admin, view: ClusterView) -> Mapping[str, int]:
 def _elected(code: ErrorCode, dry_run: bool) -> str:
     if dry_run:
         return "would elect"
-    return {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "led as it should be"}.get(code, code.name)
+    return {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "no election needed"}.get(code, code.name)
 
 
 def _numbers(brokers: Sequence[int]) -> str:

@@ -4,54 +4,65 @@ The plan comes first (`--dry-run` stops there), then the cluster is asked, then,
 it is done. What a plan says can be saved and given again: `--json` prints the form of Kafka's own reassignment tool.
 """
 
-import json as json_format
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, print_json, printable
+from headrace.cli.output import Json, print_json
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of
-from headrace.client.admin import Admin
-from headrace.client.cluster import Cluster
-from headrace.client.health import partitions_of
-from headrace.client.metadata import ClusterView
-from headrace.client.placement import NoRoom, plan_move
-from headrace.client.replica_admin import ReplicaAdmin
-from headrace.errors import ErrorCode, KafkaError
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.metadata import ClusterView
+from headrace.client.operations.admin import Admin
+from headrace.client.operations.moves import (
+    Plan,
+    cancel_moves,
+    moves_under_way,
+    parse_plan,
+    plan_drain,
+    plan_on,
+    wait_until_moved,
+)
+from headrace.client.operations.replica_admin import ReplicaAdmin
+from headrace.client.operations.selection import NotThere, partitions_named
+from headrace.printable import printable
 from headrace.types import BrokerId, TopicPartition
 
-Plan = Mapping[TopicPartition, Sequence[int]]
-
-_LOOK_SECONDS = 0.5
-_PLAN_FORM = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
-
-Wait = Annotated[bool, typer.Option(help="Wait until everything has moved.")]
+Wait = Annotated[
+    bool, typer.Option(help="Wait until all replicas have moved, or return as soon as the reassignment has started.")
+]
 
 
 def reassign(
     names: Annotated[list[str], typer.Argument(metavar="[TOPIC|TOPIC:PARTITION]...")] = [],  # noqa: B006
-    to: Annotated[str, typer.Option("--to", metavar="BROKER,...", help="The brokers that may have replicas.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="BROKER,...", help="The ids of the brokers that replicas are placed on.")
+    ] = "",
     replicas: Annotated[
-        int | None, typer.Option("--replicas", "-r", help="As many of each; else as many as now.")
+        int | None, typer.Option("--replicas", "-r", help="Replicas per partition; without it, the current number.")
     ] = None,
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="A plan as Kafka's tool has it, instead of --to.")
+        Path | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="A plan in the JSON format of kafka-reassign-partitions, instead of --to."
+        ),
     ] = None,
-    show: Annotated[bool, typer.Option("--status", help="Only show what is moving.")] = False,
+    show: Annotated[
+        bool, typer.Option("--status", help="Show the reassignments that are in progress, and change nothing.")
+    ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End what is moving: back to the brokers of before.")
+        bool,
+        typer.Option("--cancel", help="Cancel reassignments in progress; the replicas stay on their previous brokers."),
     ] = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Move partitions to other brokers, or change how many replicas they have."""
+    """Move partitions to other brokers, or change their number of replicas."""
     if sum([bool(to or replicas), plan_file is not None, show, cancel]) != 1:
-        raise UsageProblem("give one of --to (or --replicas), --plan, --status and --cancel")
+        raise UsageProblem("give exactly one of --to (or --replicas), --plan, --status and --cancel")
     with cluster_of(bootstrap) as cluster:
         view = Admin(cluster).describe_cluster()
         if show:
@@ -61,10 +72,14 @@ def reassign(
         elif plan_file is not None:
             _carry_out(cluster, read_plan(plan_file), wait=wait, dry_run=dry_run, json=json)
         elif not names:
-            raise UsageProblem("name the topics or partitions that are to move")
+            raise UsageProblem("no partition is named: give TOPIC or TOPIC:PARTITION arguments")
         else:
             allowed = _brokers("--to", to) or set(view.brokers)
-            plan = _plan(view, allowed, chosen_partitions(view, names), replicas)
+            moving = chosen_partitions(view, names)
+            try:
+                plan = plan_on(view, allowed, moving, replicas)
+            except ValueError as wrong:  # NotThere, NoRoom
+                raise UsageProblem(str(wrong)) from None
             _carry_out(cluster, plan, wait=wait, dry_run=dry_run, json=json)
 
 
@@ -75,67 +90,32 @@ def drain(
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Move every replica away from a broker, so that it can be taken out of the cluster."""
+    """Move every replica away from a broker, so that it can be removed from the cluster."""
     with cluster_of(bootstrap) as cluster:
         view = Admin(cluster).describe_cluster()
-        held = {partition for partition, info in partitions_of(view) if broker in info.replicas}
-        if broker not in view.brokers and not held:
-            raise UsageProblem(f"there is no broker {broker}, and no partition has a replica there")
-        _carry_out(
-            cluster,
-            _plan(view, set(view.brokers) - {BrokerId(broker)}, held, None),
-            wait=wait,
-            dry_run=dry_run,
-            json=json,
-        )
+        try:
+            plan = plan_drain(view, broker)
+        except ValueError as wrong:  # NotThere, NoRoom
+            raise UsageProblem(str(wrong)) from None
+        _carry_out(cluster, plan, wait=wait, dry_run=dry_run, json=json)
 
 
 def chosen_partitions(view: ClusterView, names: Iterable[str]) -> set[TopicPartition]:
-    """The partitions that `TOPIC` and `TOPIC:PARTITION` arguments name. UsageProblem for one that is not there."""
-    known = {partition for partition, _ in partitions_of(view)}
-    chosen: set[TopicPartition] = set()
-    for name in names:
-        topic, colon, number = name.rpartition(":")
-        found = {each for each in known if each.topic == name}
-        if not found and colon and number.isdecimal():
-            found = {TopicPartition(topic, int(number))} & known
-        if not found:
-            raise UsageProblem(f"there is no topic or partition {printable(name)}; write TOPIC or TOPIC:PARTITION")
-        chosen |= found
-    return chosen
+    """The partitions that `TOPIC` and `TOPIC:PARTITION` arguments name. UsageProblem if one does not exist."""
+    try:
+        return partitions_named(view, names)
+    except NotThere as wrong:
+        raise UsageProblem(str(wrong)) from None
 
 
 def read_plan(path: Path) -> dict[TopicPartition, list[int]]:
-    """A plan file of kafka-reassign-partitions. UsageProblem says what is wrong with it."""
+    """Reads a plan file of kafka-reassign-partitions. UsageProblem if it is malformed."""
     try:
-        content = json_format.loads(path.read_text(encoding="utf-8"))
-        return {
-            TopicPartition(str(each["topic"]), int(each["partition"])): [int(broker) for broker in each["replicas"]]
-            for each in content["partitions"]
-        }
+        return parse_plan(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageProblem(f"--plan {path}: {getattr(error, 'strerror', None) or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageProblem(f"--plan {path}: {error!r}; expected {_PLAN_FORM}") from None
-
-
-def _plan(
-    view: ClusterView, allowed: set[BrokerId], moving: set[TopicPartition], factor: int | None
-) -> dict[TopicPartition, list[BrokerId]]:
-    if unknown := allowed - view.brokers.keys():
-        raise UsageProblem(
-            f"broker {min(unknown)} is not there; these are: {', '.join(map(str, sorted(view.brokers)))}"
-        )
-    try:
-        return plan_move(
-            {partition: info.replicas for partition, info in partitions_of(view)},
-            allowed,
-            view.racks,
-            moving=moving,
-            replication_factor=factor,
-        )
-    except NoRoom as none:
-        raise UsageProblem(str(none)) from None
+    except ValueError as error:
+        raise UsageProblem(f"--plan {path}: {error}") from None
 
 
 def _carry_out(cluster: Cluster, plan: Plan, *, wait: bool, dry_run: bool, json: bool) -> None:
@@ -153,18 +133,12 @@ def _carry_out(cluster: Cluster, plan: Plan, *, wait: bool, dry_run: bool, json:
         verb = "would move" if dry_run else "moving"
         print(f"{verb} {printable(str(partition))} to {','.join(map(str, replicas))}", flush=True)
     if plan and wait and not dry_run:
-        _wait(cluster, set(plan), quiet=json)
+        wait_until_moved(ReplicaAdmin(cluster), plan, lambda count: _say_moved(count, len(plan), json))
 
 
-def _wait(cluster: Cluster, partitions: set[TopicPartition], *, quiet: bool) -> None:
-    admin, left = ReplicaAdmin(cluster), len(partitions)
-    while moving := admin.reassignments().keys() & partitions:
-        if not quiet and len(moving) < left:
-            print(f"{len(partitions) - len(moving)} of {len(partitions)} moved", flush=True)
-        left = len(moving)
-        time.sleep(_LOOK_SECONDS)
-    if not quiet:
-        print(f"{len(partitions)} of {len(partitions)} moved")
+def _say_moved(count: int, wanted: int, json: bool) -> None:
+    if not json:
+        print(f"{count} of {wanted} moved", flush=True)
 
 
 def _show(cluster: Cluster, json: bool) -> None:
@@ -194,13 +168,9 @@ def _show(cluster: Cluster, json: bool) -> None:
 
 def _cancel(cluster: Cluster, chosen: set[TopicPartition] | None, *, dry_run: bool, json: bool) -> None:
     admin = ReplicaAdmin(cluster)
-    ending = sorted(each for each in admin.reassignments() if chosen is None or each in chosen)
-    if ending and not dry_run:
-        try:
-            admin.reassign(dict.fromkeys(ending))
-        except KafkaError as error:
-            if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:  # it was done before we came
-                raise
+    ending = moves_under_way(admin, chosen)
+    if not dry_run:
+        cancel_moves(admin, ending)
     if json:
         print_json([{"partition": str(each), "cancelled": not dry_run} for each in ending])
         return

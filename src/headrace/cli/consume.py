@@ -1,10 +1,10 @@
-r"""`headrace consume TOPIC`: records to stdout.
+r"""`headrace consume TOPIC`: prints records to stdout.
 
-    headrace consume flights                         all there are, then what comes
+    headrace consume flights                         all records, then new ones as they arrive
     headrace consume flights --exit --count 10       the first ten
     headrace consume flights --from -10 --exit       the last ten of each partition
     headrace consume flights --from @2013-06-01 --to @2013-07-01
-    headrace consume flights --group readers         go on where the group was, and commit
+    headrace consume flights --group readers         continue at the group's offsets, and commit
     headrace consume flights --format '%p %o %k %s\n'
 
 A format's letters are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time in ms, %K and %S
@@ -19,12 +19,13 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, as_json, printable
+from headrace.cli.output import Json, as_json
 from headrace.cli.places import END, parse_place, resolve
 from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, checked, cluster_of
-from headrace.client.admin import Admin
-from headrace.client.chunks import ConsumerRecord
-from headrace.client.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.consumer.fetched_batches import ConsumerRecord
+from headrace.client.operations.admin import Admin
+from headrace.printable import printable
 from headrace.types import Offset, TopicPartition
 
 Print = Callable[[ConsumerRecord], bytes]
@@ -40,25 +41,54 @@ _PART = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     start: Annotated[
-        str, typer.Option("--from", "-f", metavar="PLACE", help="beginning, end, N, -N, @TIME.")
+        str,
+        typer.Option(
+            "--from",
+            "-f",
+            metavar="PLACE",
+            help="Where to start: beginning, end, an offset N, -N (N before the end), or @TIME.",
+        ),
     ] = "beginning",
-    stop: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="Stop there; the same words.")] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end; short for --to end.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many records.")] = None,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only these.")] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Share with a group, and commit.")] = None,
-    text_format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="Such as '%p %o %k %s\\n'.")
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="PLACE", help="Where to stop: end, N, -N or @TIME. Without it, wait for new records."
+        ),
     ] = None,
-    committed: Annotated[bool, typer.Option("--read-committed", help="Leave aborted transactions out.")] = False,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="Stop at the end of the log; short for --to end.")
+    ] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after this many records.")] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; repeatable. Without it, all partitions."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Join this consumer group, and commit offsets.")
+    ] = None,
+    text_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format, such as '%p %o %k %s\\n': %t topic, %p partition, %o offset, %k key, %s value, %h "
+            "headers, %T time (ms).",
+        ),
+    ] = None,
+    committed: Annotated[
+        bool, typer.Option("--read-committed", help="Omit records of aborted and open transactions.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
-    """Print a topic's records."""
+    """Print the records of a topic."""
     if json and text_format is not None:
-        raise UsageProblem("--json and --format: one of the two")
+        raise UsageProblem("--json and --format exclude each other: give one of them")
     if group is not None and (partition or stop or exit_at_end):
-        raise UsageProblem("--group shares partitions and never ends: leave --partition, --to and --exit out")
+        raise UsageProblem(
+            "--group cannot be combined with --partition, --to or --exit: the group assigns the partitions "
+            "and has no end"
+        )
     show = _as_json_line if json else _formatter(text_format or "%s\\n", sys.stdout.isatty())
     settings = ConsumerSettings(
         group_id=group,
@@ -78,7 +108,7 @@ def consume(
 def _prepare(
     bootstrap: str, consumer: Consumer, topic: str, start: str, stop: str | None, chosen: list[int] | None
 ) -> dict[TopicPartition, Offset]:
-    """Assign and seek; where each partition ends, for those that end."""
+    """Assigns and seeks the partitions. Returns the offset to stop at, for each partition that has one."""
     first = parse_place("--from", start)
     last = None if stop is None else parse_place("--to", stop)
     with cluster_of(bootstrap) as cluster:
@@ -87,7 +117,7 @@ def _prepare(
         if chosen:
             unknown = sorted(set(chosen) - {each.partition for each in partitions})
             if unknown:
-                raise UsageProblem(f"--partition {unknown[0]}: {topic} has partitions 0 to {len(partitions) - 1}")
+                raise UsageProblem(f"--partition {unknown[0]}: topic {topic} has partitions 0 to {len(partitions) - 1}")
             partitions = [each for each in partitions if each.partition in chosen]
         starts = resolve(admin, first, partitions)
         ends = {} if last is None else resolve(admin, last, partitions)
@@ -99,9 +129,9 @@ def _prepare(
 
 
 def _records(consumer: Consumer, ends: dict[TopicPartition, Offset], count: int | None) -> Iterator[ConsumerRecord]:
-    """Records until every partition has reached its end (for ever where there are no ends), `count` at most.
+    """Yields at most `count` records, until every partition has reached its end; without ends, it does not return.
 
-    Never polls for more than is still wanted: what poll returned is what a group commits.
+    It never polls more records than it still needs, because a group commits everything that poll returned.
     """
     unfinished = set(ends)
     left = sys.maxsize if count is None else count
@@ -145,7 +175,7 @@ def _as_json_line(record: ConsumerRecord) -> bytes:
 
 
 def _json_of(data: bytes | None) -> Json:
-    """Text as a string, null as null, other bytes as {"base64": ...}."""
+    """UTF-8 as a string, null as null, other bytes as {"base64": ...}."""
     if data is None:
         return None
     try:
@@ -155,7 +185,7 @@ def _json_of(data: bytes | None) -> Json:
 
 
 def _formatter(text_format: str, to_terminal: bool) -> Print:
-    """The format as a function; its letters are looked up once."""
+    """Compiles the format into a function."""
     fields = _fields(to_terminal)
     parts: list[bytes | Print] = []
     for letter, escape, plain in _PART.findall(text_format):
@@ -168,7 +198,9 @@ def _formatter(text_format: str, to_terminal: bool) -> Print:
         elif escape in _ESCAPES and escape:
             parts.append(_ESCAPES[escape].encode())
         else:
-            raise UsageProblem(f"--format: %{letter} is none of {', '.join('%' + known for known in fields)}")
+            raise UsageProblem(
+                f"--format: %{letter} is unknown; the letters are {', '.join('%' + known for known in fields)}"
+            )
 
     def show(record: ConsumerRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])

@@ -1,4 +1,4 @@
-"""The experiment behind `headrace bench formats`: the same records in every message format and codec.
+"""The measurement of `headrace bench formats`: the same records in every message format and codec.
 
     values    one in three bytes random hexadecimal, the rest words that come again: gzip makes a third of them
     keys      16 bytes, or none
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.records.any_format import scan_any
-from headrace.records.build import build_batch
-from headrace.records.columns import BinaryColumn, column_of
-from headrace.records.compression import Codec
-from headrace.records.message_columns import build_message_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.build import build_batch
+from headrace.records.format2.columns import BinaryColumn, column_of
+from headrace.records.legacy.message_columns import build_message_set
 
 KEY_BYTES = 16
 ROUND_BYTES = 4 << 20
@@ -34,7 +34,7 @@ _WORDS = (
 
 
 class Plan(NamedTuple):
-    """What is written."""
+    """The number and sizes of the records to write."""
 
     records: int
     value_bytes: int
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One way to write it."""
+    """One message format and codec to write records in, with or without keys."""
 
     magic: int
     codec: Codec
@@ -50,26 +50,26 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one way came to."""
+    """The result of one case."""
 
     format: str
     codec: str
     keys: bool
     records: int
     record_bytes: int
-    """Keys and values alone."""
+    """Bytes of keys and values."""
     disk_bytes: int
     encode_mb_per_s: float
     decode_mb_per_s: float
 
     @property
     def overhead_bytes(self) -> float:
-        """What a record takes beside its key and value; negative where a codec saves more than the format costs."""
+        """Bytes per record beside its key and value; negative if the codec saves more than the format adds."""
         return (self.disk_bytes - self.record_bytes) / self.records
 
 
 def cases() -> Iterator[Case]:
-    """Every format with each codec that it has, without keys and with."""
+    """Every format with each codec that it supports, without keys and with keys."""
     for has_keys in (False, True):
         for codec in Codec:
             for magic in (0, 1, 2):
@@ -78,7 +78,7 @@ def cases() -> Iterator[Case]:
 
 
 def run(plan: Plan, case: Case) -> Result:
-    """Write and read the records one way."""
+    """Writes and reads the records of one case."""
     rows = max(1, min(plan.records, ROUND_BYTES // plan.value_bytes))
     values = _values(rows, plan.value_bytes)
     keys = column_of([b"key-%012d" % row for row in range(rows)]) if case.has_keys else None
@@ -96,7 +96,7 @@ def run(plan: Plan, case: Case) -> Result:
         decode_s += time.thread_time() - encoded
         encode_s += encoded - started
         if found.count != count or found.values is None or found.values.value(count - 1) != values.value(count - 1):
-            raise AssertionError(f"{case} did not come back as it went")
+            raise AssertionError(f"{case}: the records that were read differ from those that were written")
         disk_bytes += len(data)
         offset += count
     size = plan.records * row_bytes

@@ -5,23 +5,25 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, print_json, print_table, printable
+from headrace.cli.output import Json, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, cluster_of
-from headrace.client.admin import Admin
-from headrace.client.cluster import Cluster
-from headrace.client.group_admin import GroupAdmin, GroupDescription
-from headrace.client.lag import first_record_ms
+from headrace.client.consumer.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import Admin
+from headrace.client.operations.group_admin import GroupAdmin, GroupDescription
+from headrace.client.operations.lag import first_record_ms
 from headrace.errors import ErrorCode, KafkaError
+from headrace.printable import printable
 from headrace.types import Offset, TopicPartition
 
-app = typer.Typer(help="List, describe and delete consumer groups.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 
 
 @app.command("list")
 def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """List groups."""
+    """List consumer groups."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster).list_groups()
     if json:
@@ -31,15 +33,22 @@ def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) 
 
 
 @app.command()
-def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
+def describe(
+    name: Name,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    committed: Annotated[
+        bool, typer.Option("--read-committed", help="Count up to the first open transaction of each partition.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Show a group's members, its offsets, and how far behind they are: in records, up to the end of the partition,
     and in seconds, since the first record that is not consumed was produced."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster)
         group, offsets = groups.describe_group(name), groups.offsets(name)
         if group.state == "Dead" and not offsets:
-            raise KafkaError(f"group {name}: there is none", ErrorCode.GROUP_ID_NOT_FOUND)
-        rows = _progress(cluster, group, offsets)
+            raise KafkaError(f"group {name} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
+        rows = _progress(cluster, group, offsets, READ_COMMITTED if committed else READ_UNCOMMITTED)
     if json:
         members: list[Json] = [
             {
@@ -62,7 +71,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson 
 
 @app.command()
 def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, dry_run: DryRun = False, json: AsJson = False) -> None:
-    """Delete a group that has no members, with its offsets."""
+    """Delete a group and its offsets. The group must have no members."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster)
         offsets = groups.offsets(name)
@@ -75,12 +84,12 @@ def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, dry_run: DryRun
 
 
 def _progress(
-    cluster: Cluster, group: GroupDescription, offsets: dict[TopicPartition, Offset]
+    cluster: Cluster, group: GroupDescription, offsets: dict[TopicPartition, Offset], isolation_level: int
 ) -> list[dict[str, Json]]:
-    """A row for each partition that the group has an offset for, or reads."""
+    """A row for each partition that the group has committed an offset for, or has assigned."""
     owners = {partition: member.member_id for member in group.members for partition in member.assignment}
     partitions = sorted({*offsets, *owners})
-    marks = _watermarks(cluster, partitions)
+    marks = _watermarks(cluster, partitions, isolation_level)
     now_ms = time.time_ns() // 1_000_000
     rows: list[dict[str, Json]] = []
     for partition in partitions:
@@ -103,7 +112,11 @@ def _progress(
     return rows
 
 
-def _watermarks(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[Offset, Offset]]:
+def _watermarks(
+    cluster: Cluster, partitions: list[TopicPartition], isolation_level: int
+) -> dict[TopicPartition, tuple[Offset, Offset]]:
     """Start and end of the partitions whose topic still exists."""
     existing = {topic.name for topic in Admin(cluster).list_topics(internal=True)}
-    return Admin(cluster).watermarks(partition for partition in partitions if partition.topic in existing)
+    return Admin(cluster).watermarks(
+        (partition for partition in partitions if partition.topic in existing), isolation_level=isolation_level
+    )

@@ -1,4 +1,4 @@
-"""`headrace log dump|verify|repair|du|import`: the files of a data directory, ours or another Kafka's."""
+"""`headrace log dump|verify|repair|du|import`: work on the files of a data directory of headrace or Apache Kafka."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,13 @@ import typer
 
 from headrace.cli.log_import import import_logs
 from headrace.cli.log_verify import du, repair, verify
-from headrace.cli.output import print_json, printable
+from headrace.cli.output import print_json
 from headrace.cli.shared import AsJson, UsageProblem
-from headrace.log.dump import Value
-from headrace.log.dump import dump as rows_of
+from headrace.offline.dump import dump as rows_of
+from headrace.offline.dump_07 import Value
+from headrace.printable import printable
 
-app = typer.Typer(help="Look into log files, put them right, and bring them into topics.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 app.command("import")(import_logs)
 app.command("verify")(verify)
 app.command("repair")(repair)
@@ -22,16 +23,18 @@ app.command("du")(du)
 
 @app.callback()
 def _log() -> None:
-    """Look into log files, put them right, and bring them into topics."""
+    """Inspect, verify and repair log files, and import them into topics."""
 
 
 @app.command()
 def dump(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE...")],
-    deep: Annotated[bool, typer.Option("--deep", help="Records too, and indexes compared with their segment.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also print records, and compare indexes with their segment.")
+    ] = False,
     json: AsJson = False,
 ) -> int:
-    """Print batches, index entries, producers and checkpoints; exit code 1 when something is damaged."""
+    """Print batches, index entries, producer snapshots and checkpoints; exit code 1 if a file is damaged."""
     damaged, file = 0, ""
     for path in paths:
         try:

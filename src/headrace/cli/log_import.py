@@ -1,29 +1,38 @@
-"""`headrace log import DIR`: the files of a data directory (ours, Apache Kafka's, Kafka 0.7's) into running topics.
+"""`headrace log import DIR`: imports log files of headrace, Apache Kafka or Kafka 0.7 into topics of a running cluster.
 
 headrace log import /var/kafka-logs --all
 headrace log import /var/kafka-logs/flights-0 --topic flights-of-2013
 headrace log import /old/kafka-0.7-logs --from clicks --topic clicks --dry-run
 
-Kept: keys, values, headers, timestamps, partition numbers, order. Not kept: offsets, which the topic gives anew.
+Keys, values, headers, timestamps, partition numbers and order are kept. Offsets are not: the topic assigns new ones.
 """
 
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from headrace.cli.importing import Imported, Progress, copy, resume_at
-from headrace.cli.output import Json, complain, print_json, print_table, printable
+from headrace.cli.import_progress import ImportProgress
+from headrace.cli.output import Json, complain, print_json, print_table
 from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Configs, DryRun, UsageProblem, checked, pairs
-from headrace.client.admin import RESOURCE_TOPIC, Admin, NewTopic
-from headrace.client.cluster import Cluster
-from headrace.client.producer import Producer, ProducerSettings
-from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.partition_import import Imported, import_partition, resume_at
+from headrace.client.operations.topic_import import (
+    PartitionNotEmpty,
+    TooFewPartitions,
+    prepare_topics,
+    topic_settings,
+    warnings_of,
+)
+from headrace.client.producer.producer import Producer, ProducerSettings
+from headrace.errors import KafkaError
 from headrace.limits import INT32_MAX
 from headrace.log.files import LocalFiles
-from headrace.log.offline import StoredLog, StoredPartition, find_partitions, open_stored
+from headrace.offline.stored_partitions import StoredLog, StoredPartition, find_partitions, open_stored
+from headrace.printable import printable
 from headrace.types import TopicPartition
 
 _NOTE = "Offsets are new; keys, values, headers, timestamps, partitions and their order are the source's."
@@ -37,41 +46,56 @@ ImportBootstrap = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar="HEADRACE_BOOTSTRAP",
-        help="A broker; several with commas.",
+        help="Brokers to connect to first, separated by commas.",
     ),
 ]
 
 
 class _Task(NamedTuple):
-    """One partition to import."""
+    """One partition to import, and its target."""
 
     stored: StoredPartition
     to: TopicPartition
 
 
 def import_logs(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, or one partition's.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, or the directory of one partition.")],
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Where to; else as it was.")
+        str | None,
+        typer.Option("--topic", "-t", metavar="NAME", help="The target topic; without it, the topic of the same name."),
     ] = None,
-    source: Annotated[str | None, typer.Option("--from", metavar="NAME", help="Which topic of several.")] = None,
-    partition: Annotated[list[int], typer.Option("--partition", "-p", metavar="N", help="Only this; repeatable.")] = [],  # noqa: B006
-    everything: Annotated[bool, typer.Option("--all", help="Every topic but internal ones.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on behind what an import before has written.")] = False,
-    append: Annotated[bool, typer.Option("--append", help="Write behind whatever the partitions hold.")] = False,
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4, zstd.")] = "none",
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="The source topic, if the directory has several.")
+    ] = None,
+    partition: Annotated[
+        list[int],
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Only this partition; repeatable. Without it, all partitions."
+        ),
+    ] = [],  # noqa: B006
+    everything: Annotated[bool, typer.Option("--all", help="Import every topic except internal ones.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue after the records that an earlier import has written.")
+    ] = False,
+    append: Annotated[bool, typer.Option("--append", help="Append to partitions that are not empty.")] = False,
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help="Codec: none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
     config: Configs = [],  # noqa: B006
     bootstrap: ImportBootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
-    """Write the records in log files to topics; exit code 1 when some could not be read.
+    """Write the records of log files to topics; exit code 1 if some could not be read.
 
-    A topic that is not there is made, with as many partitions as the source had, and retention.ms=-1 unless --config
-    says otherwise: old records would be deleted at once. What is there must be empty, but for --resume and --append.
+    A missing topic is created with as many partitions as the source, and with retention.ms=-1 unless --config sets it,
+    because retention would delete old records at once. Existing partitions must be empty, except with --resume and
+    --append.
     """
     if resume and append:
-        raise UsageProblem("--resume goes on with an import, --append begins another: not both")
+        raise UsageProblem(
+            "--resume and --append exclude each other: --resume continues an import, --append starts another"
+        )
     settings = ProducerSettings(compression=compression)
     settings.policy(CLIENT.request_timeout_ms)
     files = LocalFiles()
@@ -88,18 +112,26 @@ def import_logs(
                 0 if task.to.topic in made else resume_at(cluster, open_stored(files, task.stored), task.to)
                 for task in tasks
             ]
-        topics = _settings_of(cluster, {task.to.topic for task in tasks})
-        progress = Progress(sum(log.size_bytes for log in logs))
+        topics = topic_settings(cluster, {task.to.topic for task in tasks})
+        progress = ImportProgress(sum(log.size_bytes for log in logs))
         with nullcontext() if dry_run else Producer(checked(bootstrap), settings, CLIENT) as producer:
             for task, log, skip in zip(tasks, logs, skips, strict=True):
                 limit = int(topics[task.to.topic].get("max.message.bytes") or INT32_MAX)
                 try:
-                    each = copy(log, producer, task.to, skip=skip, record_bytes_max=limit, progress=progress)
+                    each = import_partition(
+                        log,
+                        producer,
+                        task.to,
+                        skip=skip,
+                        record_bytes_max=limit,
+                        on_progress=partial(progress.show, task.to, log),
+                    )
                     done.append((task, log, each))
+                    progress.finished(log)
                 except KafkaError:
-                    complain(f"{task.to}: stopped; --resume goes on from there")
+                    complain(f"{task.to}: the import stopped; run it again with --resume to continue")
                     raise
-        warnings = _warnings(topics, [each for _, _, each in done])
+        warnings = warnings_of(topics, [each for _, _, each in done], time.time() * 1000)
     _report(done, made, warnings, time.monotonic() - started, dry_run=dry_run, as_json=json)
     return 1 if any(log.damages for _, log, _ in done) else 0
 
@@ -107,11 +139,13 @@ def import_logs(
 def _chosen(
     found: list[StoredPartition], topic: str | None, source: str | None, only: list[int], everything: bool
 ) -> list[_Task]:
-    """What to import, and where to. UsageProblem when that is not said."""
+    """The partitions to import, and their targets. UsageProblem if the options do not determine them."""
     topics = sorted({each.partition.topic for each in found})
     if everything:
         if topic is not None or source is not None:
-            raise UsageProblem("--all writes every topic under its own name: leave --topic and --from out")
+            raise UsageProblem(
+                "--all cannot be combined with --topic or --from: it imports every topic under its own name"
+            )
         chosen = [each for each in found if not each.partition.topic.startswith("__")]
     else:
         name = source or (topic if topic in topics else None) or (topics[0] if len(topics) == 1 else None)
@@ -132,53 +166,14 @@ def _chosen(
 def _prepare(
     cluster: Cluster, tasks: list[_Task], configs: dict[str, str | None], *, may_hold_records: bool, dry_run: bool
 ) -> set[str]:
-    """Make the topics that are not there; their names. UsageProblem when one that is there will not do."""
-    admin = Admin(cluster)
-    made = set()
-    for topic in sorted({task.to.topic for task in tasks}):
-        wanted = [task.to for task in tasks if task.to.topic == topic]
-        needed = max(each.partition for each in wanted) + 1
-        try:
-            there = len(admin.describe_topic(topic).partitions)
-        except UnknownTopicOrPartition:
-            made.add(topic)
-            given = {name: value for name, value in configs.items() if value is not None}
-            admin.create_topics([NewTopic(topic, needed, -1, given)], validate_only=dry_run)
-            continue
-        if there < needed:
-            raise UsageProblem(f"topic {topic} has {there} partitions: headrace topic alter {topic} -p {needed}")
-        held = [each for each, (_, end) in admin.watermarks(wanted).items() if end > 0]
-        if held and not may_hold_records:
-            raise UsageProblem(f"{held[0]} is not empty: --resume to go on with an import, --append to write behind it")
-    return made
-
-
-def _settings_of(cluster: Cluster, topics: set[str]) -> dict[str, dict[str, str | None]]:
-    """Every setting of each topic; none of one that is not there (in a dry run)."""
-    admin = Admin(cluster)
-    found: dict[str, dict[str, str | None]] = {}
-    for topic in topics:
-        try:
-            found[topic] = {entry.name: entry.value for entry in admin.describe_configs(RESOURCE_TOPIC, topic)}
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            found[topic] = {}
-    return found
-
-
-def _warnings(settings: dict[str, dict[str, str | None]], done: list[Imported]) -> list[str]:
-    """What the topics do not keep, or will soon delete again."""
-    now_ms = time.time() * 1000
-    warnings = []
-    for topic, values in sorted(settings.items()):
-        newest_ms = max((each.newest_ms for each in done if each.partition.topic == topic), default=-1)
-        retention_ms = int(values.get("retention.ms") or -1)
-        if values.get("message.timestamp.type") == "LogAppendTime":
-            warnings.append(f"{topic}: timestamps are new, since its message.timestamp.type is LogAppendTime")
-        elif retention_ms >= 0 and 0 <= newest_ms < now_ms - retention_ms:
-            warnings.append(f"{topic}: all records are older than its retention.ms={retention_ms} and will be deleted")
-    return warnings
+    """Creates missing topics and returns their names. UsageProblem if an existing topic cannot take the records."""
+    targets = [task.to for task in tasks]
+    try:
+        return prepare_topics(cluster, targets, configs, may_hold_records=may_hold_records, dry_run=dry_run)
+    except TooFewPartitions as refused:
+        raise UsageProblem(f"{refused}: headrace topic alter {refused.topic} -p {refused.needed}") from None
+    except PartitionNotEmpty as refused:
+        raise UsageProblem(f"{refused}: use --resume to continue an import, or --append to append to it") from None
 
 
 def _report(

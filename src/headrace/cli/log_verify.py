@@ -1,8 +1,8 @@
-"""`headrace log verify|repair|du`: whether log files are whole, what putting them right costs, and how large they are.
+"""`headrace log verify|repair|du`: checks and repairs log files, and shows their sizes.
 
-headrace log verify /var/headrace                    every batch of every partition; exit code 1 when one is damaged
+headrace log verify /var/headrace                    checks every batch of every partition; exit code 1 on damage
 headrace log verify /var/headrace/flights-0 --json
-headrace log repair /var/headrace/flights-0          says what it would cut, and asks
+headrace log repair /var/headrace/flights-0          lists what it would cut out, and asks first
 headrace log du /var/headrace
 """
 
@@ -13,24 +13,25 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, complain, print_json, print_table, printable
+from headrace.cli.output import Json, complain, print_json, print_table
 from headrace.cli.shared import AsJson, DryRun, UsageProblem
-from headrace.log import repair as repairs
-from headrace.log.data_directory import LOCK, DataDirectoryRefused
+from headrace.log.directories.data_directory import LOCK, DataDirectoryRefused
+from headrace.log.filenames import LOG, is_segment_file
 from headrace.log.files import LocalFiles
-from headrace.log.names import LOG, is_segment_file
-from headrace.log.usage import Usage, usage_of
-from headrace.log.verify import BadIndex, CheckedSegment, Damage, Finding, Leftover, partition_directories
-from headrace.log.verify import verify as findings_of
+from headrace.offline import repair as repairs
+from headrace.offline.usage import Usage, usage_of
+from headrace.offline.verify import BadIndex, CheckedSegment, Damage, Finding, Leftover, partition_directories
+from headrace.offline.verify import verify as findings_of
+from headrace.printable import printable
 
-Deep = Annotated[bool, typer.Option("--deep", help="Decompress every batch and walk its records.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Deep = Annotated[bool, typer.Option("--deep", help="Also decompress every batch and check its records.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Repair without asking for confirmation.")]
 
 
 def verify(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE...")], deep: Deep = False, json: AsJson = False
 ) -> int:
-    """Look at every batch and index, also under a running broker; exit code 1 when something is damaged."""
+    """Check every batch and index; exit code 1 if one is damaged. The broker may be running."""
     damaged = 0
     for path in paths:
         seen = _Seen()
@@ -38,12 +39,12 @@ def verify(
         for finding in _findings(path, deep):
             is_tail = running and isinstance(finding, Damage) and finding.last_offset is None
             damaged += isinstance(finding, Damage) and not is_tail
-            damaged += isinstance(finding, BadIndex) and not running  # the broker writes its indexes now and then
+            damaged += isinstance(finding, BadIndex) and not running  # a running broker's indexes lag behind
             seen.count(finding)
             if json:
                 print_json({**_as_json(finding), **({"being_written": True} if is_tail else {})})
             elif not isinstance(finding, CheckedSegment):
-                print(_line(finding) + (" (a broker is writing here)" if is_tail else ""))
+                print(_line(finding) + (" (a running broker writes to this segment)" if is_tail else ""))
         if json:
             print_json({"kind": "total", "path": str(path), **seen.as_json()})
         else:
@@ -53,15 +54,17 @@ def verify(
 
 def repair(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE...")],
-    save: Annotated[Path, typer.Option("--save", metavar="DIR", help="Where a copy of what is cut goes.")] = Path(
-        "headrace-cut"
-    ),
+    save: Annotated[
+        Path,
+        typer.Option("--save", metavar="DIR", help="The directory that a copy of the removed bytes is written to."),
+    ] = Path("headrace-cut"),
     deep: Deep = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
-    """Cut damaged parts out of segments, and make indexes again; says first what is lost. Not under a broker."""
+    """Remove damaged parts from segments and rebuild indexes. Prints the loss and asks first. The broker must be
+    stopped."""
     with ExitStack() as stack:
         for directory in {_data_directory(path) for path in paths}:
             lock = repairs.lock(LocalFiles(), directory)
@@ -72,10 +75,10 @@ def repair(
             _show([*each.damages, *each.indexes], json)
         if not planned or dry_run:
             if not json:
-                print("nothing was changed" if planned else "nothing is damaged")
+                print("nothing was changed" if planned else "found no damage")
             return 0
         cut_bytes = sum(each.bytes_lost for each in planned)
-        question = f"Cut {cut_bytes} bytes out, after copying them to {save}, and make indexes again?"
+        question = f"Cut out {cut_bytes} bytes, after copying them to {save}, and rebuild the indexes?"
         if not yes and not typer.confirm(question, err=True):
             complain("nothing was changed")
             return 1
@@ -94,10 +97,10 @@ def _show(findings: Sequence[Finding], json: bool) -> None:
 
 def du(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR...")],
-    topics: Annotated[bool, typer.Option("--topics", help="One line per topic, not per partition.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Sum up partitions by topic.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Say how much disk each partition takes, largest first."""
+    """Show the disk space of each partition, the largest first."""
     files = LocalFiles()
     usages: list[Usage] = []
     for path in paths:
@@ -116,7 +119,7 @@ def du(
 
 
 class _Seen:
-    """What one path came to."""
+    """The totals of one path."""
 
     def __init__(self) -> None:
         self.segments = self.batches = self.size_bytes = self.damages = self.damaged_bytes = self.bad_indexes = 0
@@ -143,7 +146,7 @@ class _Seen:
         if self.damages:
             text += f"; {self.damages} damaged parts of {self.damaged_bytes} bytes"
         if self.bad_indexes:
-            text += f"; {self.bad_indexes} indexes do not fit"
+            text += f"; {self.bad_indexes} bad indexes"
         return text if self.damages or self.bad_indexes else text + ", all good"
 
 
@@ -176,15 +179,18 @@ def _line(finding: Finding) -> str:
                 f"damaged: {finding.reason}; repair would lose {finding.loss}"
             )
         case BadIndex():
-            return f"{printable(str(finding.file))}: {finding.reason}; repair would make it again and lose no record"
+            return f"{printable(str(finding.file))}: {finding.reason}; repair would rebuild it and lose no record"
         case Leftover():
-            return f"{printable(str(finding.file))}: of an interrupted cleaning; the next start deals with it"
+            return (
+                f"{printable(str(finding.file))}: left by an interrupted cleaning; the next start removes it or "
+                "completes the cleaning"
+            )
         case CheckedSegment():
             return f"{printable(str(finding.file))}: {finding.batches} batches"
 
 
 def _data_directory(path: Path) -> Path:
-    """The directory with the lock: above a partition or a segment, or the path itself."""
+    """The data directory, which has the lock, of a partition or a segment; otherwise the path itself."""
     path = path.absolute()
     if is_segment_file(path.name, LOG):
         return path.parent.parent

@@ -1,11 +1,14 @@
-"""Which command? `serve` and `load` are passed on with their arguments untouched; the rest is the typer application.
+"""Entry point of the command line: passes `serve` and `load` on, and runs every other command through typer.
 
-Nothing is imported before the answer is known: a broker's start-up is a promise, and typer and rich cost as much as
-all of it.
+It imports nothing before it knows the command: importing typer takes as long as the whole start of a broker.
 """
 
+import gc
 import sys
 from collections.abc import Sequence
+
+_USAGE = 2
+_ALLOCATIONS = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,19 +16,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     match arguments:
         case ["serve", *rest]:
-            from headrace.broker.app import main as serve
-
-            return serve(rest)
+            return _serve(rest)
         case ["load", *rest]:
             return _load(rest)
+        case [] | ["--help" | "-h", *_]:
+            from headrace.cli.commands import usage
+
+            print(usage())
+            return 0 if arguments else _USAGE
+        case ["--version" | "-V", *_]:
+            from headrace import __version__
+
+            print(f"headrace {__version__}")
+            return 0
+    gc.set_threshold(_ALLOCATIONS)  # nothing of what is imported dies, so looking for that costs a tenth of a command
     from headrace.cli.app import run
 
     return run(arguments)
 
 
+def _serve(arguments: Sequence[str]) -> int:
+    """A broker. Nothing dies while modules are imported, and modules live for ever, so the garbage collector is not
+    asked before they are there, and never looks at them again."""
+    gc.disable()
+    from headrace.broker.app import main as serve
+
+    gc.freeze()
+    gc.enable()
+    return serve(arguments)
+
+
 def _load(arguments: Sequence[str]) -> int:
     try:
-        from headrace.spark.load_command import main as load
+        from headrace.spark.load.load_command import main as load
     except ImportError as missing:
         print(f"headrace load: needs {missing.name}; install it with: pip install 'headrace[spark]'", file=sys.stderr)
         return 1

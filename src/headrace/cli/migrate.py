@@ -1,4 +1,4 @@
-"""`headrace migrate`: a broker's data from Apache Kafka to headrace and back, by copying; no broker runs meanwhile.
+"""`headrace migrate`: copies a stopped broker's data from Apache Kafka to headrace, or back.
 
 headrace migrate from-kafka /var/kafka-logs --to /var/headrace                            KRaft
 headrace migrate from-kafka /var/kafka-logs --to /var/headrace --zookeeper zk1:2181/kafka
@@ -14,23 +14,31 @@ import typer
 
 from headrace.cli.shared import AsJson, DryRun, UsageProblem
 
-app = typer.Typer(help="Move a broker's data from Apache Kafka to headrace, or back, by copying.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-Sources = Annotated[list[Path], typer.Argument(metavar="DIR...", help="The broker's log.dirs; it must be stopped.")]
+Sources = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="The log.dirs of the broker. The broker must be stopped.")
+]
 Targets = Annotated[
     list[Path],
-    typer.Option("--to", metavar="DIR", help="A new or empty directory: one for all, or one for each, in their order."),
+    typer.Option(
+        "--to",
+        metavar="DIR",
+        help="New or empty target directory: one for all sources, or one for each, in the same order.",
+    ),
 ]
 ZookeeperConfig = Annotated[
     Path | None,
     typer.Option(
         "--zookeeper-config",
         metavar="FILE",
-        help="A properties file that says how to speak to it: zookeeper.ssl.*, zookeeper.set.acl, "
-        "headrace.zookeeper.digest; others in it are passed over.",
+        help="A properties file with the settings of the ZooKeeper client: zookeeper.ssl.*, zookeeper.set.acl, "
+        "headrace.zookeeper.digest. Other settings in it are ignored.",
     ),
 ]
-Zookeeper = Annotated[str, typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="A live ZooKeeper.")]
+Zookeeper = Annotated[
+    str, typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The address of a running ZooKeeper.")
+]
 
 
 @app.command("from-kafka")
@@ -39,22 +47,31 @@ def from_kafka(
     to: Targets,
     zookeeper: Annotated[
         str | None,
-        typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The ZooKeeper that the broker used."),
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT[/CHROOT]",
+            help="Read the metadata from the ZooKeeper of the cluster, which must be running.",
+        ),
     ] = None,
     tree: Annotated[
-        Path | None, typer.Option("--tree", metavar="FILE", help="Its tree, saved with save-tree, instead.")
+        Path | None,
+        typer.Option(
+            "--tree",
+            metavar="FILE",
+            help="Read the metadata from a file written by save-tree, instead of from ZooKeeper.",
+        ),
     ] = None,
     metadata: Annotated[
         Path | None,
-        typer.Option("--metadata", metavar="DIR", help="KRaft's metadata.log.dir, where that is another directory."),
+        typer.Option("--metadata", metavar="DIR", help="The metadata.log.dir of KRaft, if it is not one of log.dirs."),
     ] = None,
     zookeeper_config: ZookeeperConfig = None,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
-    """Copy a stopped Apache Kafka broker's data, with its metadata, into a data directory of headrace."""
+    """Copy the data and metadata of a stopped Apache Kafka broker into a data directory of headrace."""
     if sum(each is not None for each in (zookeeper, tree, metadata)) > 1:
-        raise UsageProblem("name one of --zookeeper, --tree and --metadata")
+        raise UsageProblem("--zookeeper, --tree and --metadata exclude each other: give one of them")
     from headrace.cli import migrating  # the other commands need nothing of it
 
     access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
@@ -67,23 +84,27 @@ def to_kafka(
     to: Targets,
     zookeeper: Annotated[
         str | None,
-        typer.Option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="Where to put the tree: an empty chroot."),
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT[/CHROOT]",
+            help="Write the metadata to this ZooKeeper; the chroot must be empty.",
+        ),
     ] = None,
     tree: Annotated[
-        Path | None, typer.Option("--tree", metavar="FILE", help="Where to write the tree, for load-tree.")
+        Path | None, typer.Option("--tree", metavar="FILE", help="Write the metadata to this file, for load-tree.")
     ] = None,
     zookeeper_config: ZookeeperConfig = None,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> int:
-    """Copy a stopped headrace broker's data, with its metadata, for Apache Kafka 3.9 with ZooKeeper."""
+    """Copy the data and metadata of a stopped headrace broker for Apache Kafka 3.9 in ZooKeeper mode."""
     if zookeeper is None and tree is None:
         raise UsageProblem(
-            "name --zookeeper, --tree or both: without its metadata Apache Kafka would take every partition for a "
-            "stray, and delete it"
+            "give --zookeeper, --tree or both: without metadata Apache Kafka treats every partition as stray "
+            "and deletes it"
         )
     if tree is not None and tree.exists():
-        raise UsageProblem(f"--tree: {tree} is there already")
+        raise UsageProblem(f"--tree: {tree} already exists")
     from headrace.cli import migrating
 
     access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
@@ -96,9 +117,9 @@ def save_tree(
     zookeeper: Zookeeper,
     zookeeper_config: ZookeeperConfig = None,
 ) -> int:
-    """Save what ZooKeeper holds of a Kafka cluster to a file."""
+    """Save the metadata of a Kafka cluster from ZooKeeper to a file."""
     if file.exists():
-        raise UsageProblem(f"{file} is there already")
+        raise UsageProblem(f"{file} already exists")
     from headrace.cli import migrating
 
     return migrating.save_tree(file, migrating.Access(zookeeper, zookeeper_config))
@@ -110,7 +131,7 @@ def load_tree(
     zookeeper: Zookeeper,
     zookeeper_config: ZookeeperConfig = None,
 ) -> int:
-    """Put a saved tree into an empty chroot of a live ZooKeeper."""
+    """Load metadata saved by save-tree into an empty chroot of a running ZooKeeper."""
     from headrace.cli import migrating
 
     return migrating.load_tree(file, migrating.Access(zookeeper, zookeeper_config))

@@ -1,4 +1,4 @@
-"""The work of `headrace migrate`: its arguments to a migration, and what the migration says to the terminal."""
+"""The implementation of `headrace migrate`: starts the migration and prints its progress and result."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.cli.output import complain, print_json, printable
+from headrace.cli.output import complain, print_json
 from headrace.log.files import LocalFiles
 from headrace.migrate.access import Access
 from headrace.migrate.from_kafka import from_kafka as move_from_kafka
@@ -17,6 +17,7 @@ from headrace.migrate.refusal import MigrationRefused
 from headrace.migrate.to_kafka import to_kafka as move_to_kafka
 from headrace.migrate.tree_file import read_tree, write_tree
 from headrace.migrate.zookeeper import check_empty, read_zookeeper, write_zookeeper
+from headrace.printable import printable
 
 __all__ = ["Access", "from_kafka", "load_tree", "save_tree", "to_kafka"]
 
@@ -35,7 +36,7 @@ def from_kafka(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """The exit code."""
+    """Runs the subcommand; returns the exit code."""
 
     def read() -> tuple[str, Nodes]:
         if zookeeper is not None:
@@ -45,13 +46,13 @@ def from_kafka(
 
     reader = None if zookeeper is None and tree is None else read
     migration = _migration(sources, targets, dry_run)
-    return _tell(lambda: move_from_kafka(migration, read_tree=reader, metadata_directory=metadata), as_json)
+    return _print_outcome(lambda: move_from_kafka(migration, read_tree=reader, metadata_directory=metadata), as_json)
 
 
 def to_kafka(
     sources: list[Path], targets: list[Path], zookeeper: Access | None, tree: Path | None, dry_run: bool, as_json: bool
 ) -> int:
-    """The exit code."""
+    """Runs the subcommand; returns the exit code."""
 
     def check_place() -> None:
         if zookeeper is not None:
@@ -73,11 +74,11 @@ def to_kafka(
         return " and ".join(places)
 
     migration = _migration(sources, targets, dry_run)
-    return _tell(lambda: move_to_kafka(migration, check_place=check_place, write_tree=write), as_json)
+    return _print_outcome(lambda: move_to_kafka(migration, check_place=check_place, write_tree=write), as_json)
 
 
 def save_tree(file: Path, zookeeper: Access) -> int:
-    """The exit code."""
+    """Runs the subcommand; returns the exit code."""
 
     def work() -> str:
         nodes = read_zookeeper(zookeeper.ensemble())
@@ -85,11 +86,11 @@ def save_tree(file: Path, zookeeper: Access) -> int:
         write_tree(LocalFiles(), file, nodes)
         return f"{file}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
 
-    return _say(work)
+    return _print_text(work)
 
 
 def load_tree(file: Path, zookeeper: Access) -> int:
-    """The exit code."""
+    """Runs the subcommand; returns the exit code."""
 
     def work() -> str:
         nodes = carried(read_tree(LocalFiles(), file))
@@ -97,7 +98,7 @@ def load_tree(file: Path, zookeeper: Access) -> int:
         write_zookeeper(zookeeper.ensemble(), nodes)
         return f"{zookeeper.address}: {len(nodes)} nodes of cluster {cluster.cluster_id}, {len(cluster.topics)} topics"
 
-    return _say(work)
+    return _print_text(work)
 
 
 def _migration(sources: list[Path], targets: list[Path], dry_run: bool) -> Migration:
@@ -105,7 +106,7 @@ def _migration(sources: list[Path], targets: list[Path], dry_run: bool) -> Migra
 
 
 class _Progress:
-    """A line a second, for someone who watches."""
+    """Prints a progress line at most once a second."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _PROGRESS_SECONDS
@@ -117,7 +118,7 @@ class _Progress:
 
 
 def _attempt(work: Callable[[], T]) -> T | None:
-    """What `work` gives; None when it was refused, and said so, one reason a line."""
+    """The result of `work`; None if it was refused, after printing each reason on a line."""
     try:
         return work()
     except MigrationRefused as refused:
@@ -126,15 +127,15 @@ def _attempt(work: Callable[[], T]) -> T | None:
         return None
 
 
-def _say(work: Callable[[], str]) -> int:
-    said = _attempt(work)
-    if said is None:
+def _print_text(work: Callable[[], str]) -> int:
+    text = _attempt(work)
+    if text is None:
         return _FAILED
-    print(printable(said))
+    print(printable(text))
     return 0
 
 
-def _tell(work: Callable[[], Outcome], as_json: bool) -> int:
+def _print_outcome(work: Callable[[], Outcome], as_json: bool) -> int:
     outcome = _attempt(work)
     if outcome is None:
         return _FAILED

@@ -1,32 +1,19 @@
-"""What commands print: JSON for programs, tables for people, and text that cannot harm a terminal.
+"""Output of commands: JSON for programs, tables for people, both with names escaped (`headrace.printable`).
 
-Names come from other people. What could move the cursor, hide text or turn its direction (control characters, line
-ends, bidirectional marks) is shown escaped, as Python writes it. Values printed by `consume` are escaped in the same
-way on a terminal only; into a file or a pipe they go byte for byte.
+Values printed by `consume` are escaped on a terminal only; into a file or a pipe they go byte for byte.
 """
 
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.printable import printable
+
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
-def printable(text: str, keep: str = "") -> str:
-    """`text` with every character that a terminal would not simply show, but for those in `keep`, escaped."""
-    if text.isprintable():
-        return text
-    return "".join(_shown(character, keep) for character in text)
-
-
-def _shown(character: str, keep: str) -> str:
-    if character.isprintable() or character in keep:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
-
-
 def print_json(value: Json) -> None:
-    """One JSON document on one line; not ASCII-only, but with what `printable` escapes escaped as JSON does."""
+    """Prints a JSON document on one line. Characters that `printable` would escape are escaped in JSON's way."""
     sys.stdout.write(as_json(value) + "\n")
 
 
@@ -39,7 +26,8 @@ def as_json(value: Json) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns of text, numbers to the right; wide enough for their content, whatever the terminal."""
+    """Prints columns of text, numbers aligned right. Columns are as wide as their content."""
+    # Not rich's Table: importing it takes half as long again as `headrace topic list` takes altogether.
     shown = [[printable(str(cell)) for cell in row] for row in rows]
     numeric = [_is_numeric([row[i] for row in shown]) for i in range(len(headings))]
     widths = [max(map(len, [heading, *(row[i] for row in shown)])) for i, heading in enumerate(headings)]
@@ -53,5 +41,5 @@ def _is_numeric(cells: Sequence[str]) -> bool:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
+    """Prints one line to stderr."""
     print(f"headrace: {printable(message)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Offsets and times as people write them: where to start or stop reading.
+"""Parser of places in a log: where to start or stop reading.
 
 beginning | end          the first offset, the end (exclusive)
 1234                     an offset
@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from headrace.cli.shared import UsageProblem
-from headrace.client.admin import EARLIEST, LATEST, Admin
+from headrace.client.operations.admin import EARLIEST, LATEST, Admin
 from headrace.types import Offset, TopicPartition
 
 
 class Place(NamedTuple):
-    """A place in every partition of a topic: an offset, or a time (or EARLIEST, LATEST) that is looked up."""
+    """A place in every partition of a topic: an offset, or a time (or EARLIEST, LATEST) to look up."""
 
     offset: int | None
     when: int
@@ -28,7 +28,7 @@ END = Place(None, LATEST)
 
 
 def parse_place(option: str, text: str) -> Place:
-    """The place that `text` names; UsageProblem names the option at fault."""
+    """The place that `text` names; UsageProblem names the option."""
     match text:
         case "beginning" | "earliest":
             return BEGINNING
@@ -43,7 +43,7 @@ def parse_place(option: str, text: str) -> Place:
 
 
 def resolve(admin: Admin, place: Place, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-    """The place's offset in each partition, within what is there; a time after the last record is the end."""
+    """The offset of the place in each partition, within its log. A time after the last record is the end."""
     wanted = list(partitions)
     marks = admin.watermarks(wanted)
     if place.offset is not None:

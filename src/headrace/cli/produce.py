@@ -1,4 +1,4 @@
-"""`headrace produce TOPIC`: lines, files or JSON to a topic.
+"""`headrace produce TOPIC`: sends lines, files or JSON objects to a topic.
 
 seq 3 | headrace produce numbers
 headrace produce pictures --whole *.png
@@ -15,18 +15,19 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
-from headrace.cli.output import print_json, printable
+from headrace.cli.output import print_json
 from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, checked, pairs
-from headrace.client.column_input import Headers
-from headrace.client.delivery import RecordMetadata
-from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.producer.column_input import Headers
+from headrace.client.producer.delivery import RecordMetadata
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import KafkaError
+from headrace.printable import printable
 
 _FIELDS = {"key", "value", "headers", "partition", "timestamp_ms"}
 
 
 class Input(NamedTuple):
-    """One record as the command line gives it."""
+    """One record of the command's input."""
 
     value: bytes | None
     key: bytes | None = None
@@ -36,7 +37,7 @@ class Input(NamedTuple):
 
 
 class Tally:
-    """Counts what was acknowledged, and keeps the first failure."""
+    """Counts acknowledged records, and keeps the first failure."""
 
     def __init__(self) -> None:
         self.partitions: Counter[int] = Counter()
@@ -51,22 +52,42 @@ class Tally:
 
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="Instead of stdin.")] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for all.")] = None,
-    key_separator: Annotated[str | None, typer.Option("--key-separator", "-K", help="What ends a line's key.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE...]", help="Files to read instead of stdin.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            "-K",
+            help="The separator between key and value in each line; without it, a line is a value.",
+        ),
+    ] = None,
     header: Annotated[list[str], typer.Option("--header", "-H", metavar="NAME=VALUE")] = [],  # noqa: B006
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Instead of by key.")] = None,
-    json_lines: Annotated[bool, typer.Option("--json-lines", help="Objects: key, value, headers...")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="A file is one record.")] = False,
-    empty_is_null: Annotated[bool, typer.Option("--empty-is-null", "-Z", help="An empty value is null.")] = False,
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4, zstd.")] = "none",
-    acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Send to this partition, instead of choosing it by key.")
+    ] = None,
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines", help="Read one JSON object per line: key, value, headers, partition, timestamp_ms."
+        ),
+    ] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Send each file as one record.")] = False,
+    empty_is_null: Annotated[bool, typer.Option("--empty-is-null", "-Z", help="Send an empty value as null.")] = False,
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help="Codec: none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    acks: Annotated[
+        str, typer.Option("--acks", help="Acknowledgements to wait for: all, 1 (leader only) or 0 (none).")
+    ] = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
-    """Send records to a topic: one a line."""
+    """Send records to a topic, one per line of input."""
     if json_lines and (key_separator is not None or whole):
-        raise UsageProblem("--json-lines goes neither with --key-separator nor with --whole")
+        raise UsageProblem("--json-lines cannot be combined with --key-separator or --whole")
     fixed = Input(None, None if key is None else key.encode(), _headers(header), partition)
     settings = ProducerSettings(acks=acks, compression=compression)
     tally = Tally()
@@ -127,11 +148,11 @@ def _from_json(line: bytes, number: int, fixed: Input) -> Input:
     except ValueError as wrong:
         raise UsageProblem(f"line {number} is not JSON: {wrong}") from None
     if not isinstance(record, dict) or not set(record) <= _FIELDS:
-        raise UsageProblem(f"line {number} is not an object of {', '.join(sorted(_FIELDS))} only")
+        raise UsageProblem(f"line {number} is not a JSON object, or has fields other than {', '.join(sorted(_FIELDS))}")
     headers = record.get("headers") or {}
     partition, timestamp_ms = record.get("partition", fixed.partition), record.get("timestamp_ms")
     if not isinstance(headers, dict) or not all(isinstance(one, int | None) for one in (partition, timestamp_ms)):
-        raise UsageProblem(f"line {number}: headers are an object, partition and timestamp_ms are numbers")
+        raise UsageProblem(f"line {number}: headers must be an object, partition and timestamp_ms must be integers")
     own = [(name, _json_bytes(value)) for name, value in headers.items()]
     key = _json_bytes(record["key"]) if "key" in record else fixed.key
     return Input(_json_bytes(record.get("value")), key, [*fixed.headers, *own], partition, timestamp_ms)

@@ -1,19 +1,20 @@
-"""`headrace config get|set|unset`: settings of a topic or a broker."""
+"""`headrace config get|set|unset`: the settings of a topic or a broker."""
 
 from typing import Annotated
 
 import typer
 
-from headrace.cli.output import print_json, print_table, printable
+from headrace.cli.output import print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of, pairs
-from headrace.client.admin import RESOURCE_BROKER, RESOURCE_TOPIC, Admin
+from headrace.client.operations.admin import RESOURCE_BROKER, RESOURCE_TOPIC, Admin
+from headrace.printable import printable
 
-app = typer.Typer(help="Show and change settings of topics and brokers.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _KINDS = {"topic": RESOURCE_TOPIC, "broker": RESOURCE_BROKER}
 
 Kind = Annotated[str, typer.Argument(metavar="topic|broker")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name, or the broker's number.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the topic, or the id of the broker.")]
 
 
 @app.command("get")
@@ -21,11 +22,11 @@ def get(
     kind: Kind,
     name: Name,
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include settings at their default.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
-    """Show settings: those named, or those that are not the default."""
+    """Show the named settings, or all that differ from the default."""
     with cluster_of(bootstrap) as cluster:
         entries = Admin(cluster).describe_configs(_kind(kind), name)
     known = {entry.name for entry in entries}
@@ -49,7 +50,7 @@ def set_values(
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Set settings; others stay as they are."""
+    """Change settings. Settings that are not named keep their value."""
     _change(kind, name, {**pairs("setting", values)}, bootstrap, dry_run, json)
 
 
@@ -62,7 +63,7 @@ def unset(
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Take settings back to their defaults."""
+    """Reset settings to their defaults."""
     _change(kind, name, dict.fromkeys(keys), bootstrap, dry_run, json)
 
 
@@ -78,5 +79,5 @@ def _change(kind: str, name: str, changes: dict[str, str | None], bootstrap: str
 
 def _kind(kind: str) -> int:
     if kind not in _KINDS:
-        raise UsageProblem(f"settings of {kind!r}: expected topic or broker")
+        raise UsageProblem(f"{kind!r} has no settings: expected topic or broker")
     return _KINDS[kind]

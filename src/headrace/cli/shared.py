@@ -1,30 +1,32 @@
-"""Options that every command takes, and the client objects that they make."""
+"""Options that several commands share, and the client objects made from them."""
 
 from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from headrace.client.cluster import Cluster
-from headrace.client.settings import ClientSettings, parse_addresses
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.settings import ClientSettings, parse_addresses
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap", "-b", metavar="HOST:PORT", envvar="HEADRACE_BOOTSTRAP", help="A broker; several with commas."
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="HEADRACE_BOOTSTRAP",
+        help="Brokers to connect to first, separated by commas.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Configs = Annotated[
-    list[str], typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; may be given many times.")
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")]
+Configs = Annotated[list[str], typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; repeatable.")]
 
 
 class UsageProblem(Exception):
-    """Arguments that do not make sense together, or a value that is none; exit code 2."""
+    """Arguments that exclude each other, or a value that cannot be parsed; exit code 2."""
 
 
 CLIENT = ClientSettings(client_id="headrace-cli")
@@ -36,7 +38,7 @@ def cluster_of(bootstrap: str) -> Cluster:
 
 
 def checked(bootstrap: str) -> str:
-    """`--bootstrap` as it is; UsageProblem when it is no address."""
+    """Returns `--bootstrap` unchanged; UsageProblem if it is not a list of addresses."""
     try:
         parse_addresses(bootstrap)
     except ValueError as wrong:
@@ -45,7 +47,7 @@ def checked(bootstrap: str) -> str:
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a mapping; UsageProblem names the one that is not."""
+    """`KEY=VALUE` arguments as a mapping; UsageProblem names the argument that has no such form."""
     found = {}
     for text in given:
         key, equals, value = text.partition("=")

@@ -4,16 +4,17 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import Json, print_json, print_table, printable
+from headrace.cli.output import Json, print_json, print_table
 from headrace.cli.places import parse_place, resolve
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Configs, DryRun, UsageProblem, cluster_of, pairs
 from headrace.cli.topic_move import move
-from headrace.client.admin import RESOURCE_TOPIC, Admin, NewTopic
-from headrace.client.metadata import TopicInfo
+from headrace.client.core.metadata import TopicInfo
+from headrace.client.operations.admin import RESOURCE_TOPIC, Admin, NewTopic
 from headrace.errors import ErrorCode, KafkaError
+from headrace.printable import printable
 from headrace.types import TopicPartition
 
-app = typer.Typer(help="Create, list, describe, alter, trim, move and delete topics.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 app.command("move")(move)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -23,10 +24,21 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 @app.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option("--replication-factor", "-r", help="Copies of each.")] = -1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Number of partitions; -1 takes the broker's num.partitions.")
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            help="Replicas of each partition; -1 takes the broker's default.replication.factor.",
+        ),
+    ] = -1,
     config: Configs = [],  # noqa: B006
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed when it is there already.")] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Exit with 0 if the topic already exists.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
@@ -52,7 +64,9 @@ def create(
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Include internal topics, such as __consumer_offsets.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
@@ -68,7 +82,7 @@ def list_topics(
 
 @app.command()
 def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """Show partitions, leaders, replicas and offsets, and settings that are not the default."""
+    """Show the partitions, leaders, replicas and offsets of topics, and the settings that differ from the default."""
     with cluster_of(bootstrap) as cluster:
         described = [_describe(Admin(cluster), name) for name in names]
     if json:
@@ -81,14 +95,18 @@ def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJso
 @app.command()
 def alter(
     name: Name,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="Grow to this many.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new number of partitions; it can only grow.")
+    ] = None,
     config: Configs = [],  # noqa: B006
-    unset: Annotated[list[str], typer.Option("--unset", metavar="KEY", help="Back to the default.")] = [],  # noqa: B006
+    unset: Annotated[
+        list[str], typer.Option("--unset", metavar="KEY", help="Reset this setting to its default; repeatable.")
+    ] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Add partitions, change settings."""
+    """Add partitions to a topic or change its settings."""
     changes: dict[str, str | None] = {**pairs("--config", config), **dict.fromkeys(unset)}
     if partitions is None and not changes:
         raise UsageProblem("nothing to alter: give --partitions, --config or --unset")
@@ -108,14 +126,24 @@ def alter(
 def trim(
     name: Name,
     before: Annotated[
-        str, typer.Option("--before", metavar="PLACE", help="end, N, -N (before the end) or @TIME: what is older goes.")
+        str,
+        typer.Option(
+            "--before",
+            metavar="PLACE",
+            help="Delete records before this point: end, an offset N, -N (N before the end), or @TIME.",
+        ),
     ],
-    only: Annotated[list[int], typer.Option("--partition", "-p", metavar="N", help="Only this one; repeatable.")] = [],  # noqa: B006
+    only: Annotated[
+        list[int],
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Only this partition; repeatable. Without it, all partitions."
+        ),
+    ] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Delete a topic's oldest records. What the records lie in is freed segment by segment."""
+    """Delete the oldest records of a topic. Disk space is freed one segment at a time."""
     place = parse_place("--before", before)
     with cluster_of(bootstrap) as cluster:
         admin = Admin(cluster)
@@ -134,14 +162,14 @@ def trim(
         return
     for number, old, new in rows:
         verb = "would delete" if dry_run else "deleted"
-        print(f"{printable(name)}-{number}: {verb} {new - old} offsets; it begins at {new}")
+        print(f"{printable(name)}-{number}: {verb} {new - old} offsets; the log starts at {new}")
 
 
 @app.command()
 def delete(
     names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, dry_run: DryRun = False, json: AsJson = False
 ) -> None:
-    """Delete topics, with all their records."""
+    """Delete topics and all their records."""
     with cluster_of(bootstrap) as cluster:
         admin = Admin(cluster)
         topics = [admin.describe_topic(name) for name in names]

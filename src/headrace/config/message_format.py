@@ -1,12 +1,12 @@
-"""Which message format a release of Apache Kafka stored: the values of `message.format.version`.
+"""The values of `message.format.version`: Apache Kafka releases and the message format that each stored.
 
     0.8.0 … 0.9.0                0    a message at a time, without timestamps
     0.10.0-IV0 … 0.10.2-IV0      1    timestamps (KIP-32)
     0.11.0-IV0 …                 2    record batches (KIP-98)
 
-A patch level is allowed and means nothing (0.10.0.1), and so is the step of a release's making (0.10.0-IV1). Apache
-Kafka ignores the setting from 3.0 on and stores format 2; here it still decides, so that topics of old clients need
-not be converted at each fetch. Source: Kafka's `ApiVersion`, `MetadataVersion`.
+A patch level (0.10.0.1) or a development version (0.10.0-IV1) is allowed and has no effect. Apache Kafka ignores the
+setting from 3.0 on and stores format 2. headrace still applies it, so that topics of old clients need no conversion at
+each fetch. Source: Kafka's `ApiVersion`, `MetadataVersion`.
 """
 
 import re
@@ -20,7 +20,8 @@ _LAST_MINOR = {1: 1, 2: 8, 3: 9, 4: 9}
 
 
 def magic_of(version: str) -> int:
-    """The magic of the batches that a topic of this `message.format.version` stores. ValueError for no version."""
+    """The magic of the batches that a topic with this `message.format.version` stores. ValueError if it is no
+    version."""
     found = _VERSION.fullmatch(version)
     if found is not None:
         release, step = found.groups()
@@ -32,4 +33,6 @@ def magic_of(version: str) -> int:
             major, minor = map(int, release.split("."))
             if minor <= _LAST_MINOR.get(major, -1):
                 return NEWEST_MAGIC
-    raise ValueError("is no version of Apache Kafka: 0.8.2, 0.9.0, 0.10.2, 0.11.0, 2.8 and 3.0-IV1 are some")
+    raise ValueError(
+        "is not a version of Apache Kafka: use a version such as 0.8.2, 0.9.0, 0.10.2, 0.11.0, 2.8 or 3.0-IV1"
+    )

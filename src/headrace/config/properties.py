@@ -1,8 +1,18 @@
-"""From properties to a broker's or a topic's settings. A name that does not exist raises `InvalidConfig`."""
+"""Reads the settings of a broker or a topic from properties. A bad value raises `InvalidConfig`, which names it.
 
-from collections.abc import Mapping
+A topic's unknown setting is refused. A broker's is a warning with the nearest name that there is, as in Apache Kafka,
+which accepts any name; `strict` refuses it. Older names stand for newer ones:
+
+    log.dir                                      log.dirs
+    node.id                                      broker.id
+    host.name, port                              listeners, where that is not set
+    advertised.host.name, advertised.port        advertised.listeners, where that is not set
+    log.retention.hours, .minutes and the like   the finest unit wins
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple, cast
 
 from headrace.config.broker import BrokerConfig
 from headrace.config.setting import Value, parse_value, settings_of
@@ -16,23 +26,41 @@ _TOPIC_BY_BROKER_NAME = {
     for attribute, setting in TOPIC_SETTINGS.values()
     for broker_name, factor in setting.broker_names
 }
-_ALIASES = {"log.dir": "log.dirs", "node.id": "broker.id"}
+ALIASES = {"log.dir": "log.dirs", "node.id": "broker.id"}
+OLD_LISTENER_NAMES = {
+    "host.name": "listeners",
+    "port": "listeners",
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+}
 _IF_NOT_SET = {"log.flush.interval.ms": "log.flush.scheduler.interval.ms"}
-"""Settings that another one is taken for when they are not set."""
+"""Settings that are taken from another setting if they are not set."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+
+
+class BrokerProperties(NamedTuple):
+    """A broker's configuration, with warnings about the properties it was read from."""
+
+    config: BrokerConfig
+    ignored: tuple[str, ...]
+    """Settings of Apache Kafka that have no meaning in headrace."""
+    warnings: tuple[str, ...]
 
 
 def parse_broker(properties: Mapping[str, str]) -> BrokerConfig:
     """A broker's configuration from Kafka-named properties. Raises `InvalidConfig` on an unknown name or bad value."""
+    return read_broker(properties, strict=True).config
+
+
+def read_broker(properties: Mapping[str, str], *, strict: bool = False) -> BrokerProperties:
+    """A broker's configuration from those of a server.properties. Raises `InvalidConfig`: a bad value, or a setting
+    that may not be ignored; if `strict`, an unknown name too.
+    """
     own: dict[str, Value] = {}
     topic: dict[str, tuple[int, Value]] = {}
-    properties = dict(properties)
-    if "log.dirs" in properties:
-        properties.pop("log.dir", None)  # wherever it is: in Kafka, too, it is asked only where the other is not set
-    for name, other in _IF_NOT_SET.items():
-        if name not in properties and other in properties:
-            properties[name] = properties[other]
-    for given, text in properties.items():
-        name = _ALIASES.get(given, given)
+    other: list[str] = []
+    for given, text in _with_todays_names(properties).items():
+        name = ALIASES.get(given, given)
         if name in BROKER_SETTINGS:
             attribute, setting = BROKER_SETTINGS[name]
             own[attribute] = parse_value(setting, text, given)
@@ -41,18 +69,75 @@ def parse_broker(properties: Mapping[str, str]) -> BrokerConfig:
             if attribute not in topic or factor < topic[attribute][0]:  # the finest unit wins, as in Kafka
                 topic[attribute] = (factor, parse_value(setting, text, given, factor))
         else:
-            known = [*BROKER_SETTINGS, *_TOPIC_BY_BROKER_NAME]
-            raise InvalidConfig(f"unknown setting {given!r}{_nearest(given, known)}")
+            other.append(given)
+    ignored, unknown = _judged(other, properties) if other else ((), ())
+    if strict and unknown:
+        raise InvalidConfig(unknown[0])
     defaults = replace(TopicConfig(), **{k: v for k, (_, v) in topic.items()})  # type: ignore[arg-type]
-    return replace(BrokerConfig(topic_defaults=defaults), **own)  # type: ignore[arg-type]
+    config = replace(BrokerConfig(topic_defaults=defaults), **own)  # type: ignore[arg-type]
+    return BrokerProperties(config, ignored, unknown + _unreachable(properties, config))
+
+
+def _with_todays_names(properties: Mapping[str, str]) -> dict[str, str]:
+    found = dict(properties)
+    if "log.dirs" in found:
+        found.pop("log.dir", None)  # wherever it is: in Kafka, too, it is asked only where the other is not set
+    for name, other in _IF_NOT_SET.items():
+        if name not in found and other in found:
+            found[name] = found[other]
+    old = {name: found.pop(name) for name in OLD_LISTENER_NAMES if name in found}
+    if old:
+        host, port = old.get("host.name", "").strip(), old.get("port", "9092").strip()
+        if "listeners" not in found and not {"host.name", "port"}.isdisjoint(old):
+            found["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{port}"
+        if "advertised.listeners" not in found and not {"advertised.host.name", "advertised.port"}.isdisjoint(old):
+            host = old.get("advertised.host.name", host).strip() or "127.0.0.1"
+            found["advertised.listeners"] = f"PLAINTEXT://{host}:{old.get('advertised.port', port).strip()}"
+    return found
+
+
+def _judged(others: Sequence[str], properties: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of names that are no settings here: those that are ignored, and what is said of unknown ones."""
+    from headrace.config import apache_kafka
+
+    ignored, unknown = [], []
+    for name in others:
+        match apache_kafka.judge(name):
+            case apache_kafka.Ignored():
+                ignored.append(name)
+            case apache_kafka.RefusedSetting() as refused:
+                if not refused.allows(properties[name]):
+                    raise InvalidConfig(f"{name}={properties[name]!r} cannot be ignored. {refused.reason}")
+            case None:
+                unknown.append(f"unknown setting {name!r}{nearest(name, known_names())}")
+    return tuple(ignored), tuple(unknown)
+
+
+def _unreachable(properties: Mapping[str, str], config: BrokerConfig) -> tuple[str, ...]:
+    """A warning where a file for Apache Kafka, which listens on every address by default, means other machines."""
+    if {"listeners", "host.name"} & properties.keys():
+        return ()
+    others = [each.rpartition("://")[2] for each in config.advertised_listeners]
+    others += config.zookeeper_connect.partition("/")[0].split(",") if config.zookeeper_connect else []
+    if all((each.rpartition(":")[0] or each).strip() in _LOOPBACK for each in others):
+        return ()
+    return (
+        "listeners is not set: the broker listens on 127.0.0.1 only, while Apache Kafka listens on every "
+        "address by default; set listeners=PLAINTEXT://:9092 to accept connections from other machines",
+    )
+
+
+def known_names() -> list[str]:
+    """Every name that a broker accepts as a setting."""
+    return [*BROKER_SETTINGS, *_TOPIC_BY_BROKER_NAME, *ALIASES, *OLD_LISTENER_NAMES]
 
 
 def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """`defaults` with a topic's own settings on top. Raises `InvalidConfig`."""
+    """The topic's own settings over `defaults`. Raises `InvalidConfig`."""
     parsed: dict[str, Value] = {}
     for name, text in overrides.items():
         if name not in TOPIC_SETTINGS:
-            raise InvalidConfig(f"unknown topic setting {name!r}{_nearest(name, list(TOPIC_SETTINGS))}")
+            raise InvalidConfig(f"unknown topic setting {name!r}{nearest(name, list(TOPIC_SETTINGS))}")
         attribute, setting = TOPIC_SETTINGS[name]
         parsed[attribute] = parse_value(setting, text, name)
     made = replace(defaults, **parsed)  # type: ignore[arg-type]
@@ -65,31 +150,14 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
-    """Raises `InvalidConfig` when a topic could not be made with these settings."""
+    """Raises `InvalidConfig` if a topic cannot be created with these settings."""
     for name, text in overrides.items():
         if text is None:
-            raise InvalidConfig(f"topic setting {name!r} has no value: leave it out to take the broker's default")
+            raise InvalidConfig(f"topic setting {name!r} has no value: remove it to use the broker's default")
     topic_config(TopicConfig(), cast(Mapping[str, str], overrides))
 
 
-def read_properties(text: str) -> dict[str, str]:
-    """A Java properties file's `key=value` lines; `#` and `!` begin a comment, a last backslash continues a line."""
-    found: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.strip()
-        pending = ""
-        if line.endswith("\\"):
-            pending = line[:-1]
-        elif line and line[0] not in "#!":
-            cut = min((i for i in (line.find("="), line.find(":")) if i >= 0), default=-1)
-            if cut < 0:
-                raise InvalidConfig(f"the line {line!r} is not 'key=value'")
-            found[line[:cut].strip()] = line[cut + 1 :].strip()
-    return found
-
-
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str]) -> str:
     """', did you mean …?' when a known name is close; difflib is imported only for this."""
     from difflib import get_close_matches
 

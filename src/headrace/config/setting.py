@@ -1,15 +1,18 @@
-"""What a setting is, and how its value is read from text and written as text.
+"""A setting's declaration, and the parsing and formatting of its value.
 
-Values arrive as strings and are parsed once; one out of bounds raises `InvalidConfig`, which names the setting and
+Values arrive as strings and are parsed once. A value out of bounds raises `InvalidConfig`, which names the setting and
 the value. Source: Kafka's `ConfigDef`.
 """
 
 from collections.abc import Callable
-from dataclasses import field, fields
-from typing import NamedTuple, TypeVar
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from headrace.errors import InvalidConfig
 from headrace.limits import INT32_MAX, INT64_MAX
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Value = bool | int | float | str | tuple[str, ...]
 T = TypeVar("T", bound=Value)
@@ -19,7 +22,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Setting(NamedTuple):
-    """One setting as documents, DescribeConfigs and the parser see it."""
+    """One setting, as the documentation, DescribeConfigs and the parser use it."""
 
     name: str
     kind: str  # Kafka's type names: boolean, int, long, double, string, password, list
@@ -31,6 +34,33 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
     broker_names: tuple[tuple[str, int], ...] = ()  # broker-level names, each with the factor to this unit
     check: Callable[[str], object] | None = None  # raises ValueError, which says what is wrong with a value
+
+
+class Settings:
+    """Equality, hash and representation of a class of settings, by its fields.
+
+    Methods that `dataclass` writes for a hundred fields are long, and compiling them costs each start milliseconds.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _compared(self) == _compared(other)
+
+    def __hash__(self) -> int:
+        return hash(_compared(self))
+
+    def __repr__(self) -> str:
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in _fields(self) if each.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _compared(settings: object) -> tuple[object, ...]:
+    return tuple(getattr(settings, each.name) for each in _fields(settings) if each.compare)
+
+
+def _fields(settings: object) -> tuple[Field[object], ...]:
+    return fields(cast("DataclassInstance", settings))
 
 
 def declare(
@@ -82,7 +112,7 @@ def parse_value(setting: Setting, text: str, given: str, factor: int = 1) -> Val
 
 
 def format_value(value: Value) -> str:
-    """As Kafka's tools print it, and `parse_value` reads it back."""
+    """The value in the form that Kafka's tools print and `parse_value` reads."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -131,7 +161,7 @@ def _check_bounds(setting: Setting, value: float, given: str, text: str) -> None
     low = setting.low if setting.low is not None else -widest - 1
     high = setting.high if setting.high is not None else widest
     if not low <= value <= high:
-        raise InvalidConfig(f"{given}={text} is out of bounds: it takes {_bound(low)} to {_bound(high)}")
+        raise InvalidConfig(f"{given}={text} is out of bounds: the value must be {_bound(low)} to {_bound(high)}")
 
 
 def _bound(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The lists of replicas that a replication quota holds back: `PARTITION:BROKER,...`, or `*` for all of a topic.
+"""The lists of replicas that a replication quota applies to: `PARTITION:BROKER,...`, or `*` for all of a topic.
 
 Source: Kafka's ThrottledReplicaListValidator.
 """
@@ -9,10 +9,10 @@ ALL = "*"
 
 
 def check_entry(entry: str) -> None:
-    """Raises ValueError for what is no entry of such a list."""
+    """Raises ValueError if the text is not an entry of such a list."""
     partition, colon, broker = entry.partition(":")
     if entry != ALL and not (colon and partition.isdigit() and (broker.isdigit() or broker == ALL)):
-        raise ValueError("is not *, nor a list of PARTITION:BROKER")
+        raise ValueError("is not valid: use * or a list of PARTITION:BROKER")
 
 
 def names(entries: Iterable[str], partition: int, broker: int) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m headrace.demo [--quick]`: run the demo into ./demo-output and say what to try next."""
+"""`python -m headrace.demo [--quick]`: runs the demo in ./demo-output and suggests commands to try next."""
 
 import argparse
 import shlex
@@ -51,7 +51,7 @@ def _run(console: Console, arguments: argparse.Namespace) -> int:
     with broker as bootstrap:
         console.print(f"broker ready at {bootstrap} after {time.monotonic() - started:.2f} s")
         story = Story(console, bootstrap, arguments.topic, flights, arguments.output)
-        is_exact = story.tell()
+        is_exact = story.run()
     shutil.rmtree(arguments.output / "work")
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. Chart: {story.chart}\n", soft_wrap=True)
     if not arguments.bootstrap:
@@ -86,10 +86,10 @@ def typed(command: Sequence[str]) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m headrace.demo", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"only the first {QUICK_FLIGHTS:,} flights")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="directory for everything it makes")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this running broker instead of an own one")
-    parser.add_argument("--topic", default="flights", help="the topic to make (flights)")
+    parser.add_argument("--quick", action="store_true", help=f"load only the first {QUICK_FLIGHTS:,} flights")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="directory for all output of the demo")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this running broker instead of starting one")
+    parser.add_argument("--topic", default="flights", help="the topic to create (default flights)")
     arguments = parser.parse_args()
     arguments.output = arguments.output.absolute()
     return arguments

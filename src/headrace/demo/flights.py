@@ -1,4 +1,4 @@
-"""336,776 flights that left New York City in 2013, as events.
+"""The data set of the demo: 336,776 flights from New York City in 2013, as events.
 
     key        the carrier, "UA"
     value      a JSON object: all columns of the data set; a missing number is null

@@ -1,4 +1,4 @@
-"""`headrace load` in processes of their own: some run to the end, some are killed at a chosen point."""
+"""Runs `headrace load` in subprocesses, to the end or until they are killed at a chosen point."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.demo.flights import VALUE_SCHEMA
-from headrace.spark.crash import CRASH_VARIABLE, CrashPoint
-from headrace.spark.delta_table import LoadTable
+from headrace.demo.killed_load import CrashPoint
+from headrace.spark.load.delta_table import LoadTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Loads:
     def _start(self, point: CrashPoint | None) -> "subprocess.CompletedProcess[str]":
         # What killed drivers leave of Spark's scratch files goes where the demo removes it.
         environment = {**os.environ, "TMPDIR": str(self.work), "SPARK_LOCAL_DIRS": str(self.work)}
-        if point is not None:
-            environment[CRASH_VARIABLE] = point
-        command = [sys.executable, "-m", *self.command(), "--json"]
+        program, load, *arguments = self.command()
+        entry = [program, load] if point is None else ["headrace.demo.killed_load", point]
+        command = [sys.executable, "-m", *entry, *arguments, "--json"]
         return subprocess.run(command, env=environment, cwd=self.work, capture_output=True, text=True, check=False)
 
 

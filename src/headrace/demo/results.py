@@ -1,4 +1,4 @@
-"""What Spark finds in the demo's table: whether each record is there once, and what the flights tell."""
+"""Reads the demo's table with Spark: checks that each record is in it once, and summarizes the flights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from headrace.spark.delta_table import LoadTable
+from headrace.spark.load.delta_table import LoadTable
 
 ORIGINS = ("EWR", "JFK", "LGA")
 COLORS = ("#0b6e99", "#d9730d", "#6940a5")

@@ -1,4 +1,4 @@
-"""A broker for the demo: `headrace serve` in a process of its own, on a loopback port that the system chooses."""
+"""Runs `headrace serve` in a subprocess for the demo, on a free loopback port."""
 
 import subprocess
 import sys

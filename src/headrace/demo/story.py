@@ -1,11 +1,11 @@
-"""The demo's steps, in the order in which they are told.
+"""The steps of the demo, in order.
 
     half of the flights   produce ──▶ load
     a sixth, three times  produce ──▶ load, killed with -9 ──▶ load again
     nothing               load: commits nothing
     all                   Spark: is each record there once? what do the flights tell?
 
-The driver is killed at another point each time (`headrace.spark.crash`).
+The driver is killed at another point each time (`headrace.demo.killed_load`).
 """
 
 import os
@@ -22,12 +22,12 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from headrace.client.admin import Admin, NewTopic
-from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.demo import results
 from headrace.demo.flights import PARTITIONS, Event, read_events
+from headrace.demo.killed_load import CrashPoint
 from headrace.demo.loads import Loads, orphan_files, table_state
-from headrace.spark.crash import CrashPoint
 from headrace.spark.session import session
 
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.ms": str(10 * 365 * 24 * 3600 * 1000)}
@@ -59,7 +59,7 @@ class Story:
     def chart(self) -> Path:
         return self.output / "delays.png"
 
-    def tell(self) -> bool:
+    def run(self) -> bool:
         """All steps; whether every record is in the table exactly once."""
         events = read_events(self.flights)
         work = self.output / "work"

@@ -1,32 +1,49 @@
-"""Appending to a partition's log: what a producer sent, or what the leader has.
+"""Appends to a partition's log, as the leader or as a follower.
 
-    v2 batch          its producer's sequence is checked; base offset and leader epoch are written into it, in place
-    set of messages   formats 0 and 1: every message gets its offset (`records.produced_sets`); no producer, no epoch
+    v2 batch      checks the producer's sequence; writes the base offset and the leader epoch into the batch, in place
+    message set   formats 0 and 1: every message gets its offset (`records.legacy.produced_sets`); it has no producer
+                  and no leader epoch
 
-These functions are methods of `PartitionLog`. A message of an older format makes the log forget its leader epochs, as
-Apache Kafka does: it carries none, so what the epochs say of a truncation would be wrong. Source: Kafka's UnifiedLog.
+A message of an older format makes the log forget its leader epochs, as in Apache Kafka. The message has no leader
+epoch, so the known epochs would give a wrong offset for a truncation. Source: Kafka's UnifiedLog.
 """
 
-from __future__ import annotations
+from enum import Enum
+from typing import NamedTuple
 
-from typing import TYPE_CHECKING, NamedTuple
-
-from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
-from headrace.log.aborted import note_aborted
-from headrace.log.recent import RecentBatches
-from headrace.log.segment import ENTRY_HEAD
+from headrace.errors import CorruptMessage, ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from headrace.log.partition_log import PartitionLog
+from headrace.log.producers.verification import Verification
+from headrace.log.segment.aborted_transactions import end_transaction, note_aborted
+from headrace.log.segment.segment import GAP_IN_SEGMENT_MAX, Segment
+from headrace.log.segment.segment_indexes import ENTRY_HEAD
 from headrace.records.any_format import iter_any_headers
-from headrace.records.control import read_marker
-from headrace.records.header import MAGIC, NO_TIMESTAMP, BatchHeader, set_base_offset, set_log_append_time
-from headrace.records.produced_sets import PlacedSet
+from headrace.records.format2.control import Marker, encode_marker, read_marker
+from headrace.records.format2.header import (
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+    set_base_offset,
+    set_log_append_time,
+)
+from headrace.records.legacy.produced_sets import PlacedSet
 
-if TYPE_CHECKING:
-    from headrace.log.partition_log import PartitionLog
-    from headrace.log.segment import Segment
+
+class AppendOrigin(Enum):
+    """The origin of a batch. A coordinator's own batches have no sequences, as offsets committed in a transaction."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
 
 
 class AppendResult(NamedTuple):
-    """Where a batch is, by offsets (both inclusive). `log_append_time_ms` is -1 unless the broker's clock stamps."""
+    """The offsets of an appended batch (both inclusive), or of the batch that a duplicate repeats.
+
+    `log_append_time_ms` is -1 unless `message.timestamp.type` is LogAppendTime. A duplicate has the largest timestamp
+    of the batch that it repeats, as in Apache Kafka.
+    """
 
     base_offset: int
     last_offset: int
@@ -36,22 +53,66 @@ class AppendResult(NamedTuple):
 
 
 def append(
-    log: PartitionLog, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int
+    log: PartitionLog,
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    leader_epoch: int,
+    now_ms: int,
+    verification: Verification | None = None,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> AppendResult:
-    """Append one v2 batch, checked by the caller, as the partition's leader; offsets are written into it.
+    """Append one v2 batch of records, which the caller has validated, as the partition's leader.
 
-    Raises what `Producers.check` and `check_marker` do; StorageError; RECORD_LIST_TOO_LARGE for a batch that is
-    larger than a segment.
+    Writes the base offset, `leader_epoch` and, for LogAppendTime, `now_ms` into the batch, in place. A transactional
+    batch is appended to its producer's open transaction; to open one it needs the `verification` that
+    `PartitionLog.begin_verification` returned, or `verification.NOT_REQUIRED`. Raises the errors of `Producers.check`
+    and `check_transactional`; StorageError; NotLeaderOrFollower during a truncation; KafkaError with
+    RECORD_LIST_TOO_LARGE for a batch larger than a segment.
     """
-    if log.failure is not None:  # also for what it has already: nobody knows whether that is on the disk
-        raise StorageError(log.failure)
-    if header.is_control:
-        log.producers.check_marker(header, read_marker(batch).coordinator_epoch)
-    elif header.producer_id >= 0:
-        kept = log.producers.check(header)
+    if log.failure is not None or log.is_truncating:  # duplicates too: nobody knows whether the batch is on the disk
+        raise _refusal(log)
+    if header.producer_id >= 0:
+        if header.attributes & TRANSACTIONAL_BIT:
+            kept = log.producers.check_transactional(header, verification, has_sequences=origin is AppendOrigin.CLIENT)
+        else:
+            kept = log.producers.check(header)
         if kept is not None:
-            stamped_ms = kept.timestamp_ms if log.config.message_timestamp_type == "LogAppendTime" else -1
-            return AppendResult(kept.first_offset, kept.last_offset, stamped_ms, log.log_start_offset, True)
+            return AppendResult(kept.first_offset, kept.last_offset, kept.timestamp_ms, log.log_start_offset, True)
+    return _append_checked(log, batch, header, leader_epoch, now_ms)
+
+
+def append_marker(
+    log: PartitionLog,
+    marker: Marker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    transaction_version: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> AppendResult:
+    """Append the marker that ends a producer's transaction, as the partition's leader.
+
+    The coordinator asks for it with WriteTxnMarkers: `transaction_version` is in the request from version 2 on, and 0
+    before. A producer without an open transaction gets the marker too, as in Apache Kafka: it may have written nothing
+    to the partition. Raises the errors of `Producers.check_marker`, and those of `append` for a log that refuses
+    appends.
+    """
+    if log.failure is not None or log.is_truncating:
+        raise _refusal(log)
+    log.producers.check_marker(
+        producer_id, producer_epoch, marker.coordinator_epoch, transaction_version=transaction_version
+    )
+    batch = memoryview(
+        encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+    )
+    return _append_checked(log, batch, read_header(batch), leader_epoch, now_ms)
+
+
+def _append_checked(
+    log: PartitionLog, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+) -> AppendResult:
     base_offset = log.log_end_offset
     stamped_ms = NO_TIMESTAMP
     if log.config.message_timestamp_type == "LogAppendTime":
@@ -63,9 +124,10 @@ def append(
 
 
 def append_set(log: PartitionLog, placed: PlacedSet, *, log_append_time_ms: int, now_ms: int) -> AppendResult:
-    """Append a set of messages of format 0 or 1, placed at the log's end by `place_set`, as the partition's leader.
+    """Append a message set of format 0 or 1 as the partition's leader. `place_set` gave it offsets from the log's end.
 
-    Raises StorageError; RECORD_LIST_TOO_LARGE for a set that is larger than a segment.
+    Raises StorageError; NotLeaderOrFollower during a truncation; KafkaError with RECORD_LIST_TOO_LARGE for a set larger
+    than a segment.
     """
     base_offset, data = log.log_end_offset, placed.data
     active = _ready(log, len(data), placed.last_offset, placed.max_timestamp, now_ms)
@@ -74,25 +136,25 @@ def append_set(log: PartitionLog, placed: PlacedSet, *, log_append_time_ms: int,
         position = active.append_set(data, placed.last_offset, placed.max_timestamp, placed.offset_of_max)
     except OSError as error:
         raise _storage_error(log, error) from error
-    log.log_end_offset = log.producers.end_offset = placed.last_offset + 1
-    if ENTRY_HEAD.unpack_from(data)[1] + ENTRY_HEAD.size == len(data):
-        log.recent.add(base_offset, position)
-    else:
-        log.recent = RecentBatches()  # readers go to the message that they ask for, by the index
+    log.appended(base_offset, placed.last_offset, position)
+    if ENTRY_HEAD.unpack_from(data)[1] + ENTRY_HEAD.size != len(data):
+        log.forget_positions()  # readers find the message that they ask for through the index
     return AppendResult(base_offset, placed.last_offset, log_append_time_ms, log.log_start_offset, False)
 
 
 def append_replicated(log: PartitionLog, batches: memoryview, *, now_ms: int) -> int:
-    """Append whole batches of any format as a follower, with the offsets that the leader gave them; returns the log
-    end offset.
+    """Append whole batches of any format as a follower, with the leader's offsets, and return the log end offset.
 
-    Raises OffsetOutOfRange for a batch that begins before the log's end; StorageError.
+    Raises OffsetOutOfRange for a batch that begins below the log end offset; StorageError; NotLeaderOrFollower during a
+    truncation; KafkaError with RECORD_LIST_TOO_LARGE for a batch larger than a segment.
     """
     for position, header in iter_any_headers(batches):
         if header.base_offset < log.log_end_offset:
-            raise OffsetOutOfRange(f"{log.partition} ends at {log.log_end_offset}, not at {header.base_offset}")
+            raise OffsetOutOfRange(
+                f"{log.partition} ends at offset {log.log_end_offset}; a batch at {header.base_offset} is refused"
+            )
         if header.base_offset > log.log_end_offset:
-            log.recent = RecentBatches()  # a wrapper's last offset; or the leader's log has a gap, from compaction
+            log.forget_positions()  # a wrapper has its last offset here, or compaction left a gap in the leader's log
         batch = batches[position : position + header.size_bytes]
         _write(log, batch, header, header.base_offset, header.leader_epoch, now_ms)
     return log.log_end_offset
@@ -101,7 +163,7 @@ def append_replicated(log: PartitionLog, batches: memoryview, *, now_ms: int) ->
 def _write(
     log: PartitionLog, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int
 ) -> int:
-    """Write a batch that has its offsets, and note it everywhere; returns its last offset."""
+    """Write a batch that has its offsets, update the log's state, and return the batch's last offset."""
     last_offset = base_offset + header.last_offset_delta
     max_timestamp_ms = header.max_timestamp
     active = _ready(log, len(batch), last_offset, max_timestamp_ms, now_ms, base_offset)
@@ -113,11 +175,9 @@ def _write(
         position = active.append(batch, last_offset, max_timestamp_ms)
     except OSError as error:
         raise _storage_error(log, error) from error
-    log.log_end_offset = last_offset + 1
+    log.appended(base_offset, last_offset, position)
     if header.producer_id >= 0:
         _note_producer(log, batch, header, base_offset, now_ms)
-    log.producers.end_offset = last_offset + 1
-    log.recent.add(base_offset, position)
     return last_offset
 
 
@@ -129,21 +189,32 @@ def _ready(
     now_ms: int,
     base_offset: int | None = None,
 ) -> Segment:
-    """The segment that so many bytes go to, rolled when it is time to."""
+    """The segment for the next `size` bytes, after a roll when one is due."""
     active = log.active
-    if log.failure is not None:
-        raise StorageError(log.failure)
+    if log.failure is not None or log.is_truncating:
+        raise _refusal(log)
     try:
         if active.must_roll(size, last_offset, max_timestamp_ms, now_ms):
             if size > log.config.segment_bytes:
                 raise KafkaError(
-                    f"a batch of {size} bytes is larger than a segment, {log.config.segment_bytes}",
+                    f"a batch of {size} bytes is larger than segment.bytes={log.config.segment_bytes}",
                     ErrorCode.RECORD_LIST_TOO_LARGE,
                 )
-            return log.roll(now_ms, base_offset)
+            has_gap = base_offset is not None and base_offset - log.log_end_offset > GAP_IN_SEGMENT_MAX
+            return log.roll(now_ms, base_offset if has_gap else None)
     except OSError as error:
         raise _storage_error(log, error) from error
     return active
+
+
+def _refusal(log: PartitionLog) -> KafkaError:
+    """The error for a log that refuses appends.
+
+    A new leader that still truncates its log answers that it is not the leader yet.
+    """
+    if log.failure is not None:
+        return StorageError(log.failure)
+    return NotLeaderOrFollower(f"{log.partition} is being truncated")
 
 
 def _storage_error(log: PartitionLog, error: OSError) -> StorageError:
@@ -159,15 +230,19 @@ def _note_producer(log: PartitionLog, batch: memoryview, header: BatchHeader, ba
     if not header.is_control:
         log.producers.append(header, base_offset, now_ms)
         return
-    if not header.record_count:  # emptied by the leader's compaction: it ended a transaction that is gone
+    if not header.record_count:  # the leader's compaction emptied the marker: the transaction's records are gone
         return
-    marker = read_marker(batch)
-    aborted = log.producers.end_transaction(
-        header, base_offset, marker.coordinator_epoch, is_abort=marker.is_abort, now_ms=now_ms
-    )
-    if aborted is not None:
-        try:
-            note_aborted(log.active, aborted)
-        except OSError as error:  # recovery makes the index again
-            log.failure = f"{log.partition} has an aborted transaction that could not be indexed: {error}"
-            raise StorageError(log.failure) from error
+    log.producers.transactions.forget_committed(log.high_watermark)
+    try:
+        end_transaction(
+            log.producers,
+            header,
+            base_offset,
+            read_marker(batch),
+            now_ms,
+            lambda aborted: note_aborted(log.active, aborted),
+        )
+    except (CorruptMessage, OSError) as error:  # recovery rebuilds the index
+        reason = f"{log.partition} has an aborted transaction that could not be indexed: {error}"
+        log.fail(reason)
+        raise StorageError(reason) from error

@@ -1,18 +1,17 @@
-"""The only module that opens files: what the log needs of a disk, and the real disk.
+"""The interface between the log and the disk, and its implementation on the real disk. Only this module opens files.
 
-Everything above speaks to `Files` and `LogFile`, so that a test can put a simulated disk below: one that loses
-what was not synced, tears a write, or fails at the n-th call.
+The log uses `Files` and `LogFile`, so that a test can provide a simulated disk, which loses unsynced data, tears a
+write, or fails at the n-th call.
 
-- A `LogFile` closes itself when its last holder lets go of it. A reader that was given a file range therefore
-  finishes, even when the segment is deleted under it.
-- `write` writes everything or raises OSError. A failed write may leave bytes behind the position it was to begin
-  at; the caller keeps its own size, so that the next write goes over them.
-- `sync` and `sync_directory` may be called from any thread; everything else belongs to the log's owner.
+- A `LogFile` closes itself when its last holder releases it. So a reader with a file range can finish after the
+  segment is deleted.
+- `write` writes everything or raises OSError. A failed write may leave bytes behind its position. The caller keeps its
+  own size, so the next write overwrites these bytes.
+- Any thread may call `sync` and `sync_directory`. The log's owner makes all other calls.
 """
 
 import fcntl
 import os
-import shutil
 from contextlib import suppress
 from errno import EIO
 from pathlib import Path
@@ -24,62 +23,65 @@ Bytes = bytes | bytearray | memoryview
 
 
 class LogFile(Protocol):
-    """An open file, read and written at positions."""
+    """An open file. Reads and writes have an explicit position, in bytes."""
 
     @property
     def fd(self) -> int:
         """The descriptor, for `os.sendfile`."""
 
     def write(self, data: Bytes, position: int) -> None:
-        """Write all of `data` at `position`."""
+        """Write all of `data` at `position`. Raises OSError."""
 
     def read(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`; fewer only at the end of the file."""
+        """Read `size` bytes at `position`; fewer only at the end of the file. Raises OSError."""
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; returns the bytes read, fewer only at the end of the file."""
+        """Fill `buffer` from `position`, and return the number of bytes; fewer only at the end of the file."""
 
     def size(self) -> int:
-        """The length in bytes."""
+        """The file's length in bytes."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or extend it with zeros."""
 
     def extend(self, size: int) -> None:
-        """Make the file longer by a hole that ends at `size`; nothing where the disk has no holes, or no room."""
+        """Extend the file to `size` bytes with a hole. Does nothing when the disk has no holes or no space."""
 
     def sync(self) -> None:
-        """Return once the content is on the disk. Any thread."""
+        """Return once the content is on the disk. Any thread. Raises OSError."""
 
 
 class DirectoryLock(Protocol):
-    """An exclusive lock; held until `release`, or the death of the process."""
+    """An exclusive lock, held until `release` or the end of the process."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
 
 
 class DiskSpace(NamedTuple):
-    """A file system's size, and what of it this process could still use."""
+    """A file system's size, and the space that this process can still use."""
 
     total_bytes: int
     usable_bytes: int
 
 
 class Files(Protocol):
-    """A disk: what the log does with paths."""
+    """A disk: the operations of the log on paths. They raise OSError when the disk refuses them."""
 
     def open(self, path: Path, *, create: bool = False) -> LogFile:
-        """Open for reading and writing; FileNotFoundError unless `create`."""
+        """Open a file for reading and writing. Raises FileNotFoundError for a missing file unless `create`."""
 
     def open_readonly(self, path: Path) -> LogFile:
-        """Open for reading alone."""
+        """Open a file for reading only."""
 
     def read(self, path: Path) -> bytes:
-        """The whole content."""
+        """The whole content of a file."""
 
     def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
-        """Put `data` at `path` so that a crash leaves the old content or the new, never a mixture."""
+        """Replace the file's content atomically: a crash leaves the old content or the new one.
+
+        Without `sync` the new content may be lost.
+        """
 
     def names(self, directory: Path) -> list[str]:
         """The names in a directory, sorted."""
@@ -91,23 +93,23 @@ class Files(Protocol):
     def file_size(self, path: Path) -> int: ...
 
     def allocated_bytes(self, path: Path) -> int:
-        """What a file takes on the disk: its size, less the holes in it."""
+        """The space that a file takes on the disk, in bytes: its size without the holes."""
 
     def modified_ms(self, path: Path) -> int:
-        """When a file was last written to."""
+        """The file's modification time, in ms since the epoch."""
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Have a file say that it was last written to then."""
+        """Set the file's modification time, in ms since the epoch."""
 
     def space(self, directory: Path) -> DiskSpace: ...
 
     def make_directory(self, path: Path) -> None:
-        """Make the directory and its parents; nothing when it is there."""
+        """Create the directory and its parents. Does nothing when it exists."""
 
     def rename(self, old: Path, new: Path) -> None: ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; nothing when it is not there."""
+        """Remove a file. Does nothing when it does not exist."""
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with everything in it."""
@@ -116,11 +118,11 @@ class Files(Protocol):
         """Return once the names in the directory are on the disk. Any thread."""
 
     def lock(self, path: Path) -> DirectoryLock:
-        """Lock the file at `path`, made when missing; BlockingIOError when another holds it."""
+        """Lock the file at `path`, and create it when missing. Raises BlockingIOError when the lock is held."""
 
 
 _without_holes: set[int] = set()
-"""Devices whose file systems write zeros where a file is made longer (FAT): there nothing is."""
+"""Devices whose file systems have no holes (FAT): they write zeros to extend a file, so `extend` does nothing."""
 
 
 def _allocated(status: os.stat_result) -> int:
@@ -149,12 +151,12 @@ class DiskFile:
             self._write_rest(data, position, written)
 
     def _write_rest(self, data: Bytes, position: int, written: int) -> None:
-        """Short writes come before ENOSPC, or from a signal: go on until the disk says which."""
+        """Continue a short write. It precedes ENOSPC or comes from a signal, and only the next write tells which."""
         view = memoryview(data)
         while written < len(view):
             more = os.pwrite(self.fd, view[written:], position + written)
             if not more:
-                raise OSError(EIO, f"the disk took {written} of {len(view)} bytes")
+                raise OSError(EIO, f"only {written} of {len(view)} bytes were written")
             written += more
 
     def read(self, size: int, position: int) -> bytes:
@@ -203,8 +205,10 @@ class DiskFile:
 
 
 class DiskLock:
-    """Two locks on one file: a POSIX lock, which Apache Kafka takes too, and a flock, which also keeps out a
-    second log manager in this process."""
+    """Two locks on one file: a POSIX lock, which Apache Kafka uses too, and a flock.
+
+    The flock also excludes a second log manager in the same process.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = DiskFile(path, os.O_RDWR | os.O_CREAT)
@@ -270,8 +274,8 @@ class LocalFiles:
         return min(status.st_size, _allocated(status))
 
     def space(self, directory: Path) -> DiskSpace:
-        found = shutil.disk_usage(directory)
-        return DiskSpace(found.total, found.free)
+        found = os.statvfs(directory)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -283,7 +287,9 @@ class LocalFiles:
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        shutil.rmtree(path)
+        from shutil import rmtree  # imported late: it imports bz2 and lzma, and a start removes nothing
+
+        rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
         _shared_syncs.sync(path)

@@ -1,19 +1,18 @@
-"""Every log of a broker, over its data directories.
+"""Manages all logs of a broker in its data directories.
 
     manager = LogManager([Path("data")], broker_id=1, topic_config=config_of)     locks the directories
-    manager.claim(cluster_id)                                                     refuses another cluster's or broker's
+    manager.directories.claim(cluster_id)                                         checks the cluster and the broker id
     manager.load(now_ms)                                                          opens every partition
     manager.create(partition, topic_id, now_ms) / .get(partition) / .delete(partition, now_ms)
     manager.tick(now_ms)                                                          a few times a second
     manager.close(now_ms)
 
-`tick` is where everything happens that time asks for: flushes, retention, removal of deleted files, checkpoints, and
-the beginning of cleanings. The clock is the caller's; so are the thread pools, when `background` is given, and
-`cleaning` for the cleaner's own. Source: Kafka's LogManager.
+`tick` does all periodic work: flushes, retention, removal of deleted files, checkpoints, and the start of cleanings.
+The caller provides the clock. It also provides the thread pools: `background`, and `cleaning` for the cleaner. Source:
+Kafka's LogManager.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,31 +20,37 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
-from headrace.log.checkpointing import Checkpointing
-from headrace.log.cleaner import Cleaner
-from headrace.log.cleaner_process import ProcessWorker
-from headrace.log.cleaner_run import CleanerSettings
-from headrace.log.compaction import CleaningWorker
-from headrace.log.data_directory import DataDirectory, DataDirectoryFailed
-from headrace.log.directories import DataDirectories
+from headrace.log import upkeep
+from headrace.log.cleaning.cleaner import Cleaner
+from headrace.log.cleaning.cleaner_process import ProcessWorker
+from headrace.log.cleaning.cleaner_run import CleanerSettings
+from headrace.log.cleaning.compaction import CleaningWorker
+from headrace.log.directories.checkpointing import Checkpointing
+from headrace.log.directories.data_directory import DataDirectory, DataDirectoryFailed
+from headrace.log.directories.directories import DataDirectories
+from headrace.log.directories.moving import find_futures, settle
 from headrace.log.files import Files
-from headrace.log.flush import Background, FlushWork, inline
-from headrace.log.loading import Opening
-from headrace.log.moving import find_futures, settle
+from headrace.log.flusher import Background, FlushScheduling, FlushWork, at_once, inline
+from headrace.log.partition_deletion import PartitionDeletion
 from headrace.log.partition_log import PartitionLog
-from headrace.log.progress import LoadingStopped, Progress
+from headrace.log.pending_deletions import PendingDeletions, remove_all
+from headrace.log.recovery.loading import Opening
+from headrace.log.recovery.progress import LoadingStopped, Progress
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 CLOSING_THREADS = 16
 TICK_MS = 1000
-"""How often `tick` is to be called, or more often: no period that it looks after is kept more exactly."""
+"""The caller calls `tick` at least this often. No period is kept more exactly than this."""
 
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
 class Periods(NamedTuple):
-    """How often each upkeep is done, in ms; the defaults are the settings' own."""
+    """The period of each task, in ms. The defaults are those of the settings.
+
+    `producer_expiration_ms` is an age: the log forgets a producer that has been idle for this long.
+    """
 
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
@@ -59,8 +64,8 @@ DEFAULT_PERIODS = Periods()
 DEFAULT_CLEANER = CleanerSettings()
 
 
-class LogManager(DataDirectories):
-    """The logs of one broker, in its data directories. Single owner, as the logs are."""
+class LogManager:
+    """The logs of one broker, in its data directories. One thread owns it together with the logs."""
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class LogManager(DataDirectories):
         topic_config: Callable[[str], TopicConfig],
         files: Files | None = None,
         background: Background = inline,
+        soon: Callable[[Callable[[], None]], object] = at_once,
         periods: Periods = DEFAULT_PERIODS,
         cleaner: CleanerSettings = DEFAULT_CLEANER,
         cleaning: Background | None = None,
@@ -77,25 +83,31 @@ class LogManager(DataDirectories):
         essential: Path | None = None,
         recovery_threads: int = 1,
     ) -> None:
-        """Lock the data directories. `recovery_threads` for each at a start. Raises DataDirectoryRefused, and then
-        holds none."""
-        super().__init__(directories, broker_id=broker_id, files=files, essential=essential)
-        self.broker_epoch = -1  # of its registration, for the marks of a clean stop
+        """Lock the data directories. `recovery_threads` is the number of threads for each directory at a start.
+
+        `topic_config` returns the settings of a topic by its name. `background` and `soon` are those of the logs'
+        `FlushScheduling`. Raises DataDirectoryRefused, and then holds no lock.
+        """
+        self.directories = DataDirectories(directories, broker_id=broker_id, files=files, essential=essential)
+        self.files = self.directories.files
+        self._broker_epoch = -1
         self.was_clean = False
-        """Whether the last stop left all directories as they were meant to be; not of new ones."""
+        """Whether all directories have the mark of a clean stop. New directories have none."""
         self.topic_config = topic_config
         self.background = background
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.preferred: dict[TopicPartition, Path] = {}
-        """Where a partition that is not here yet is to be made."""
+        """The requested data directory of partitions that are not created yet."""
         self.futures: dict[TopicPartition, Path] = {}
-        """At a start: partitions that were on their way to another directory."""
+        """After `load`: partitions with an unfinished move, and the data directory they were moving to."""
+        self._scheduling = FlushScheduling(background, soon, self._flushed)
+        self._on_flush: list[Callable[[TopicPartition], None]] = []
         self._periods = periods
         self._recovery_threads = recovery_threads
-        self._doomed: list[tuple[int, Path]] = []
+        self._doomed = PendingDeletions()
         self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
-        self.checkpoints = Checkpointing(self.files, self.logs, self.directories, background)
+        self.checkpoints = Checkpointing(self.files, self.logs, self.directories.in_use, background)
         self.cleaner = Cleaner(
             self.files,
             self.logs,
@@ -103,41 +115,57 @@ class LogManager(DataDirectories):
             background=cleaning or background,
             write_checkpoint=self.checkpoints.cleaner_offsets_writer,
             make_worker=make_worker,
+            is_recovery_point_written=True,
         )
-        self.lock()
 
     def release(self) -> None:
-        """Let go of the data directories, without closing anything."""
+        """Release the data directories without closing the logs."""
         self.cleaner.stop()
-        super().release()
+        self.directories.release()
 
     def take_offline(self, path: Path, reason: str) -> list[TopicPartition]:
-        """Go on without a data directory that has failed; the partitions that were in it. Their logs take nothing more,
-        and nothing is written to the directory, which another process may now lock."""
-        super().take_offline(path, reason)
+        """Take a failed data directory offline, and return its partitions.
+
+        Their logs refuse appends. The broker no longer writes to the directory, and another process may lock it.
+        """
+        self.directories.take_offline(path, reason)
+        return self._lose(path, reason)
+
+    def _lose(self, path: Path, reason: str) -> list[TopicPartition]:
+        """Forget the partitions of a data directory that has failed."""
         lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
         for partition in lost:
             log = self.logs.pop(partition)
-            log.failure = f"{partition} is in a data directory that failed: {reason}"
-        self._doomed = [(at_ms, doomed) for at_ms, doomed in self._doomed if doomed.parent != path]
+            log.fail(f"{partition} is in a data directory that failed: {reason}")
+        self._doomed.forget(path)
         return lost
+
+    def on_flush(self, listener: Callable[[TopicPartition], None]) -> None:
+        """Call `listener` from now on with each log whose background work has ended, with success or failure."""
+        self._on_flush.append(listener)
+
+    def _flushed(self, partition: TopicPartition) -> None:
+        for listener in self._on_flush:
+            listener(partition)
 
     # Partitions
 
     def load(self, now_ms: int, progress: Progress | None = None) -> None:
-        """Open every partition there is, recovering those of a directory that was not closed; `progress` is told, and
-        may stop it. Any thread, while nobody else uses this. Raises DataDirectoryRefused for one that cannot be opened,
-        when there is no other directory; LoadingStopped."""
+        """Open all partitions, and recover those of directories without a clean stop.
+
+        Reports to `progress`, which may stop it. Any thread, while no other thread uses the manager. Raises
+        LoadingStopped, and DataDirectoryRefused when a partition cannot be opened and no other directory is left.
+        """
         progress = progress or Progress()
-        if len(self.directories) > 1:
+        if len(self.directories.in_use) > 1:
             self._settle_moves()
         with ExitStack() as stack:
             openings: list[tuple[DataDirectory, Opening]] = []
-            for directory in list(self.directories):
-                with self.leaving_out(directory.path):
+            for directory in list(self.directories.in_use):
+                with self.directories.leaving_out(directory.path):
                     opening = Opening(
                         self.files, directory, self.topic_config, now_ms,
-                        threads=self._recovery_threads, progress=progress,
+                        threads=self._recovery_threads, progress=progress, scheduling=self._scheduling,
                     )  # fmt: skip
                     stack.callback(opening.close)
                     openings.append((directory, opening))
@@ -146,7 +174,7 @@ class LogManager(DataDirectories):
                 for _, opening in openings:
                     opening.begin()
                 for directory, opening in openings:
-                    with self.leaving_out(directory.path):
+                    with self.directories.leaving_out(directory.path):
                         self._load_directory(directory, opening)
             except LoadingStopped:
                 for _, opening in openings:
@@ -164,35 +192,42 @@ class LogManager(DataDirectories):
             self._due[task] = (now_ms + period_ms, period_ms)
 
     def _settle_moves(self) -> None:
-        """What moves between directories left behind."""
-        for directory in list(self.directories):
-            with self.leaving_out(directory.path):
+        """Finish or undo moves between data directories that a stop or a crash interrupted."""
+        for directory in list(self.directories.in_use):
+            with self.directories.leaving_out(directory.path):
                 self.futures |= find_futures(self.files, [directory.path])
         try:
-            settle(self.files, [each.path for each in self.directories], are_all_here=not self.offline)
+            settle(
+                self.files, [each.path for each in self.directories.in_use], are_all_here=not self.directories.offline
+            )
         except OSError as error:
-            raise DataDirectoryFailed(f"a move between data directories cannot be ended: {error}") from error
+            raise DataDirectoryFailed(f"a move between data directories cannot be completed: {error}") from error
 
     def _load_directory(self, directory: DataDirectory, opening: Opening) -> None:
         try:
             for log in opening.logs():
-                log.background = self.background
                 self.logs[log.partition] = log
+            reason = self.directories.watch.failed.get(directory.path)
+            if reason is not None:
+                raise DataDirectoryFailed(f"data directory {directory.path} failed: {reason}")
+        except (DataDirectoryFailed, OSError) as error:  # the other directories continue without these logs
+            self._lose(directory.path, str(error))
+            raise
         finally:
             opening.close()
-        if directory.path in self.watch.failed:
-            raise DataDirectoryFailed(f"data directory {directory.path} failed: {self.watch.failed[directory.path]}")
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
-        """A partition's log, if this broker has it."""
+        """The log of a partition, or None when this broker does not have it."""
         return self.logs.get(partition)
 
     def create(
         self, partition: TopicPartition, topic_id: bytes | None, now_ms: int, *, is_new: bool = True
     ) -> PartitionLog:
-        """A partition's log, made when it is not there, in the directory that has the fewest. One that is not new may
-        be in a directory that failed, and is not made anew then. Raises StorageError, and INCONSISTENT_TOPIC_ID for a
-        partition of another topic of that name."""
+        """The log of a partition. Creates it when it does not exist, in the directory with the fewest partitions.
+
+        A partition with `is_new=False` may be in a failed directory, and is not created while one is offline. Raises
+        StorageError, and KafkaError with INCONSISTENT_TOPIC_ID when the log belongs to another topic of that name.
+        """
         log = self.logs.get(partition)
         if log is None:
             self.must_not_be_offline(partition, is_new=is_new)
@@ -204,16 +239,21 @@ class LogManager(DataDirectories):
         return log
 
     def must_not_be_offline(self, partition: TopicPartition, *, is_new: bool) -> None:
-        """Raises StorageError for a partition that is not here and may be in a directory that failed."""
-        if self.offline and not is_new:
-            raise StorageError(f"{partition} may be in {', '.join(map(str, self.offline))}, which failed")
+        """Raise StorageError for a partition that is not new while a data directory is offline."""
+        if self.directories.offline and not is_new:
+            raise StorageError(
+                f"{partition} may be in data directory {', '.join(map(str, self.directories.offline))}, which failed"
+            )
 
     def directories_for_new(self, partitions: Iterable[TopicPartition]) -> list[Path]:
-        """Where new partitions should go: where they were asked to be, else so that each directory has about as many as
-        the others. Raises StorageError when no directory is left."""
-        held = {directory.path: 0 for directory in self.directories}
+        """The data directory of each new partition, in the order of `partitions`.
+
+        A partition goes to its preferred directory, or else to the one with the fewest partitions. Raises StorageError
+        when no directory is left.
+        """
+        held = {directory.path: 0 for directory in self.directories.in_use}
         if not held:
-            raise StorageError("every data directory has failed")
+            raise StorageError("all data directories have failed")
         for log in self.logs.values() if len(held) > 1 else ():
             held[log.directory.parent] += 1
         chosen = []
@@ -226,44 +266,72 @@ class LogManager(DataDirectories):
         return chosen
 
     def make(self, partition: TopicPartition, directory: Path, topic_id: bytes | None, now_ms: int) -> PartitionLog:
-        """The log of a new partition, on the disk but not yet this manager's. Any thread. Raises StorageError."""
+        """Create the log of a new partition in a data directory, without adding it here. Any thread.
+
+        Raises StorageError, and KafkaError with INCONSISTENT_TOPIC_ID.
+        """
         config = self.topic_config(partition.topic)
         path = directory / str(partition)
         try:
-            return PartitionLog.open(path, partition, config, files=self.files, now_ms=now_ms, topic_id=topic_id)
+            return PartitionLog.open(
+                path,
+                partition,
+                config,
+                files=self.files,
+                now_ms=now_ms,
+                topic_id=topic_id,
+                scheduling=self._scheduling,
+            )
         except OSError as error:
             raise StorageError(f"{partition} could not be created: {error}") from error
 
     def adopt(self, log: PartitionLog) -> None:
-        """Look after a log that `make` made, unless there is one for its partition already."""
-        log.background = self.background
+        """Add a log that `make` created, unless its partition already has one."""
         self.logs.setdefault(log.partition, log)
 
+    def begin_deletion(self, partitions: Iterable[TopicPartition]) -> PartitionDeletion:
+        """Begin to delete the partitions that this broker has. Their logs refuse appends from now on.
+
+        The result's `run()` renames their directories.
+        """
+        logs = [log for partition in partitions if (log := self.logs.get(partition)) is not None]
+        return PartitionDeletion(self.files, logs)
+
+    def finish_deletion(self, deletion: PartitionDeletion, now_ms: int) -> dict[TopicPartition, OSError]:
+        """After `run()`: schedule the removal of the directories after `file.delete.delay.ms`.
+
+        Returns the error of each partition that could not be deleted. Such a partition stays known, so that the next
+        attempt does not take it for deleted.
+        """
+        cleaned = set()
+        for log, doomed in deletion.finish().items():
+            if self.logs.get(log.partition) is log:
+                del self.logs[log.partition]
+            self._doomed.add([doomed], now_ms + log.config.file_delete_delay_ms)
+            if log.cleaned_to:  # otherwise a new topic of this name would count as cleaned
+                cleaned.add(doomed.parent)
+        for directory in cleaned:
+            self.checkpoints.save_cleaner_offsets(directory)
+        return {log.partition: error for log, error in deletion.errors.items()}
+
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
-        """Take a partition away; its directory is renamed now and removed after `file.delete.delay.ms`. Raises
-        StorageError, and may then be called again."""
-        log = self.logs.get(partition)
-        if log is not None:
-            try:
-                doomed = log.delete(uuid.uuid4().hex)
-            except OSError as error:  # it stays known: the next attempt must not take it for gone
-                raise StorageError(f"{partition} could not be deleted: {error}") from error
-            del self.logs[partition]
-            self._doomed.append((now_ms + log.config.file_delete_delay_ms, doomed))
-            if log.cleaned_to:  # or a topic made anew under the name would pass for clean
-                self.checkpoints.save_cleaner_offsets(log.directory.parent)
+        """Delete one partition at once. Raises StorageError; the caller may then try again."""
+        deletion = self.begin_deletion([partition])
+        deletion.run()
+        for error in self.finish_deletion(deletion, now_ms).values():
+            raise StorageError(f"{partition} could not be deleted: {error}") from error
 
     def moved(self, log: PartitionLog, source: Path) -> None:
-        """A log is in another data directory now: have the checkpoints of both say so."""
+        """Note that a log has moved from the data directory `source`, and update both checkpoints."""
         for task in (self.checkpoint, self.checkpoint_high_watermarks, self.checkpoint_log_starts):
             self._have_done_soon(task)
         if log.cleaned_to:
             for directory in (source, log.directory.parent):
-                if directory not in self.offline:
+                if directory not in self.directories.offline:
                     self.checkpoints.save_cleaner_offsets(directory)
 
     def configure(self, topic: str) -> None:
-        """Have a topic's logs go on with its settings of now."""
+        """Apply a topic's current settings to its logs."""
         config = self.topic_config(topic)
         for partition, log in self.logs.items():
             if partition.topic == topic:
@@ -272,72 +340,79 @@ class LogManager(DataDirectories):
     # Time
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due. What one log's disk refuses is logged, and does not keep the others from theirs."""
+        """Do the work that is due. An error of one log is logged, and does not stop the work of the others."""
         if now_ms >= self._flush_check_due_ms:
             self._flush_what_is_due(now_ms)
         self.checkpoints.secure_closed_segments(now_ms)
+        self._remove_what_is_due(now_ms)
         for log in self.logs.values():
-            if log.removals:
-                self._try(log.purge, now_ms)
-            if log.cleaned_to_was_lowered:
-                log.cleaned_to_was_lowered = False
+            if log.take_cleaned_to_lowered():
                 self.checkpoints.save_cleaner_offsets(log.directory.parent)
         for task, (due_ms, period_ms) in self._due.items():
             if now_ms >= due_ms:
                 self._due[task] = (now_ms + period_ms, period_ms)
                 self._try(task, now_ms)
-        while self._doomed and self._doomed[0][0] <= now_ms:
-            self._try(self._remove_doomed, now_ms)
         self.cleaner.tick(now_ms)
 
     def _flush_what_is_due(self, now_ms: int) -> None:
         period_ms = self._periods.flush_check_ms
         self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
         for log in self.logs.values():
-            if log.flush_due(now_ms):
-                log.flush_in_background(now_ms)
+            if log.flusher.is_due(now_ms):
+                log.flusher.flush_in_background(now_ms)
 
-    def _remove_doomed(self, _now_ms: int) -> None:
-        self.files.remove_tree(self._doomed.pop(0)[1])
+    def _remove_what_is_due(self, now_ms: int) -> None:
+        """Remove files and directories in the background: large files and many directories take long to remove."""
+        paths = [path for log in self.logs.values() if log.removals for path in log.removals.take_due(now_ms)]
+        if paths:
+            self.background(lambda: remove_all(self.files.remove, paths), _nothing_more)
+        doomed = self._doomed.take_due(now_ms)
+        if doomed:
+            self.background(lambda: remove_all(self.files.remove_tree, doomed), _nothing_more)
 
-    def _try(self, task: Callable[[int], object], now_ms: int) -> None:
+    def _try(self, task: Callable[..., object], *arguments: object) -> None:
         try:
-            task(now_ms)
+            task(*arguments)
         except (OSError, KafkaError) as error:
             logger.error("%s: %s", task.__qualname__, error)
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Apply every log's retention."""
+        """Apply retention to all logs."""
         for log in self.logs.values():
-            self._try(log.delete_old_segments, now_ms)
+            if log.failure is None and not log.is_truncating:  # a truncation may rename its directory
+                self._try(upkeep.delete_old_segments, log, now_ms)
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for `producer.id.expiration.ms`."""
+        """Remove the state of producers that wrote nothing for `producer.id.expiration.ms`."""
         for log in self.logs.values():
             log.producers.expire(now_ms, self._periods.producer_expiration_ms)
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write down every log's recovery point. Raises OSError."""
+        """Checkpoint the recovery points of all logs. Raises OSError."""
         self.checkpoints.recovery_points()
 
     def checkpoint_log_starts(self, now_ms: int) -> None:
-        """Write down every log's start. Raises OSError."""
+        """Checkpoint the log start offsets of all logs. Raises OSError."""
         self.checkpoints.log_starts()
 
     def checkpoint_high_watermarks(self, now_ms: int) -> None:
-        """Write down every log's high watermark. Raises OSError."""
+        """Checkpoint the high watermarks of all logs. Raises OSError."""
         self.checkpoints.high_watermarks()
 
     def checkpoint_log_starts_soon(self) -> None:
-        """Have the next tick write down where logs start: somebody counts on a new start."""
+        """Checkpoint the log start offsets at the next tick, after a log start offset has moved."""
         self._have_done_soon(self.checkpoint_log_starts)
 
     def _have_done_soon(self, task: Callable[[int], None]) -> None:
         if task in self._due:
             self._due[task] = (0, self._due[task][1])
 
+    def registered(self, broker_epoch: int) -> None:
+        """Sets the epoch of the broker's registration, which the marks of a clean stop name."""
+        self._broker_epoch = broker_epoch
+
     def close(self, now_ms: int) -> None:
-        """Close every log; a directory whose logs all closed is marked, so that the next start skips recovery."""
+        """Close all logs. A directory whose logs all closed gets a mark, so that the next start skips recovery."""
         self.cleaner.stop()
         unclean: set[Path] = set()
         works: list[tuple[PartitionLog, FlushWork | None]] = []
@@ -358,17 +433,21 @@ class LogManager(DataDirectories):
             self.checkpoint(now_ms)
             self.checkpoint_log_starts(now_ms)
             self.checkpoint_high_watermarks(now_ms)
-            for directory in self.directories:
+            for directory in self.directories.in_use:
                 if directory.path not in unclean:
-                    directory.leave_clean_mark(self.broker_epoch)
-        except OSError as error:  # without the mark the next start reads what is behind the last checkpoint
-            logger.error("the stop is not clean: %s", error)
+                    directory.leave_clean_mark(self._broker_epoch)
+        except OSError as error:  # Without the mark, the next start recovers the logs from the last checkpoint on.
+            logger.error("this stop is not clean, the next start recovers the logs: %s", error)
         self.release()
         self.logs.clear()
 
 
+def _nothing_more(_error: Exception | None) -> None:
+    """Do nothing: no caller waits for this work."""
+
+
 def _run_together(works: list[FlushWork]) -> Iterator[Exception | None]:
-    """Run flushes at the same time: a file system writes many waiting syncs at once. Yields how each ended."""
+    """Run flushes in parallel, because a file system combines waiting syncs. Yields the error of each, or None."""
     if len(works) < 2:
         return map(FlushWork.try_run, works)
     from concurrent.futures import ThreadPoolExecutor  # a start does not need it

@@ -4,95 +4,85 @@
          |  000…000.log  |  000…4711.log  |  000…9000.log (active)  |
                               ^ recovery_point: everything below is on the disk
 
-One append: is the batch's sequence the next of its producer; is the active segment full; set base offset and leader
-epoch in the batch; one write; every few KiB an index entry. One read: which segment; which position; how many bytes;
-the answer is a range of a file, which the connection sends without copying it.
+An append checks the producer's sequence, rolls a full active segment, sets the base offset and the leader epoch in the
+batch, writes the batch once, and adds an index entry every few KiB. A read finds the segment, the position and the
+number of bytes. It returns a range of a file, which the connection sends without a copy.
 
-Single owner: everything here is called from one thread, but for `FlushWork.run`. What the disk refuses is a
-StorageError. A failed write leaves the log as it was, so a full disk heals by itself; a failed fsync does not, since
-nobody knows what is on the disk then: the log refuses appends until it is opened anew.
-Batches of every message format may follow each other. Source: Kafka's UnifiedLog, LocalLog. Compaction is in
-`compaction` and `cleaner`. Left out: tiered storage.
+`appending` appends records. `truncation` removes them from the end of the log, and `upkeep` from the beginning.
+`flusher` syncs them to the disk. `compaction` and `cleaner` compact the log.
+
+One thread owns a log and makes all calls. A refused disk operation raises StorageError. A failed write leaves the log
+unchanged, so appends succeed again once a full disk has space. After a failed fsync nobody knows what is on the disk,
+so the log refuses appends until it is opened again. Batches of different message formats may follow each other.
+Source: Kafka's UnifiedLog, LocalLog. Left out: tiered storage.
 """
 
 import logging
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
-from headrace.log import appending, flush, upkeep
-from headrace.log.aborted import aborted_transactions
-from headrace.log.appending import AppendResult
-from headrace.log.files import Files, LogFile
-from headrace.log.flush import Background, FlushWork
-from headrace.log.names import INDEX, LOG, TIME_INDEX, offset_file
-from headrace.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
-from headrace.log.producer_snapshot import write_snapshot
-from headrace.log.recent import RecentBatches
-from headrace.log.recovery import FoundLog, OnRead, OpenedLog, find_log, ignore, open_log
-from headrace.log.segment import Segment
-from headrace.log.time_lookup import TimeOffset, largest_timestamp, offset_for_time
-from headrace.log.txn_index import AbortedTransaction
+from headrace.log.directories.partition_metadata import format_topic_id, read_topic_id, write_topic_id
+from headrace.log.filenames import INDEX, LOG, TIME_INDEX, offset_file
+from headrace.log.files import Files
+from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork
+from headrace.log.high_watermark import HighWatermarkOwner, StoredHighWatermark
+from headrace.log.pending_deletions import PendingDeletions
+from headrace.log.producers.producer_snapshot import write_snapshot
+from headrace.log.producers.producer_state import Producers
+from headrace.log.producers.verification import Verification
+from headrace.log.recovery.recovery import FoundLog, OnRead, OpenedLog, find_log, ignore, open_log
+from headrace.log.segment.aborted_transactions import aborted_between
+from headrace.log.segment.segment import Segment
+from headrace.log.segment.tail_cache import TailCache
+from headrace.log.segment.time_lookup import TimeSearch, searches_for_largest, searches_from
+from headrace.log.segment.txn_index import AbortedTransaction
+from headrace.log.segment_list import FileRange, SegmentList
 from headrace.types import TopicPartition
-
-__all__ = ["AppendResult", "FileRange", "PartitionLog"]
 
 logger = logging.getLogger(__name__)
 
 
-class FileRange(NamedTuple):
-    """Bytes of a segment's file. Whoever holds it can read it, also when the segment is deleted meanwhile."""
-
-    file: LogFile
-    position: int
-    size: int
-
-
 class PartitionLog:
-    """One partition's log; `PartitionLog.open` makes it."""
+    """The log of one partition. `PartitionLog.open` creates it."""
 
     def __init__(
-        self, files: Files, directory: Path, partition: TopicPartition, config: TopicConfig, opened: OpenedLog
+        self,
+        files: Files,
+        directory: Path,
+        partition: TopicPartition,
+        config: TopicConfig,
+        opened: OpenedLog,
+        *,
+        now_ms: int,
+        cleaned_to: int = 0,
+        topic_id: bytes | None = None,
+        scheduling: FlushScheduling = INLINE,
     ) -> None:
         self.files = files
         self.directory = directory
         self.partition = partition
         self.config = config
-        self.topic_id: bytes | None = None
-        self.background: Background = flush.inline
-        self.soon: Callable[[Callable[[], None]], object] = flush.at_once
-        """Calls a function once the owner has done what else has come: one flush is then for all of it."""
-        self.on_flush: Callable[[], None] = flush.nobody
-        """Called on the owner's thread when a flush in the background has ended, well or not."""
+        self.topic_id = topic_id
         self.failure: str | None = None
-        """Why appends are refused for good; None while all is well."""
+        """Why the log refuses appends until it is opened again; None when it accepts them."""
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
-        self.recovery_point = opened.recovery_point
-        self.checkpointed_to = opened.recovery_point
-        """The recovery point that is written down."""
-        self.high_watermark = opened.log_start_offset
+        self._committed: HighWatermarkOwner = StoredHighWatermark(opened.log_start_offset)
         self.producers = opened.producers
         self.leader_epochs = opened.epochs
-        self.removals: deque[tuple[int, Path]] = deque()
-        """Files on their way out: (when, where)."""
-        self.unsynced_paths: list[Path] = []
-        self.unsynced_directories: list[Path] = []
-        """What the next flush has to sync besides the segments."""
+        self.removals = PendingDeletions()
+        """Files that were renamed for deletion. The log manager removes them."""
         self.clean_end_offset = opened.log_end_offset if opened.was_clean else -1
-        self.cleaned_to = 0
-        """Up to where (exclusive) the cleaner has been; what follows may hold duplicates of a key."""
+        self.cleaned_to = cleaned_to
+        """The offset up to which (exclusive) the log is cleaned. Records behind it may have duplicates of a key."""
         self.cleaned_to_was_lowered = False
         self.truncations = 0
-        self.is_flushing = self.is_flushing_soon = False
-        self.flush_wanted_to = flush.NOTHING_WANTED
-        """Up to where (exclusive) the flush after the one that is under way has been asked for."""
-        self.last_flush_ms = 0
-        self.set_segments(opened.segments)
+        self.is_truncating = False
+        """Whether a truncation waits for the disk. The log refuses appends until it is done."""
+        self.flusher = Flusher(self, scheduling, opened.recovery_point, now_ms)
+        self._set_segments(SegmentList(opened.segments))
 
     @classmethod
     def open(
@@ -105,18 +95,21 @@ class PartitionLog:
         now_ms: int,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_to: int = 0,
         was_clean: bool = False,
         topic_id: bytes | None = None,
         found: FoundLog | None = None,
         on_read: OnRead = ignore,
+        scheduling: FlushScheduling = INLINE,
     ) -> "PartitionLog":
-        """Open the log in `directory`, or make one there. Repairs what a crash left, unless `was_clean`.
+        """Open the log in `directory`, or create one there. Recovers it after a crash, unless `was_clean`.
 
-        `found` when the directory has been listed already, with these settings. `on_read` as `recovery.open_log`.
+        `recovery_point`, `log_start_offset` and `cleaned_to` are offsets from the checkpoints. `found` is the result of
+        `find_log` with the same arguments, when the caller has it. `on_read` is passed to `recovery.open_log`.
 
-        A new one costs no sync: the first flush brings its directory to the disk. What was recovered is flushed where
-        the settings have that done before anybody sees it. Raises OSError, StorageError, and what `set_topic_id` and
-        `recovery.open_log` do.
+        A new log is not synced here: the first flush syncs its directory. Recovered records are flushed when
+        `flush.messages` asks for it. Raises OSError, StorageError, and the errors of `set_topic_id` and
+        `recovery.open_log`.
         """
         is_new = not files.exists(directory)
         if is_new:
@@ -126,30 +119,42 @@ class PartitionLog:
                 files, directory, config, recovery_point=recovery_point, was_clean=was_clean, now_ms=now_ms
             )
         opened = open_log(
-            files, directory, config, found, log_start_offset=log_start_offset, now_ms=now_ms, on_read=on_read
+            files,
+            directory,
+            config,
+            found,
+            log_start_offset=log_start_offset,
+            cleaned_to=cleaned_to,
+            now_ms=now_ms,
+            on_read=on_read,
         )
-        log = cls(files, directory, partition, config, opened)
-        log.last_flush_ms = now_ms
-        log.topic_id = read_topic_id(files, directory)
-        if not found.was_clean:  # what is there was perhaps made just before a crash, and its names are not on the disk
-            log.note_unsynced(directory.parent)
-            log.note_unsynced(directory)
-            if log.unflushed_records >= config.flush_count:
-                log.flush(now_ms)
+        log = cls(
+            files,
+            directory,
+            partition,
+            config,
+            opened,
+            now_ms=now_ms,
+            cleaned_to=cleaned_to,
+            topic_id=read_topic_id(files, directory),
+            scheduling=scheduling,
+        )
+        if not found.was_clean:  # files made just before a crash may not have their names on the disk
+            log.flusher.note_names(directory.parent)
+            log.flusher.note_names(directory)
+            if log.flusher.unflushed_records >= config.flush_count:
+                log.flusher.flush(now_ms)
         if topic_id is not None:
             log.set_topic_id(topic_id)
         return log
 
-    # Appending
-
-    append = appending.append
-    append_set = appending.append_set
-    append_replicated = appending.append_replicated
+    # Segments
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin a new one at `base_offset`, or the log's end. Raises OSError.
+        """Close the active segment and begin a new one at `base_offset`, which defaults to the log end offset.
 
-        The closed segment goes to the disk in the background; what the producers are at this point, too.
+        Returns the new active segment, or the current one when it is empty and begins there. The closed segment and a
+        producer snapshot are flushed in the background. Raises OSError.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
         closed = self.active
@@ -159,18 +164,21 @@ class PartitionLog:
         self.producers.end_offset = base_offset
         snapshot = write_snapshot(self.files, self.directory, self.producers)
         segment = self._create_segment(base_offset, now_ms)
-        self.unsynced_paths += closed.index.path, closed.time_index.path, snapshot
-        if is_cut:  # also when all of its records are on the disk: zeros behind them would end the log after a crash
-            self.unsynced_paths.append(closed.path(LOG))
-        self.note_unsynced(self.directory)
+        self.flusher.note_files(closed.path(INDEX), closed.path(TIME_INDEX), snapshot)
+        if is_cut:  # even when all its records are on the disk: after a crash, zeros behind them would end the log
+            self.flusher.note_files(closed.path(LOG))
+        self.flusher.note_names(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
-        self.set_segments([each for each in self.segments if each.size or each is not closed] + [segment])
-        self.flush_in_background(now_ms, base_offset)
+        self._set_segments(self.segments.followed_by(segment))
+        self.flusher.flush_in_background(now_ms, base_offset)
         return segment
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """A new segment, or nothing of it: records that then go to the one before must not be behind its name."""
+        """Create a segment, or remove all its files when that fails.
+
+        The log goes on with the segment before, so no file may remain with a base offset below later records.
+        """
         try:
             return Segment.create(self.files, self.directory, base_offset, self.config, now_ms=now_ms)
         except OSError:
@@ -178,183 +186,267 @@ class PartitionLog:
                 for suffix in (LOG, INDEX, TIME_INDEX):
                     self.files.remove(self.directory / offset_file(base_offset, suffix))
             except OSError as error:
-                self.failure = f"{self.partition} has half a segment that cannot be removed: {error}"
-                logger.error("%s; it takes no more records", self.failure)
+                self.fail(f"{self.partition} has an incomplete segment that cannot be removed: {error}")
+                logger.error("%s; the partition refuses appends until the next start", self.failure)
             raise
 
     # Reading
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> FileRange:
-        """The bytes from the batch that holds `offset`, of one segment, before `end_offset`, up to `max_bytes`.
+        """The range of one segment's file from the batch that holds `offset`, below `end_offset` (exclusive).
 
-        The last batch may be cut off by `max_bytes`, but not the first: when that one does not fit, it comes whole
-        with `at_least_one`, and nothing comes without. Nothing also when there is nothing to read before
-        `end_offset`. Raises OffsetOutOfRange below the log's start and above its end.
+        The range has at most `max_bytes` bytes, which may cut off its last batch. A first batch larger than `max_bytes`
+        comes whole with `at_least_one`; without it the range is empty. The range is also empty when there is no batch
+        below `end_offset`. Raises OffsetOutOfRange below the log start offset and above the log end offset.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.partition} has offsets {self.log_start_offset} to {self.log_end_offset}, not {offset}"
             )
-        number = bisect_right(self._bases, offset) - 1
-        while offset < end_offset and number < len(self.segments):
-            segment = self.segments[number]
-            position, batch_bytes = self._find(segment, offset)
-            size = self._end_position(number, segment, end_offset) - position
-            if size > 0:
-                if size > max_bytes:
-                    if batch_bytes > max_bytes:
-                        max_bytes = batch_bytes if at_least_one else 0
-                    size = max_bytes
-                return FileRange(segment.file, position, size)
-            number += 1
-        return FileRange(self.active.file, self.active.size, 0)
-
-    def _find(self, segment: Segment, offset: int) -> tuple[int, int]:
-        """Position and size of the first batch that ends at or after `offset`; the segment's end when none does."""
-        if offset >= self.log_end_offset:
-            return segment.size, 0
-        found = self.recent.find(offset, segment.size) if segment is self.active else None
-        if found is not None:
-            return found
-        located = segment.locate(offset)
-        return (segment.size, 0) if located is None else (located[0], located[1].size_bytes)
-
-    def _end_position(self, number: int, segment: Segment, end_offset: int) -> int:
-        """Where the batches before `end_offset` end in a segment."""
-        next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        return segment.size if end_offset >= next_base else self._find(segment, end_offset)[0]
+        return self.segments.read(
+            offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, log_end_offset=self.log_end_offset
+        )
 
     def read_bytes(self, range_: FileRange) -> bytes:
-        """The content of a range; an executor may call this."""
+        """The content of a range. Any thread. Raises OSError."""
         return range_.file.read(range_.size, range_.position)
 
-    def offset_for_time(self, timestamp_ms: int, end_offset: int) -> TimeOffset | None:
-        """The first record at or after a time, before `end_offset`; None when there is none."""
-        return offset_for_time(self.segments, timestamp_ms, from_offset=self.log_start_offset, end_offset=end_offset)
+    def searches_for_time(self, timestamp_ms: int, end_offset: int) -> Iterator[TimeSearch | None]:
+        """The searches for the first record at or after a time, in segments that begin below `end_offset`.
 
-    def max_timestamp_offset(self) -> TimeOffset | None:
-        """The first record that has the largest timestamp; None in an empty log."""
-        return largest_timestamp(self.segments)
+        Yields and raises what `searches_from` does.
+        """
+        return searches_from(self.segments, timestamp_ms, from_offset=self.log_start_offset, end_offset=end_offset)
 
-    # What readers may see
+    def searches_for_largest_timestamp(self) -> Iterator[TimeSearch | None]:
+        """The searches for the first record with the largest timestamp, as `searches_for_largest` yields them."""
+        return searches_for_largest(self.segments)
 
-    def update_high_watermark(self, high_watermark: int) -> None:
-        """Note how far every replica in sync has the log."""
-        self.high_watermark = max(self.log_start_offset, min(high_watermark, self.log_end_offset))
-        self.producers.on_high_watermark(self.high_watermark)
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Where a reader of committed records has to stop: before the first transaction that is not decided."""
-        unstable = self.producers.first_unstable_offset
-        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
-
-    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have records between two offsets (the second exclusive)."""
-        first = max(0, bisect_right(self._bases, from_offset) - 1)
-        found = []
-        for segment in self.segments[first:]:
-            for transaction in aborted_transactions(segment):
-                if transaction.last_offset >= from_offset and transaction.first_offset < to_offset:
-                    found.append(transaction)
-                if transaction.last_stable_offset >= to_offset:
-                    return found  # what was aborted later began behind the range
-        return found
-
-    def reach_of(self, found: FileRange, from_offset: int) -> int:
-        """An offset that what `read` found at `from_offset` does not go beyond: where its segment ends."""
-        for number in range(max(0, bisect_right(self._bases, from_offset) - 1), len(self._bases) - 1):
-            if self.segments[number].file is found.file:
-                return self._bases[number + 1]
-        return self.log_end_offset
-
-    # Flushing
+    # What consumers may see
 
     @property
-    def unflushed_records(self) -> int:
-        """How many offsets a power failure could take."""
-        return self.log_end_offset - self.recovery_point
+    def high_watermark(self) -> int:
+        """The high watermark, from its owner: all in-sync replicas have the records below it."""
+        return self._committed.high_watermark
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a flush, and none is under way."""
-        unflushed = self.log_end_offset - self.recovery_point
-        if unflushed <= 0 or self.is_flushing or self.failure is not None:
-            return False
-        return unflushed >= self.config.flush_count or now_ms - self.last_flush_ms >= self.config.flush_ms
+    def restore_high_watermark(self, high_watermark: int) -> None:
+        """Set the high watermark from the checkpoint, bounded by the log's start and end.
 
-    def flush_by_count(self, now_ms: int) -> int:
-        """Up to where the settings want the log on the disk before a producer hears of it, exclusive; 0 for what is
-        there already. Has it flushed soon, or after the flush that is under way; whoever comes meanwhile shares it."""
-        return flush.by_count(self, now_ms)
+        Only for a log that has no replica yet.
+        """
+        self._committed = StoredHighWatermark(max(self.log_start_offset, min(high_watermark, self.log_end_offset)))
 
-    def begin_flush(self, end_offset: int | None = None) -> FlushWork:
-        """What to sync for the log to be safe up to `end_offset` (exclusive; the log's end when None)."""
-        return flush.begin(self, self.log_end_offset if end_offset is None else end_offset)
+    def committed_by(self, owner: HighWatermarkOwner) -> None:
+        """Take the high watermark from a replica's state from now on."""
+        self._committed = owner
 
-    def finish_flush(self, work: FlushWork, now_ms: int, error: Exception | None = None) -> None:
-        """Advance the recovery point after `work.run()`; or, when that failed, refuse appends from now on."""
-        flush.finish(self, work, now_ms, error)
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end (exclusive) for read_committed consumers: the first offset of the oldest undecided transaction.
 
-    def flush(self, now_ms: int) -> None:
-        """Flush here and now. Raises StorageError."""
-        work = self.begin_flush()
-        self.finish_flush(work, now_ms, work.try_run())
-        if self.failure is not None:
-            raise StorageError(self.failure)
+        Without an undecided transaction it is `high_watermark`.
+        """
+        unstable = self.producers.transactions.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
-    def flush_in_background(self, now_ms: int, end_offset: int | None = None) -> None:
-        """Flush up to `end_offset` (the log's end when None) without waiting for it."""
-        flush.in_background(self, now_ms, self.log_end_offset if end_offset is None else end_offset)
+    def begin_verification(
+        self, producer_id: int, first_sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> Verification | None:
+        """Begin to verify that a transactional batch belongs to its producer's open transaction.
+
+        Returns None when the log knows that it does. Otherwise the caller asks the transaction coordinator, and passes
+        the result to `appending.append`. `supports_epoch_bump` is true for a client with `transaction.version` 2.
+        Raises InvalidProducerEpoch for an epoch older than the producer's.
+        """
+        return self.producers.begin_verification(
+            producer_id, first_sequence, epoch, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records from `from_offset` (inclusive) to `to_offset` (exclusive).
+
+        Raises OSError, and CorruptMessage for damage in the log.
+        """
+        return aborted_between(self.segments, from_offset, to_offset)
+
+    def reach_of(self, found: FileRange, from_offset: int) -> int:
+        """An upper bound (exclusive) for the offsets in a range that `read` found at `from_offset`.
+
+        It is the end of the range's segment.
+        """
+        return self.segments.reach_of(found, from_offset, self.log_end_offset)
+
+    # What other modules change
+
+    def _set_segments(self, segments: SegmentList) -> None:
+        """Set a new list of segments. Readers that hold the old list continue with it."""
+        self.segments = segments
+        self.active = segments.active
+
+    def appended(self, base_offset: int, last_offset: int, position: int) -> None:
+        """Note a batch that was written to the active segment at `position`."""
+        self.log_end_offset = self.producers.end_offset = last_offset + 1
+        self.segments.recent.add(base_offset, position)
+
+    def forget_positions(self) -> None:
+        """Forget the positions of recent batches, so that readers use the index for them.
+
+        The next batch does not begin at the offset where the one before ends, or it begins with a message that no
+        reader asks for.
+        """
+        self.segments.recent = TailCache()
+
+    def start_at(self, offset: int) -> None:
+        """Set the log start offset to an offset inside the log."""
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+
+    def drop_oldest(self, count: int) -> tuple[Segment, ...]:
+        """Take the oldest `count` segments out of the log and return them. The caller removes their files."""
+        dropped = self.segments[:count]
+        self._set_segments(self.segments.without_oldest(count))
+        self.start_at(max(self.log_start_offset, self.segments[0].base_offset))
+        return dropped
+
+    def take_back(self, dropped: Iterable[Segment]) -> None:
+        """Put dropped segments back that could not be removed. The log start offset stays."""
+        self._set_segments(self.segments.preceded_by(dropped))
+
+    def replace(self, old: Iterable[Segment], cleaned: Segment) -> None:
+        """Replace segments by the cleaned segment that was made from them."""
+        self._set_segments(self.segments.replaced(old, cleaned))
+
+    def cut(self, segments: SegmentList, offset: int, *, is_empty: bool) -> None:
+        """End the log at `offset` (exclusive) with these segments, and forget everything behind it.
+
+        `is_empty` says that no records are left, so that the log also starts at `offset`. Raises OSError.
+        """
+        self.truncations += 1
+        self._set_segments(segments)
+        self.log_end_offset = offset
+        self.log_start_offset = offset if is_empty else min(self.log_start_offset, offset)
+        self._committed.on_truncated(self.log_start_offset, offset)
+        self.flusher.truncated(offset)
+        if self.cleaned_to > offset:
+            self.cleaned_to, self.cleaned_to_was_lowered = offset, True
+        self.leader_epochs.truncate_from_end(offset)
+
+    def begin_truncation(self) -> None:
+        """Refuse appends until `finish_truncation`, while the cut is not on the disk."""
+        self.is_truncating = True
+
+    def finish_truncation(self, producers: Producers, error: Exception | None) -> None:
+        """Set the producers of the remaining records and accept appends; after an error refuse appends for good."""
+        self.is_truncating = False
+        if error is None:
+            self.producers = producers
+        elif self.failure is None:
+            self.fail(f"{self.partition} could not be truncated: {error}")
+
+    def relocate(self, directory: Path, segments: SegmentList, *, synced_to: int) -> None:
+        """Continue in another directory with copies of the same segments, synced up to `synced_to` (exclusive).
+
+        The results of flushes that are under way are ignored: they belong to the old directory.
+        """
+        self.truncations += 1
+        self.directory = directory
+        self.leader_epochs.relocated(directory)
+        self._set_segments(segments)
+        self.flusher.relocated(synced_to)
+        self.clean_end_offset = -1
+        self.removals.forget()
+        self.flusher.note_names(directory)
+        self.flusher.note_names(directory.parent)
+
+    def cleaned(self, end_offset: int) -> None:
+        """Note that the cleaner has cleaned the log up to `end_offset` (exclusive)."""
+        self.cleaned_to = end_offset
+
+    def take_cleaned_to_lowered(self) -> bool:
+        """Whether a truncation lowered `cleaned_to` since the last call."""
+        was_lowered, self.cleaned_to_was_lowered = self.cleaned_to_was_lowered, False
+        return was_lowered
+
+    def fail(self, reason: str) -> None:
+        """Refuse appends with this reason until the log is opened again."""
+        self.failure = reason
+
+    def revive(self, failure: str | None) -> None:
+        """Continue after a deletion that failed. `failure` is the log's failure from before the deletion."""
+        self.failure = failure
+
+    def renamed(self, directory: Path) -> None:
+        """Note the new directory name of a log that is deleted."""
+        self.directory = directory
 
     # Upkeep
 
-    def set_segments(self, segments: list[Segment]) -> None:
-        """Take a new list of segments; readers go on with the old one."""
-        self.segments = segments
-        self.active = segments[-1]
-        self._bases = [segment.base_offset for segment in segments]
-        self.recent = RecentBatches()
-
     def remove_later(self, paths: list[Path], now_ms: int) -> None:
-        """Remove files that have been renamed out of the way, after `file.delete.delay.ms`."""
-        self.removals.extend((now_ms + self.config.file_delete_delay_ms, path) for path in paths)
-        self.note_unsynced(self.directory)
-
-    def note_unsynced(self, directory: Path) -> None:
-        """Have the next flush sync the names in a directory."""
-        if directory not in self.unsynced_directories:
-            self.unsynced_directories.append(directory)
+        """Remove files that have been renamed for deletion, after `file.delete.delay.ms`."""
+        self.removals.add(paths, now_ms + self.config.file_delete_delay_ms)
+        self.flusher.note_names(self.directory)
 
     def set_topic_id(self, topic_id: bytes) -> None:
-        """Say which topic the partition belongs to. Raises OSError; INCONSISTENT_TOPIC_ID when it is another's."""
+        """Set the id of the partition's topic, 16 bytes.
+
+        Raises OSError, and KafkaError with INCONSISTENT_TOPIC_ID when the log belongs to another topic.
+        """
         if self.topic_id is None:
-            self.unsynced_paths.append(write_topic_id(self.files, self.directory, topic_id))
+            self.flusher.note_files(write_topic_id(self.files, self.directory, topic_id))
             self.topic_id = topic_id
-            self.note_unsynced(self.directory)
+            self.flusher.note_names(self.directory)
         elif self.topic_id != topic_id:
             ids = f"{format_topic_id(self.topic_id)}, not {format_topic_id(topic_id)}"
             raise KafkaError(f"{self.directory} belongs to topic {ids}", ErrorCode.INCONSISTENT_TOPIC_ID)
 
-    def purge(self, now_ms: int) -> None:
-        """Remove the files whose time has come. Raises OSError."""
-        while self.removals and self.removals[0][0] <= now_ms:
-            self.files.remove(self.removals.popleft()[1])
+    def release(self) -> None:
+        """Release the segments' files. Each file closes when no reader holds it."""
+        for segment in self.segments:
+            segment.release()
 
     def configure(self, config: TopicConfig) -> None:
-        """Go on with other settings."""
+        """Apply new settings."""
         self.config = config
         for segment in self.segments:
             segment.configure(config)
 
     @property
     def size_bytes(self) -> int:
-        """The size of all segments, without their indexes."""
-        return sum(segment.size for segment in self.segments)
+        """The size of all segments in bytes, without their indexes."""
+        return self.segments.size_bytes
 
-    truncate_to = upkeep.truncate_to
-    truncate_fully = upkeep.truncate_fully
-    delete_records_before = upkeep.delete_records_before
-    delete_old_segments = upkeep.delete_old_segments
-    begin_close = upkeep.begin_close
-    finish_close = upkeep.finish_close
-    close = upkeep.close
-    delete = upkeep.delete
+    # Closing
+
+    def begin_close(self) -> FlushWork | None:
+        """Write what is still in memory, and return what to sync.
+
+        Returns None for a log that has not changed since the last clean stop. Raises StorageError.
+        """
+        if self.failure is not None:
+            raise StorageError(self.failure)
+        if self.is_truncating:
+            raise StorageError(f"{self.partition} is being truncated; try again")
+        if self.clean_end_offset == self.log_end_offset and not self.truncations and self.active.is_trimmed:
+            return None
+        try:
+            if self.active.close_for_appends():
+                self.flusher.note_files(self.active.path(LOG))
+            self.flusher.note_files(self.active.path(INDEX), self.active.path(TIME_INDEX))
+            if self.log_end_offset > self.active.base_offset:
+                self.flusher.note_files(write_snapshot(self.files, self.directory, self.producers))
+            self.flusher.note_names(self.directory)
+            return self.flusher.begin()
+        except OSError as error:
+            raise StorageError(f"{self.partition} could not be written: {error}") from error
+
+    def finish_close(self, work: FlushWork | None, now_ms: int, error: Exception | None = None) -> None:
+        """Release the log after `work` has run. Raises StorageError when the next start must not skip recovery."""
+        if work is not None:
+            self.flusher.finish(work, now_ms, error)
+        if self.failure is not None:
+            raise StorageError(self.failure)
+        self.release()
+
+    def close(self, now_ms: int) -> None:
+        """Close one log at once. Raises StorageError when the next start must not skip recovery."""
+        work = self.begin_close()
+        self.finish_close(work, now_ms, None if work is None else work.try_run())

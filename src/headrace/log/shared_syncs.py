@@ -1,12 +1,12 @@
-"""One sync of a directory for all threads that wait for one.
+"""Shares one sync of a directory among all threads that wait for it.
 
-Many new partitions are flushed at once, and each has its name in the same data directory. A sync that begins after a
-thread has asked is good for it; so the first of those that wait does it, and the others find it done.
+Many new partitions are flushed at once, and their names are in the same data directory. A sync serves every thread that
+asked before it began. So the first of the waiting threads syncs, and the others find it done.
 
-    asked by:    a | b c d |         a syncs; b, c and d ask meanwhile, and one of them syncs for the three
+    asked by:    a | b c d |         a syncs; b, c and d ask meanwhile, and one of them syncs for all three
     syncs:       --1-- --2--
 
-When it fails it fails for all whom it was to be good for: a second attempt might say yes to what is lost.
+A failed sync fails for all threads that it would have served: a second attempt may succeed although data is lost.
 """
 
 import threading
@@ -17,29 +17,29 @@ from pathlib import Path
 class _Directory:
     """The syncs of one directory, numbered from 1."""
 
-    __slots__ = ("asking", "begun", "failed", "failure", "lock", "succeeded")
+    __slots__ = ("begun", "failed", "failure", "lock", "succeeded", "waiting")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held by the thread that syncs
-        self.asking = 0
+        self.waiting = 0
         self.begun = self.succeeded = self.failed = 0
         self.failure: OSError | None = None
 
 
 class SharedSyncs:
-    """Syncs directories; any thread."""
+    """Syncs directories. Any thread."""
 
     def __init__(self, sync: Callable[[Path], None]) -> None:
-        """`sync` does one, and raises OSError."""
+        """`sync` syncs one directory, and raises OSError."""
         self._sync = sync
         self._lock = threading.Lock()
         self._directories: dict[Path, _Directory] = {}
 
     def sync(self, path: Path) -> None:
-        """Return once what is in the directory now is on the disk. Raises OSError."""
+        """Return once the current names in the directory are on the disk. Raises OSError."""
         with self._lock:
             directory = self._directories.setdefault(path, _Directory())
-            directory.asking += 1
+            directory.waiting += 1
             wanted = directory.begun + 1
         try:
             with directory.lock:
@@ -49,8 +49,8 @@ class SharedSyncs:
                     self._do(path, directory)
         finally:
             with self._lock:
-                directory.asking -= 1
-                if not directory.asking:
+                directory.waiting -= 1
+                if not directory.waiting:
                     del self._directories[path]
 
     def _do(self, path: Path, directory: _Directory) -> None:

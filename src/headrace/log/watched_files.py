@@ -1,13 +1,13 @@
-"""A disk of which somebody is told when one of the data directories on it fails: `Files` that hands every call on.
+"""Detects failed data directories: a `Files` that forwards every call and reports refused calls.
 
-A call that the disk refuses raises as it would without this. Whether it also means that the directory is lost:
+A refused call raises the same error as without this module. The error decides whether the data directory has failed:
 
-    full, over a quota or a limit, out of descriptors or memory     no: it heals, or is this process's own trouble
-    no such file                                                    only when nothing is there any more (unmounted)
-    EIO, EROFS, EACCES, ESTALE, ... and everything else             yes
+    full, over a quota or a limit, out of descriptors or memory     no: temporary, or a problem of this process
+    no such file                                                    only when `meta.properties` and `.lock` are gone too
+    EIO, EROFS, EACCES, ESTALE, ... and all other errors            yes
 
-Apache Kafka takes a full disk for a lost directory too, and every IOException; here a full disk refuses records until
-there is space. Each directory is told of once. Source: Kafka's LogDirFailureChannel.
+In Apache Kafka every IOException fails the directory, also that of a full disk. Here a full disk refuses records until
+there is space. Each failed directory is reported once. Source: Kafka's LogDirFailureChannel.
 """
 
 import errno
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from headrace.log import meta_properties
+from headrace.log.directories import meta_properties
 from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
@@ -31,19 +31,27 @@ _NOT_THE_DIRECTORY = frozenset(
 
 
 class DirectoryWatch:
-    """Hears of refused calls, from any thread, and decides whether a data directory has failed."""
+    """Decides from refused calls whether a data directory has failed. Any thread."""
 
     def __init__(self, files: Files, directories: Sequence[Path]) -> None:
         self._files = files
         self._directories = list(directories)
         self._lock = threading.Lock()
         self.failed: dict[Path, str] = {}
-        """The directories that have failed, and why."""
-        self.on_failure: Callable[[Path, str], None] | None = None
-        """Told of a directory that fails from now on, on the thread that found out."""
+        """The failed directories, each with the reason."""
+        self._listeners: list[Callable[[Path, str], None]] = []
+
+    def on_failure(self, listener: Callable[[Path, str], None]) -> dict[Path, str]:
+        """Call `listener` with each directory that fails from now on and the reason, on the refused call's thread.
+
+        Returns the directories that have failed before, each with the reason.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+            return dict(self.failed)
 
     def refused(self, path: Path, error: OSError) -> None:
-        """The disk did not do what it was asked at `path`."""
+        """Note that the disk refused a call at `path` with `error`."""
         directory = next((each for each in self._directories if path == each or each in path.parents), None)
         if directory is None or directory in self.failed or not self._means_failure(directory, error):
             return
@@ -52,8 +60,9 @@ class DirectoryWatch:
             if directory in self.failed:
                 return
             self.failed[directory] = reason
-        if self.on_failure is not None:
-            self.on_failure(directory, reason)
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(directory, reason)
 
     def _means_failure(self, directory: Path, error: OSError) -> bool:
         if error.errno is None or error.errno in _NOT_THE_DIRECTORY:
@@ -67,7 +76,7 @@ class DirectoryWatch:
 
 
 class WatchedFiles:
-    """`Files` below which a `DirectoryWatch` listens."""
+    """`Files` that reports refused calls to a `DirectoryWatch`."""
 
     def __init__(self, files: Files, watch: DirectoryWatch) -> None:
         self._files = files
@@ -136,7 +145,7 @@ class WatchedFiles:
 
 
 class WatchedFile:
-    """An open file of theirs. A write is on the way of every produce, so what is called for it is said outright."""
+    """An open file that reports refused calls. Every produce writes, so each method makes its call directly."""
 
     __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd")
 

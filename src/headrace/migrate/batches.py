@@ -1,8 +1,7 @@
-"""The batches of a partition that nobody has opened, and that is not to be changed: what its segments hold, as far as
-they can be read.
+"""Reads the batches of a partition that no broker has open, without changing it, up to the first unreadable batch.
 
-Messages of the formats before v2 are passed over: what is looked for here (transactions, the coordinators' records)
-has never been in them.
+Messages of the formats before v2 are skipped: they never contained transactions or the coordinators' records, which
+are the only contents needed here.
 """
 
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import KafkaError
+from headrace.log.filenames import LOG, is_segment_file, offset_of
 from headrace.log.files import Files, LogFile
-from headrace.log.names import LOG, is_segment_file, offset_of
-from headrace.records.batch import HEADER_BYTES, BatchHeader, Record, crc_is_valid, decode_records, read_header
+from headrace.records.format2.batch import HEADER_BYTES, BatchHeader, Record, crc_is_valid, decode_records, read_header
 
 CHUNK_BYTES = 1 << 16
 LENGTH_AT, MAGIC_AT = 8, 16
@@ -20,7 +19,7 @@ LOG_OVERHEAD_BYTES = 12
 
 
 class Batch(NamedTuple):
-    """One batch, where it is."""
+    """One batch, with its position."""
 
     header: BatchHeader
     file: LogFile

@@ -1,9 +1,9 @@
-"""Why these directories and this tree must not go together. Pure.
+"""Finds the reasons why directories and a tree do not belong together. Pure.
 
 another cluster's tree            every partition would be a stray
-a partition the tree lacks        Apache Kafka renames it to -stray and deletes it; so it would be lost in silence
+a partition the tree lacks        Apache Kafka renames it to -stray and deletes it, so it would be lost silently
 a partition the directories lack  its records would be lost
-another topic of that name        deleted and made again: the records are not that topic's
+another topic of that name        deleted and created again: the records do not belong to that topic
 a tree older than the logs        a leader epoch would be used twice
 replicas on other brokers         a broker's directories are not the cluster's
 records in a remote store         they are not in the directories
@@ -11,8 +11,8 @@ records in a remote store         they are not in the directories
 
 from collections.abc import Mapping
 
-from headrace.coordination.model import NO_UUID
-from headrace.coordination.uuids import to_text
+from headrace.metadata.model import NO_UUID
+from headrace.metadata.uuids import to_text
 from headrace.migrate.directories import FoundPartition, Sources
 from headrace.migrate.nodes import Cluster
 from headrace.migrate.refusal import some
@@ -22,7 +22,7 @@ REMOTE_STORAGE = "remote.storage.enable"
 
 
 def reasons_against(cluster: Cluster, sources: Sources) -> list[str]:
-    """What is wrong, as sentences; empty when all is well."""
+    """The reasons as sentences; empty if there are none."""
     identity = sources.identity
     if cluster.cluster_id != identity.cluster_id:
         return [

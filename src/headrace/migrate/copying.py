@@ -1,8 +1,8 @@
-"""Copying a broker's directories: every byte anew, never a link, never a shared extent.
+"""Copies a broker's directories: every byte is written again, without links or shared extents.
 
-What is taken is what is known: segments with their indexes, snapshots, leader epochs, topic ids, checkpoints. Holes
-stay holes (an index of an active segment is 10 MiB of them), times of last change stay. Files that are not known are
-named, not copied.
+Known files are copied: segments with their indexes, snapshots, leader epochs, topic ids, checkpoints. Holes stay holes
+(an index of an active segment has 10 MiB of them), and modification times are kept. Unknown files are listed, not
+copied.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.log import checkpoints
-from headrace.log.data_directory import CLEAN_SHUTDOWN
+from headrace.log.directories import checkpoints
+from headrace.log.directories.data_directory import CLEAN_SHUTDOWN
+from headrace.log.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
 from headrace.log.files import Files
-from headrace.log.names import CLEANED, DELETED, INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
-from headrace.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.migrate.directories import Source
 from headrace.migrate.refusal import MigrationRefused
 from headrace.types import TopicPartition
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 
 class PartitionCopy(NamedTuple):
-    """One partition, and where it goes."""
+    """One partition and its target."""
 
     partition: TopicPartition
     source: Path
@@ -45,7 +45,7 @@ class PartitionCopy(NamedTuple):
 def plan_partition(
     files: Files, partition: TopicPartition, source: Path, target: Path
 ) -> tuple[PartitionCopy, list[str]]:
-    """What to copy, and the files that are not known."""
+    """The copy of a partition, and the unknown files."""
     names, unknown = [], []
     for name in files.names(source):
         if _is_known(name):
@@ -66,19 +66,19 @@ def _is_known(name: str) -> bool:
 
 
 def check_target(files: Files, target: Path, sources: Iterable[Path]) -> None:
-    """Raises MigrationRefused unless a directory is new, or empty, and apart from the sources."""
+    """Raises MigrationRefused unless a directory is new or empty, and separate from the sources."""
     if files.exists(target) and (
         not files.is_directory(target) or any(name != "lost+found" for name in files.names(target))
     ):
-        raise MigrationRefused(f"{target} is not empty: name a directory that is, or does not exist yet")
+        raise MigrationRefused(f"{target} is not empty: name an empty directory, or one that does not exist")
     resolved = target.resolve()
     for source in map(Path.resolve, sources):
         if resolved.is_relative_to(source) or source.is_relative_to(resolved):
-            raise MigrationRefused(f"{target} and {source} lie in one another: name another directory")
+            raise MigrationRefused(f"one of {target} and {source} contains the other: name another directory")
 
 
 def check_space(files: Files, needed: Mapping[Path, int]) -> None:
-    """Raises MigrationRefused when the targets' disks have no room for that many bytes."""
+    """Raises MigrationRefused if the targets' disks lack the space."""
     by_disk: dict[int, tuple[Path, int]] = {}
     for target, size in needed.items():
         there = target.resolve()
@@ -89,11 +89,11 @@ def check_space(files: Files, needed: Mapping[Path, int]) -> None:
     for there, size in by_disk.values():
         usable = files.space(there).usable_bytes
         if usable < size:
-            raise MigrationRefused(f"the disk of {there} has {usable} bytes left, and {size} are needed")
+            raise MigrationRefused(f"the disk of {there} has {usable} bytes left, but {size} are needed")
 
 
 def copy_partitions(files: Files, plan: Sequence[PartitionCopy], progress: Progress) -> None:
-    """Copy them all, not synced. Raises OSError."""
+    """Copy all partitions, without sync. Raises OSError."""
     buffer = memoryview(bytearray(CHUNK_BYTES))
     for number, each in enumerate(plan):
         progress(number, len(plan))
@@ -104,7 +104,7 @@ def copy_partitions(files: Files, plan: Sequence[PartitionCopy], progress: Progr
 
 
 def copy_file(files: Files, source: Path, target: Path, buffer: memoryview) -> None:
-    """Copy one file, holes as holes, not synced."""
+    """Copy one file, holes as holes, without sync."""
     read, written = files.open_readonly(source), files.open(target, create=True)
     size = read.size()
     position = 0
@@ -120,9 +120,9 @@ def copy_file(files: Files, source: Path, target: Path, buffer: memoryview) -> N
 
 
 def copy_checkpoints(files: Files, sources: Sequence[Source], target: Path, known: Iterable[TopicPartition]) -> None:
-    """The checkpoints of the directories that go into one, for the partitions that go along, and their clean mark.
+    """Copy the checkpoints of the source directories of one target, for the migrated partitions, and the clean mark.
 
-    A checkpoint that cannot be read is left out: what it says is then found out from the logs.
+    An unreadable checkpoint is left out: recovery then finds its values in the logs.
     """
     wanted = set(known)
     for name in CHECKPOINTS:

@@ -1,7 +1,7 @@
-"""The data directories that a migration reads: whose they are, what lies in them, and a hold on them meanwhile.
+"""The data directories that a migration reads: their identity, their partitions, and locks on them.
 
-The hold is a shared lock on `.lock`, which a broker's exclusive one excludes, ours and Apache Kafka's; where the file
-is not there none is made, since nothing in a source is changed.
+The lock is a shared lock on `.lock`. It conflicts with the exclusive lock of a broker, headrace's and Apache Kafka's. A
+missing file is not created, because a migration changes nothing in a source.
 
     <topic>-<partition>/                       a partition
     __cluster_metadata-0/                      KRaft's metadata
@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.log import meta_properties
-from headrace.log.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs
-from headrace.log.data_directory import CLEAN_SHUTDOWN, LOCK
+from headrace.log.directories import meta_properties
+from headrace.log.directories.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs
+from headrace.log.directories.data_directory import CLEAN_SHUTDOWN, LOCK
+from headrace.log.directories.meta_properties import CorruptMetaProperties, MetaProperties
+from headrace.log.directories.partition_metadata import CorruptPartitionMetadata, read_topic_id
+from headrace.log.filenames import parse_partition
 from headrace.log.files import Files, LogFile
-from headrace.log.meta_properties import CorruptMetaProperties, MetaProperties
-from headrace.log.names import parse_partition
-from headrace.log.partition_metadata import CorruptPartitionMetadata, read_topic_id
 from headrace.migrate import metadata_log
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.types import TopicPartition
@@ -31,7 +31,7 @@ PASSED_OVER = ("-delete", "-stray", "-future")
 
 
 class FoundPartition(NamedTuple):
-    """A partition's directory, and what it says of itself."""
+    """A partition's directory, with its own metadata."""
 
     directory: Path
     topic_id: bytes | None
@@ -57,22 +57,22 @@ class Sources(NamedTuple):
 
     @property
     def identity(self) -> MetaProperties:
-        """What the first says; the others say the same of cluster and broker."""
+        """The properties of the first directory; cluster and broker are the same in all."""
         return self.each[0].identity
 
     @property
     def partitions(self) -> dict[TopicPartition, FoundPartition]:
-        """Of all directories together."""
+        """The partitions of all directories."""
         return {partition: found for source in self.each for partition, found in source.partitions.items()}
 
     @property
     def was_clean(self) -> bool:
-        """Whether the broker's last stop was."""
+        """Whether the broker's last stop was clean."""
         return all(source.was_clean for source in self.each)
 
 
 def hold(files: Files, paths: Sequence[Path], stack: ExitStack) -> None:
-    """Keep brokers out of these directories until the stack unwinds. Raises MigrationRefused when one is inside."""
+    """Lock these directories until the stack unwinds. Raises MigrationRefused if a broker uses one."""
     for path in paths:
         lock = path / LOCK
         if not files.exists(lock):
@@ -82,7 +82,7 @@ def hold(files: Files, paths: Sequence[Path], stack: ExitStack) -> None:
             fcntl.flock(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise MigrationRefused(f"{path} is in use by a running broker: stop it first") from None
+            raise MigrationRefused(f"{path} is in use by a running broker: stop the broker first") from None
         stack.callback(_let_go, file)
 
 
@@ -92,10 +92,10 @@ def _let_go(file: LogFile) -> None:
 
 
 def look_into(files: Files, paths: Sequence[Path]) -> Sources:
-    """What these directories hold. Raises MigrationRefused when they are not the directories of one broker; OSError."""
+    """The contents of these directories. Raises MigrationRefused if they belong to different brokers; OSError."""
     resolved = [path.resolve() for path in paths]
     if len(set(resolved)) < len(resolved):
-        raise MigrationRefused(f"a directory is named twice: {some(paths)}")
+        raise MigrationRefused(f"a directory is given twice: {some(paths)}")
     sources = Sources([_look_into(files, path) for path in paths])
     first = sources.each[0]
     held: dict[TopicPartition, Path] = {}
@@ -120,7 +120,7 @@ def look_into(files: Files, paths: Sequence[Path]) -> Sources:
 
 def _look_into(files: Files, path: Path) -> Source:
     if not files.is_directory(path):
-        raise MigrationRefused(f"{path} is no directory")
+        raise MigrationRefused(f"{path} is not a directory")
     try:
         identity = meta_properties.read(files, path)
     except CorruptMetaProperties as error:
@@ -152,5 +152,5 @@ def _partition(files: Files, directory: Path, was_clean: bool) -> FoundPartition
     try:
         epochs = read_epochs(files, directory / LEADER_EPOCH)
     except CorruptCheckpoint:
-        epochs = []  # made again from the batches when the copy is opened
+        epochs = []  # rebuilt from the batches when the copy is opened
     return FoundPartition(directory, topic_id, epochs[-1][0] if epochs else -1, was_clean)

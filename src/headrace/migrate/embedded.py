@@ -1,4 +1,4 @@
-"""A tree from and to a data directory of ours, whose tree is one SQLite file.
+"""Reads and writes metadata in a headrace data directory, where it is one SQLite file.
 
 It is read from a copy of the file and of its write-ahead log: opening it would change it.
 """
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headrace.coordination.embedded import FILE_NAME, EmbeddedTree, TreeInUse, TreeUnreadable
-from headrace.coordination.tree import Create, Op, Set
 from headrace.errors import KafkaError
 from headrace.log.files import Files
+from headrace.metastore.embedded import FILE_NAME, EmbeddedStore, StoreInUse, StoreUnreadable
+from headrace.metastore.store import Create, Op, Set
 from headrace.migrate.nodes import Nodes
 from headrace.migrate.refusal import MigrationRefused
 
@@ -19,7 +19,7 @@ OPS_PER_WRITE = 2000
 
 
 def has_tree(files: Files, directory: Path) -> bool:
-    """Whether a data directory is one of ours."""
+    """Whether a data directory is headrace's."""
     return files.exists(directory / FILE_NAME)
 
 
@@ -31,17 +31,17 @@ def read_embedded(files: Files, directory: Path) -> Nodes:
                 files.replace(Path(scratch) / name, files.read(directory / name), sync=False)
         try:
             return asyncio.run(_read(Path(scratch)))
-        except (TreeInUse, TreeUnreadable, KafkaError) as error:
-            raise MigrationRefused(f"the tree in {directory} cannot be read: {error}") from error
+        except (StoreInUse, StoreUnreadable, KafkaError) as error:
+            raise MigrationRefused(f"the cluster's metadata in {directory} cannot be read: {error}") from error
 
 
 def write_embedded(directory: Path, nodes: Mapping[str, bytes]) -> None:
-    """Make a data directory's tree, with parents before their children in `nodes`. Raises OSError."""
+    """Create a data directory's tree; parents precede their children in `nodes`. Raises OSError."""
     asyncio.run(_write(directory, nodes))
 
 
 async def _read(directory: Path) -> Nodes:
-    tree = await EmbeddedTree.open(directory)
+    tree = await EmbeddedStore.open(directory)
     try:
         nodes: Nodes = {}
         level = ["/"]
@@ -59,7 +59,7 @@ async def _read(directory: Path) -> Nodes:
 
 
 async def _write(directory: Path, nodes: Mapping[str, bytes]) -> None:
-    tree = await EmbeddedTree.open(directory)
+    tree = await EmbeddedStore.open(directory)
     try:
         ops: list[Op] = [Create(path, data) if path != "/" else Set(path, data) for path, data in nodes.items()]
         for start in range(0, len(ops), OPS_PER_WRITE):

@@ -1,11 +1,11 @@
-"""From Apache Kafka to headrace: its directories and its metadata, from KRaft or from ZooKeeper, into ours."""
+"""The migration from Apache Kafka to headrace: data directories, and metadata from KRaft or ZooKeeper."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 
-from headrace.config import TOPIC_SETTINGS, parse_broker
+from headrace.config import TOPIC_SETTINGS, read_broker
 from headrace.errors import InvalidConfig
 from headrace.migrate import kraft, transactions
 from headrace.migrate.directories import Sources, hold
@@ -19,12 +19,12 @@ from headrace.migrate.move import (
     look,
     open_once,
     plan,
-    transactional_ids,
     undone_on_failure,
 )
 from headrace.migrate.nodes import DEFAULT_BROKER, Cluster, Nodes, carried, left_behind, understood, with_topic_ids
 from headrace.migrate.outcome import Outcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
+from headrace.topics import OFFSETS_TOPIC
 
 
 def from_kafka(
@@ -39,7 +39,7 @@ def from_kafka(
         sources = look(migration, stack)
         for path in migration.sources:
             if has_tree(migration.files, path):
-                raise MigrationRefused(f"{path} is a data directory of headrace already: copy it with any tool")
+                raise MigrationRefused(f"{path} is already a data directory of headrace: copy it with any tool")
         notes: list[str] = []
         if read_tree is not None:
             origin, everything = read_tree()
@@ -68,26 +68,21 @@ def from_kafka(
 
 
 def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
-    """How to start on the copy, with those of the broker's dynamic settings that headrace has."""
+    """The command that starts a broker on the copy, with the dynamic settings that headrace supports."""
     command = f"headrace serve --data {shown(list(migration.targets))} --broker-id {broker_id}"
     own = {**cluster.broker_settings.get(DEFAULT_BROKER, {}), **cluster.broker_settings.get(str(broker_id), {})}
     for name, text in sorted(own.items()):
         try:
-            parse_broker({name: text})
+            is_known = not read_broker({name: text}, strict=True).ignored
         except InvalidConfig:
             continue
-        command += f" --set {quote(f'{name}={text}')}"
+        if is_known:
+            command += f" --set {quote(f'{name}={text}')}"
     return command
 
 
 def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: Outcome) -> None:
-    names = transactional_ids(migration, sources)
-    if names:
-        outcome.left_behind.append(
-            f"transactions ({len(names)} transactional ids: __transaction_state is copied, but headrace serves no "
-            "transactional producers)"
-        )
-    groups = transactions.newer_groups(migration.files, directories_of(sources, transactions.OFFSETS_TOPIC))
+    groups = transactions.newer_groups(migration.files, directories_of(sources, OFFSETS_TOPIC))
     for protocol, count in sorted(groups.items()):
         kept = "their members join anew" if protocol != "consumer" else "their committed offsets are kept"
         outcome.left_behind.append(f"membership of groups of the {protocol} protocol ({count}; {kept})")
@@ -98,7 +93,7 @@ def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, 
         )
     if other := _unknown_settings(cluster):
         outcome.left_behind.append(
-            f"effect of topics' settings that headrace has not ({some(other)}: kept in the tree)"
+            f"effect of topics' settings that headrace does not have ({some(other)}: kept in the tree)"
         )
     outcome.notes.append(
         "server.properties is not in the data directories: give what you set there to headrace serve with --set or "
@@ -107,5 +102,5 @@ def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, 
 
 
 def _unknown_settings(cluster: Cluster) -> list[str]:
-    """Topics' settings that headrace does not have."""
+    """Topic settings that headrace does not support."""
     return sorted({name for own in cluster.topic_settings.values() for name in own if name not in TOPIC_SETTINGS})

@@ -1,10 +1,10 @@
-"""The metadata of a KRaft cluster, as a tree: found, read, and what there is to say about it."""
+"""Finds and reads the metadata of a KRaft cluster, as a tree of znodes with notes for the operator."""
 
 from pathlib import Path
 
-from headrace.log import meta_properties
+from headrace.log.directories import meta_properties
+from headrace.log.directories.meta_properties import CorruptMetaProperties
 from headrace.log.files import Files
-from headrace.log.meta_properties import CorruptMetaProperties
 from headrace.migrate.directories import Sources
 from headrace.migrate.metadata_image import MetadataImage, tree_of
 from headrace.migrate.metadata_log import DIRECTORY, read_metadata_log
@@ -12,8 +12,8 @@ from headrace.migrate.nodes import Nodes
 from headrace.migrate.refusal import MigrationRefused
 
 WITHOUT_METADATA = (
-    "without its metadata every partition is a stray, which Apache Kafka would rename and delete, so the directories "
-    "alone are not enough"
+    "without metadata every partition is a stray, which Apache Kafka renames and deletes, so the "
+    "directories alone are not enough"
 )
 
 
@@ -30,7 +30,7 @@ def find(files: Files, sources: Sources, given: Path | None) -> Path:
         return found
     directory = given if given.name == DIRECTORY else given / DIRECTORY
     if not files.is_directory(directory):
-        raise MigrationRefused(f"there is no {DIRECTORY} in {given}")
+        raise MigrationRefused(f"{given} has no {DIRECTORY}")
     _must_be_of(sources.identity.cluster_id, files, directory.parent)
     return directory
 
@@ -40,7 +40,9 @@ def read(files: Files, sources: Sources, directory: Path, notes: list[str]) -> t
     log = read_metadata_log(files, directory)
     image = MetadataImage().apply(log.records)
     if image.is_migrating_zookeeper:
-        raise MigrationRefused("the cluster is being moved from ZooKeeper to KRaft: finish that, or roll it back")
+        raise MigrationRefused(
+            "the cluster is migrating from ZooKeeper to KRaft: finish the migration, or roll it back"
+        )
     if log.ignored_bytes:
         notes.append(f"{directory}: the last {log.ignored_bytes} bytes are no whole batch, as a crash leaves them")
     if log.voters is not None and log.voters > 1:
@@ -59,4 +61,6 @@ def _must_be_of(cluster_id: str, files: Files, directory: Path) -> None:
     except CorruptMetaProperties as error:
         raise MigrationRefused(str(error)) from error
     if identity is not None and identity.cluster_id != cluster_id:
-        raise MigrationRefused(f"{directory} belongs to cluster {identity.cluster_id}, the others to {cluster_id}")
+        raise MigrationRefused(
+            f"{directory} belongs to cluster {identity.cluster_id}, but the other directories to {cluster_id}"
+        )

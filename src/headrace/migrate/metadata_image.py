@@ -1,4 +1,4 @@
-"""What the records of a metadata log add up to, as the tree that Kafka 3.9 would keep in ZooKeeper. Pure.
+"""Converts the records of a KRaft metadata log into the tree that Kafka 3.9 keeps in ZooKeeper. Pure.
 
     Topic, RemoveTopic, Partition, PartitionChange, ClearElr   topics and who leads them
     Config                                                     settings of topics and brokers
@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.coordination import paths
-from headrace.coordination.model import PartitionLeadership, Replicas, Topic
-from headrace.coordination.producer_ids import BLOCK_SIZE
 from headrace.errors import KafkaError
+from headrace.metadata import znodes
+from headrace.metadata.model import PartitionLeadership, Replicas, Topic
+from headrace.metadata.producer_ids import BLOCK_SIZE
 from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
 from headrace.migrate.nodes import DEFAULT_BROKER, Nodes, counted
 from headrace.migrate.refusal import MigrationRefused
@@ -37,7 +37,7 @@ _IGNORED = {7, 8, 17, 20, 27}  # fenced, unfenced, changed registration, no-op, 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition as of the last record."""
+    """One partition after the last record."""
 
     replicas: list[int]
     isr: list[int]
@@ -51,7 +51,7 @@ class Partition:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The cluster as of the last record."""
+    """The cluster after the last record."""
 
     topics: dict[bytes, str] = field(default_factory=dict)
     partitions: dict[tuple[bytes, int], Partition] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class MetadataImage:
     tokens: set[str] = field(default_factory=set)
 
     def apply(self, records: Sequence[MetadataRecord]) -> MetadataImage:
-        """Takes in records, in their order. Raises MigrationRefused for one that this program does not know."""
+        """Applies records in their order. Raises MigrationRefused for an unknown record."""
         for record in records:
             try:
                 self._apply(record)
@@ -148,7 +148,7 @@ class MetadataImage:
             del self.partitions[key]
 
     def _clear_eligible(self, topic_name: str) -> None:
-        """Of one topic, or of all when no name is given."""
+        """Clear the eligible leaders of one topic, or of all topics if no name is given."""
         for (topic_id, _), partition in self.partitions.items():
             if not topic_name or self.topics[topic_id] == topic_name:
                 partition.eligible = []
@@ -183,10 +183,10 @@ class MetadataImage:
             case 26:
                 self.tokens.discard(m.RemoveDelegationTokenRecord.decode(version, body)[0].token_id)
             case _:
-                raise KafkaError("no such kind is known")
+                raise KafkaError("the record type is unknown")
 
     def left_behind(self) -> list[str]:
-        """What is not kept, by kind."""
+        """The records that are not kept, by kind."""
         other = sum(map(len, (own for (kind, _), own in self.settings.items() if kind not in (TOPIC, BROKER))))
         return [
             *counted(
@@ -207,30 +207,30 @@ def _levels(features: dict[str, int]) -> str:
 
 
 def tree_of(image: MetadataImage, log: MetadataLog, cluster_id: str, broker_id: int) -> Nodes:
-    """The tree of a cluster that is as `image` says."""
+    """The tree of the cluster in `image`."""
     nodes: Nodes = {
-        paths.CLUSTER_ID: paths.encode_cluster_id(cluster_id),
-        paths.CONTROLLER_EPOCH: paths.encode_epoch(log.epoch),
-        paths.FEATURE: paths.encode_feature(),
+        znodes.CLUSTER_ID: znodes.encode_cluster_id(cluster_id),
+        znodes.CONTROLLER_EPOCH: znodes.encode_epoch(log.epoch),
+        znodes.FEATURE: znodes.encode_feature(),
     }
     if image.next_producer_id > 0:
-        block = paths.ProducerIdBlock(
+        block = znodes.ProducerIdBlock(
             BrokerId(broker_id), max(0, image.next_producer_id - BLOCK_SIZE), image.next_producer_id - 1
         )
-        nodes[paths.PRODUCER_ID_BLOCK] = paths.encode_producer_ids(block)
+        nodes[znodes.PRODUCER_ID_BLOCK] = znodes.encode_producer_ids(block)
     for (kind, name), own in image.settings.items():
         if kind == BROKER:
-            nodes[paths.config("brokers", name or DEFAULT_BROKER)] = paths.encode_config(own)
+            nodes[znodes.config("brokers", name or DEFAULT_BROKER)] = znodes.encode_config(own)
     of_topic: dict[bytes, dict[int, Partition]] = {topic_id: {} for topic_id in image.topics}
     for (topic_id, number), partition in sorted(image.partitions.items()):
         of_topic[topic_id][number] = partition
     for topic_id, name in image.topics.items():
         found = of_topic[topic_id]
         topic = Topic(name, topic_id, {number: _replicas(each) for number, each in found.items()})
-        nodes[paths.topic(name)] = paths.encode_topic(topic)
-        nodes[paths.config("topics", name)] = paths.encode_config(image.settings.get((TOPIC, name), {}))
+        nodes[znodes.topic(name)] = znodes.encode_topic(topic)
+        nodes[znodes.config("topics", name)] = znodes.encode_config(image.settings.get((TOPIC, name), {}))
         for number, each in found.items():
-            nodes[paths.partition_state(*TopicPartition(name, number))] = paths.encode_leadership(
+            nodes[znodes.partition_state(*TopicPartition(name, number))] = znodes.encode_leadership(
                 _leadership(each, log.epoch)
             )
     return nodes

@@ -1,4 +1,4 @@
-"""The records of a KRaft cluster's metadata: its newest snapshot, and what the log has behind that.
+"""Reads the metadata records of a KRaft cluster: its newest snapshot, and the log after it.
 
     __cluster_metadata-0/00000000000000000042-0000000003.checkpoint   a snapshot: all that offsets below 42 add up to
     __cluster_metadata-0/00000000000000000000.log                     segments, as of any partition; never compacted
@@ -6,9 +6,9 @@
     snapshot   batch of a header record | batches | batch of a footer record     without the footer it is not whole
     value      frame version uvarint = 1 | kind uvarint | version uvarint | the record
 
-Records between BeginTransaction and EndTransaction count together or, without the end, not at all. After a crash
-the end of the last segment may be torn; that is left out and said. Damage anywhere else is refused, since nobody
-knows what the records behind it were. Source: Kafka's KafkaMetadataLog, RecordsSnapshotReader, MetadataRecordSerde;
+Records between BeginTransaction and EndTransaction count together or, without the end, not at all. After a crash the
+end of the last segment may be torn; it is left out and reported. Damage anywhere else is refused, because the records
+after it are unknown. Source: Kafka's KafkaMetadataLog, RecordsSnapshotReader, MetadataRecordSerde;
 KIP-630, KIP-631, KIP-868.
 """
 
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import KafkaError
+from headrace.log.filenames import LOG, is_segment_file, offset_of
 from headrace.log.files import Files
-from headrace.log.names import LOG, is_segment_file, offset_of
 from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
-from headrace.protocol.wire import read_uvarint
-from headrace.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, decode_records, read_header
+from headrace.protocol.codec.wire import read_uvarint
+from headrace.records.format2.batch import HEADER_BYTES, BatchHeader, crc_is_valid, decode_records, read_header
 
 DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
@@ -48,7 +48,7 @@ class MetadataRecord(NamedTuple):
 
 
 class MetadataLog(NamedTuple):
-    """What was read."""
+    """The contents of a metadata log."""
 
     records: list[MetadataRecord]
     epoch: int  # of the controller that wrote last
@@ -58,12 +58,12 @@ class MetadataLog(NamedTuple):
 
 
 def read_metadata_log(files: Files, directory: Path) -> MetadataLog:
-    """Read a `__cluster_metadata-0`. Raises MigrationRefused when it is not whole; OSError."""
+    """Read a `__cluster_metadata-0`. Raises MigrationRefused if it is incomplete; OSError."""
     names = files.names(directory)
     snapshots = sorted(name for name in names if SNAPSHOT.fullmatch(name))
     segments = [name for name in names if is_segment_file(name, LOG)]
     if not snapshots and not segments:
-        raise MigrationRefused(f"{directory} holds neither a snapshot nor a segment")
+        raise MigrationRefused(f"{directory} has neither a snapshot nor a segment")
     reading = _Reading(directory)
     if snapshots:
         found = SNAPSHOT.fullmatch(snapshots[-1])
@@ -99,7 +99,7 @@ class _Reading:
             position += header.size_bytes
         if position != size or kinds[:1] != [SNAPSHOT_HEADER] or kinds[-1:] != [SNAPSHOT_FOOTER]:
             raise MigrationRefused(
-                f"the snapshot {self._directory / name} is not whole (good up to byte {position} of {size})"
+                f"the snapshot {self._directory / name} is incomplete: it is valid up to byte {position} of {size}"
             )
         self._open = None
 
@@ -107,9 +107,7 @@ class _Reading:
         """The batches from `end_offset` on."""
         starts = [offset_of(name) for name in names]
         if starts and starts[0] > self.end_offset:
-            raise MigrationRefused(
-                f"{self._directory}: offsets {self.end_offset} to {starts[0] - 1} are in no snapshot and no segment"
-            )
+            raise MigrationRefused(f"{self._directory}: offsets {self.end_offset} to {starts[0] - 1} are missing")
         ends: list[int | None] = [*starts[1:], None]
         for name, next_start in zip(names, ends, strict=False):
             if next_start is not None and next_start <= self.end_offset:
@@ -128,9 +126,7 @@ class _Reading:
             if next_start is None:
                 self.ignored_bytes = files.file_size(path) - position
                 if self.ignored_bytes and _has_batch_behind(files, path, position, expected):
-                    raise MigrationRefused(
-                        f"{path} is damaged at byte {position}, and there are good batches behind it"
-                    )
+                    raise MigrationRefused(f"{path} is damaged at byte {position}, before valid batches")
             elif expected != next_start:
                 raise MigrationRefused(
                     f"{path} is damaged at byte {position}: it should reach offset {next_start} and ends at {expected}"
@@ -191,7 +187,7 @@ def _batches(files: Files, path: Path) -> Iterator[tuple[int, BatchHeader, bytes
 
 
 def _has_batch_behind(files: Files, path: Path, position: int, expected: int) -> bool:
-    """Whether a good batch of a later offset lies at a bad place or behind: then it is damage, and no torn end."""
+    """Whether a good batch of a later offset is at or after a bad position: this is damage, not a torn end."""
     file = files.open_readonly(path)
     tail = file.read(file.size() - position, position)
     for found in _MAY_BE_BATCH.finditer(tail):
@@ -206,7 +202,7 @@ def _has_batch_behind(files: Files, path: Path, position: int, expected: int) ->
 
 
 def _voters_of(data: bytes) -> int | None:
-    """How many voters a `quorum-state` names; those of a quorum that may change have none."""
+    """The number of voters in a `quorum-state`; a dynamic quorum has none."""
     try:
         voters = json.loads(data).get("currentVoters")
     except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
-"""The steps of a migration, which are the same both ways: look, check, plan, copy, open the copy once.
+"""The steps that migrations in both directions share: inspect, check, plan, copy, open the copy once.
 
-The copy is opened as a broker would open it: after an unclean stop that repairs it, after a clean one it finds nothing
-to do; it is closed cleanly, so that whoever starts on it has no recovery before it.
+The copy is opened as a broker would open it. After an unclean stop this repairs it; after a clean stop there is nothing
+to do. The copy is closed cleanly, so that a broker that starts on it needs no recovery.
 """
 
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from headrace.config import TopicConfig, topic_config
 from headrace.errors import InvalidConfig, KafkaError
-from headrace.log import meta_properties
+from headrace.log.directories import meta_properties
+from headrace.log.directories.meta_properties import MetaProperties
 from headrace.log.files import Files, LocalFiles
 from headrace.log.manager import LogManager
-from headrace.log.meta_properties import MetaProperties
 from headrace.migrate import copying, transactions
 from headrace.migrate.checks import reasons_against
 from headrace.migrate.copying import PartitionCopy, Progress
@@ -23,11 +23,12 @@ from headrace.migrate.directories import Sources, hold, look_into
 from headrace.migrate.nodes import Cluster, Nodes, in_flight
 from headrace.migrate.outcome import Outcome
 from headrace.migrate.refusal import MigrationRefused, some
+from headrace.topics import TRANSACTIONS_TOPIC
 
 
 @dataclass(slots=True)
 class Migration:
-    """What both ways need to know."""
+    """The parameters of a migration in either direction."""
 
     sources: Sequence[Path]
     targets: Sequence[Path]
@@ -37,19 +38,19 @@ class Migration:
     files: Files = field(default_factory=LocalFiles)
 
     def target_of(self, source: Path) -> Path:
-        """Where the partitions of a source go."""
+        """The target of the partitions of a source."""
         return self.targets[0] if len(self.targets) == 1 else self.targets[list(self.sources).index(source)]
 
 
 def look(migration: Migration, stack: ExitStack) -> Sources:
-    """The sources, held until the stack unwinds. Raises MigrationRefused, OSError."""
+    """The sources, locked until the stack unwinds. Raises MigrationRefused, OSError."""
     if not migration.sources or len(migration.targets) not in (1, len(migration.sources)):
         raise MigrationRefused(
             f"{len(migration.sources)} directories cannot go into {len(migration.targets)}: "
             "name one destination for all, or one for each"
         )
     if len({target.resolve() for target in migration.targets}) < len(migration.targets):
-        raise MigrationRefused(f"a destination is named twice: {some(migration.targets)}")
+        raise MigrationRefused(f"a destination is given twice: {some(migration.targets)}")
     hold(migration.files, migration.sources, stack)
     sources = look_into(migration.files, migration.sources)
     for target in migration.targets:
@@ -58,7 +59,7 @@ def look(migration: Migration, stack: ExitStack) -> Sources:
 
 
 def check(migration: Migration, nodes: Nodes, cluster: Cluster, sources: Sources) -> None:
-    """Raises MigrationRefused with everything that is in the way."""
+    """Raises MigrationRefused with all reasons."""
     reasons = [*in_flight(nodes), *reasons_against(cluster, sources)]
     files, partitions = migration.files, sources.partitions
     hanging = [
@@ -85,16 +86,16 @@ def check(migration: Migration, nodes: Nodes, cluster: Cluster, sources: Sources
 
 def transactional_ids(migration: Migration, sources: Sources) -> dict[str, str | None]:
     """Transactional id -> the undecided state that it is in, or None."""
-    return transactions.transactional_ids(migration.files, directories_of(sources, transactions.TRANSACTIONS_TOPIC))
+    return transactions.transactional_ids(migration.files, directories_of(sources, TRANSACTIONS_TOPIC))
 
 
 def directories_of(sources: Sources, topic: str) -> list[Path]:
-    """Of a topic's partitions."""
+    """The directories of a topic's partitions."""
     return [found.directory for partition, found in sorted(sources.partitions.items()) if partition.topic == topic]
 
 
 def plan(migration: Migration, sources: Sources, outcome: Outcome) -> list[PartitionCopy]:
-    """What to copy. Raises MigrationRefused when it would not fit."""
+    """The copies to make. Raises MigrationRefused if they do not fit."""
     copies = []
     needed = dict.fromkeys(migration.targets, 0)
     unknown: list[str] = []
@@ -120,7 +121,7 @@ def plan(migration: Migration, sources: Sources, outcome: Outcome) -> list[Parti
 
 
 def copy(migration: Migration, sources: Sources, cluster: Cluster, copies: Sequence[PartitionCopy]) -> None:
-    """Everything but the metadata."""
+    """Copy everything except the metadata."""
     files = migration.files
     for target in migration.targets:
         files.make_directory(target)
@@ -132,7 +133,7 @@ def copy(migration: Migration, sources: Sources, cluster: Cluster, copies: Seque
 
 
 def open_once(migration: Migration, cluster: Cluster, broker_id: int) -> list[dict[str, str | int]]:
-    """Open the copy as a broker does, and close it; where each partition begins and ends. Raises MigrationRefused."""
+    """Open and close the copy like a broker; returns each partition's first and end offset. Raises MigrationRefused."""
     manager = LogManager(
         list(migration.targets),
         broker_id=broker_id,
@@ -165,13 +166,13 @@ def _config(own: Mapping[str, str]) -> TopicConfig:
         try:
             config = topic_config(config, {name: text})
         except InvalidConfig:
-            continue  # of another version: kept in the tree, and said
+            continue  # of another version: kept in the tree, and reported
     return config
 
 
 @contextmanager
 def undone_on_failure(migration: Migration) -> Iterator[None]:
-    """Leaves no half of a copy behind when something fails; the destinations were empty."""
+    """Removes a partial copy after a failure; the destinations were empty before."""
     files = migration.files
     existed = [target for target in migration.targets if files.exists(target)]
     try:
@@ -191,7 +192,7 @@ def undone_on_failure(migration: Migration) -> Iterator[None]:
 
 
 def begin_outcome(direction: str, migration: Migration, sources: Sources, cluster: Cluster, origin: str) -> Outcome:
-    """What is known before anything was planned."""
+    """The outcome before the plan."""
     return Outcome(
         direction,
         cluster.cluster_id,

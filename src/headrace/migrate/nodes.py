@@ -1,9 +1,9 @@
-"""A cluster's metadata as a tree of Kafka's znodes, path -> value; what of it goes along, and what does not. Pure.
+"""Cluster metadata as a tree of Kafka's znodes (path -> value), and the part that a migration carries over. Pure.
 
 carried over   topics with ids, replicas and partition states; settings of topics and brokers; the cluster's id; the
                controller's epoch; the block of producer ids; finalized features; offsets of 0.8's consumers
 left behind    ACLs, SCRAM credentials, quotas, delegation tokens: `left_behind` counts them
-momentary      who is alive, who is controller, notifications: made anew by whoever starts
+momentary      live brokers, controller, notifications: a broker that starts creates them again
 
 Source: Kafka's ZkData.
 """
@@ -11,31 +11,31 @@ Source: Kafka's ZkData.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headrace.coordination import paths
-from headrace.coordination.model import NO_UUID, PartitionLeadership, Topic
-from headrace.coordination.tree import parent_of
-from headrace.coordination.uuids import random_uuid
+from headrace.metadata import znodes
+from headrace.metadata.model import NO_UUID, PartitionLeadership, Topic
+from headrace.metadata.uuids import random_uuid
+from headrace.metastore.store import parent_of
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.types import TopicPartition
 
 Nodes = dict[str, bytes]
 
 CARRIED = (
-    paths.CLUSTER_ID,
-    paths.TOPICS,
-    paths.BROKER_SEQUENCE,
-    paths.CONFIG_TOPICS,
-    paths.CONFIG_BROKERS,
-    paths.CONTROLLER_EPOCH,
-    paths.PRODUCER_ID_BLOCK,
-    paths.FEATURE,
+    znodes.CLUSTER_ID,
+    znodes.TOPICS,
+    znodes.BROKER_SEQUENCE,
+    znodes.CONFIG_TOPICS,
+    znodes.CONFIG_BROKERS,
+    znodes.CONTROLLER_EPOCH,
+    znodes.PRODUCER_ID_BLOCK,
+    znodes.FEATURE,
     "/consumers",
 )
 """Subtrees that a migration takes along."""
 
 LOOKED_AT = (
     *CARRIED,
-    paths.DELETE_TOPICS,
+    znodes.DELETE_TOPICS,
     "/admin/reassign_partitions",
     "/config/users",
     "/config/clients",
@@ -73,7 +73,7 @@ def names_in(nodes: Iterable[str], path: str) -> list[str]:
 
 
 def carried(nodes: Mapping[str, bytes]) -> Nodes:
-    """What goes along, with the nodes above it, parents first."""
+    """The nodes that are carried over, with their parents, parents first."""
     taken: Nodes = {}
     for path in sorted(nodes):
         if any(path == each or path.startswith(each + "/") for each in CARRIED):
@@ -86,63 +86,65 @@ def carried(nodes: Mapping[str, bytes]) -> Nodes:
 
 
 def understood(nodes: Mapping[str, bytes]) -> Cluster:
-    """What the tree says. Raises MigrationRefused for one that is damaged, or is no Kafka cluster's."""
-    if paths.CLUSTER_ID not in nodes:
+    """The tree as values. Raises MigrationRefused if it is damaged or not a Kafka cluster's."""
+    if znodes.CLUSTER_ID not in nodes:
         raise MigrationRefused(
-            f"the tree has no {paths.CLUSTER_ID}: it is not one of a Kafka cluster (is the chroot right?)"
+            f"the tree has no {znodes.CLUSTER_ID}, so it is not that of a Kafka cluster: check the chroot"
         )
-    path = paths.CLUSTER_ID
+    path = znodes.CLUSTER_ID
     try:
-        cluster = Cluster(paths.decode_cluster_id(nodes[path]), {}, {}, {}, {})
-        for name in names_in(nodes, paths.TOPICS):
-            path = paths.topic(name)
+        cluster = Cluster(znodes.decode_cluster_id(nodes[path]), {}, {}, {}, {})
+        for name in names_in(nodes, znodes.TOPICS):
+            path = znodes.topic(name)
             if path not in nodes:
-                raise paths.CorruptNode("is missing, though there are nodes below it")
-            cluster.topics[name] = topic = paths.decode_topic(name, nodes[path])
+                raise znodes.CorruptNode("the node is missing, although it has children")
+            cluster.topics[name] = topic = znodes.decode_topic(name, nodes[path])
             for number in topic.partitions:
-                path = paths.partition_state(name, number)
+                path = znodes.partition_state(name, number)
                 if path in nodes:
-                    cluster.leadership[TopicPartition(name, number)] = paths.decode_leadership(nodes[path], 0, 0)
+                    cluster.leadership[TopicPartition(name, number)] = znodes.decode_leadership(nodes[path], 0, 0)
         for settings, above in ((cluster.topic_settings, "topics"), (cluster.broker_settings, "brokers")):
             for name in names_in(nodes, f"/config/{above}"):
-                path = paths.config(above, name)
-                settings[name] = paths.decode_config(nodes[path])
-    except paths.CorruptNode as error:
+                path = znodes.config(above, name)
+                settings[name] = znodes.decode_config(nodes[path])
+    except znodes.CorruptNode as error:
         raise MigrationRefused(f"node {path}: {error}") from None
     return cluster
 
 
 def with_topic_ids(nodes: Nodes, cluster: Cluster) -> Cluster:
-    """Gives an id to each topic that has none: those made before Kafka 2.8. Changes `nodes` too."""
+    """Gives an id to each topic without one, created before Kafka 2.8. Changes `nodes` too."""
     topics = dict(cluster.topics)
     for name, topic in cluster.topics.items():
         if topic.id == NO_UUID:
             topics[name] = topic._replace(id=random_uuid())
-            nodes[paths.topic(name)] = paths.encode_topic(topics[name])
+            nodes[znodes.topic(name)] = znodes.encode_topic(topics[name])
     return cluster._replace(topics=topics)
 
 
 def in_flight(nodes: Mapping[str, bytes]) -> list[str]:
-    """What the cluster was in the middle of, as reasons to refuse."""
+    """Operations that the cluster had not finished, as reasons to refuse."""
     found = []
-    if doomed := names_in(nodes, paths.DELETE_TOPICS):
+    if doomed := names_in(nodes, znodes.DELETE_TOPICS):
         found.append(f"topics are being deleted ({some(doomed)}): start the broker until they are gone, and stop it")
     if "/admin/reassign_partitions" in nodes:
         found.append("a reassignment of partitions is not finished: let it finish or cancel it first")
     if nodes.get("/migration"):
-        found.append("the cluster is being moved from ZooKeeper to KRaft (/migration): finish that, or roll it back")
+        found.append(
+            "the cluster is migrating from ZooKeeper to KRaft (/migration): finish the migration, or roll it back"
+        )
     return found
 
 
 def left_behind(nodes: Mapping[str, bytes]) -> list[str]:
-    """What the tree has that does not go along."""
+    """The parts of the tree that are not carried over."""
     acls = [path for path in below(nodes, "/kafka-acl") if path.count("/") == 3]
     acls += [path for path in below(nodes, "/kafka-acl-extended") if path.count("/") == 4]
     scram, quotas = 0, 0
     for path in [*below(nodes, "/config/users"), *below(nodes, "/config/clients"), *below(nodes, "/config/ips")]:
         try:
-            settings = paths.decode_config(nodes[path])
-        except paths.CorruptNode:
+            settings = znodes.decode_config(nodes[path])
+        except znodes.CorruptNode:
             settings = {}
         secrets = sum(name.startswith("SCRAM-") for name in settings)
         scram += secrets

@@ -1,4 +1,4 @@
-"""What a migration did, or would do."""
+"""The result of a migration, or of its dry run."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Why a migration is not done."""
+"""The error of a migration that is refused, with its reasons."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""From headrace to Apache Kafka 3.9 with ZooKeeper: our directories, and our tree as a file or in a ZooKeeper."""
+"""The migration from headrace to Apache Kafka 3.9: data directories, and metadata as a file or in ZooKeeper."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from headrace.coordination import paths
+from headrace.metadata import znodes
 from headrace.migrate.embedded import has_tree, read_embedded
 from headrace.migrate.move import Migration, begin_outcome, check, copy, look, open_once, plan, undone_on_failure
 from headrace.migrate.nodes import Cluster, Nodes, carried, left_behind, understood
@@ -27,8 +27,8 @@ def to_kafka(
         first = migration.sources[0]
         if not has_tree(migration.files, first):
             raise MigrationRefused(
-                f"{first} has no tree of ours: name the directories as they are in log.dirs, the first one first. "
-                "Without the metadata Apache Kafka would take every partition for a stray, and delete it"
+                f"{first} has no headrace metadata: name the directories in the order of log.dirs. "
+                "Without metadata Apache Kafka treats every partition as stray and deletes it"
             )
         everything = read_embedded(migration.files, first)
         nodes = carried(everything)
@@ -59,6 +59,6 @@ def _drop_our_settings(nodes: Nodes, cluster: Cluster, outcome: Outcome) -> None
         for name, own in entities.items():
             ours = sorted(key for key in own if key.startswith(OURS_ALONE))
             if ours:
-                outcome.left_behind.append(f"settings of {name} that Apache Kafka has not ({some(ours)})")
+                outcome.left_behind.append(f"settings of {name} that Apache Kafka does not have ({some(ours)})")
                 kept = {key: text for key, text in own.items() if key not in ours}
-                nodes[paths.config(kind, name)] = paths.encode_config(kept)
+                nodes[znodes.config(kind, name)] = znodes.encode_config(kept)

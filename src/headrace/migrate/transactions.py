@@ -1,4 +1,4 @@
-"""What is in flight in a data directory that nobody has open, and what its coordinators' topics hold.
+"""Finds open transactions in a data directory that no broker has open, and reads its coordinators' topics.
 
     open transactions     from a partition's newest producer snapshot and the batches behind it
     __transaction_state   the last state of each transactional id
@@ -14,23 +14,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.errors import KafkaError
+from headrace.log.filenames import SNAPSHOT, offset_file
 from headrace.log.files import Files
-from headrace.log.names import SNAPSHOT, offset_file
-from headrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot, snapshot_offsets
+from headrace.log.producers.producer_snapshot import CorruptSnapshot, decode_snapshot, snapshot_offsets
 from headrace.migrate.batches import batches
 from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
 
-OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 UNDECIDED = {1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 7: "PrepareEpochFence"}
 NEWER_GROUPS = {3: "consumer", 11: "share", 17: "streams"}
 """Version of a group's metadata key -> the protocol that its members speak."""
 
 
 def open_transactions(files: Files, directory: Path, *, was_clean: bool) -> dict[int, int]:
-    """Producer id -> first offset of the transaction that it has open in this partition.
+    """Producer id -> first offset of its open transaction in this partition.
 
-    After a clean stop the newest snapshot says all, and no segment is read.
+    After a clean stop the newest snapshot is complete, and no segment is read.
     """
     found: dict[int, int] = {}
     known_to = 0
@@ -56,9 +55,9 @@ def open_transactions(files: Files, directory: Path, *, was_clean: bool) -> dict
 
 
 def transactional_ids(files: Files, directories: Iterable[Path]) -> dict[str, str | None]:
-    """Transactional id -> the undecided state that it is in, or None, from the partitions of __transaction_state.
+    """Transactional id -> its undecided state, or None, from the partitions of __transaction_state.
 
-    Raises MigrationRefused for a record that cannot be read: it could be one that is undecided.
+    Raises MigrationRefused for an unreadable record, because its transaction could be undecided.
     """
     found: dict[str, str | None] = {}
     for directory in directories:
@@ -75,7 +74,7 @@ def transactional_ids(files: Files, directories: Iterable[Path]) -> dict[str, st
 
 
 def newer_groups(files: Files, directories: Iterable[Path]) -> dict[str, int]:
-    """Protocol -> how many groups of it are in the partitions of __consumer_offsets."""
+    """Protocol -> the number of its groups in the partitions of __consumer_offsets."""
     found: dict[str, int] = {}
     for directory in directories:
         for key, value in _last_values(files, directory, NEWER_GROUPS).items():

@@ -1,4 +1,4 @@
-"""A tree as a file: JSON, for `headrace migrate save-tree` and `load-tree`, and for people.
+"""The JSON file of a metadata tree, for `headrace migrate save-tree` and `load-tree`.
 
     {"format": "headrace tree", "version": 1, "nodes": [
     {"path": "/cluster/id", "data": "{\\"version\\":\\"1\\",\\"id\\":\\"0sjTqGE0QfmGgaQnlg3lPg\\"}"},
@@ -13,8 +13,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.coordination.tree import BadPath, check_path
 from headrace.log.files import Files
+from headrace.metastore.store import BadPath, check_path
 from headrace.migrate.nodes import Nodes
 from headrace.migrate.refusal import MigrationRefused
 
@@ -30,7 +30,7 @@ def write_tree(files: Files, path: Path, nodes: Mapping[str, bytes]) -> None:
 
 
 def read_tree(files: Files, path: Path) -> Nodes:
-    """Read a tree. Raises OSError; MigrationRefused for a file that is none, or a damaged one."""
+    """Read a tree. Raises OSError, and MigrationRefused for a file that is damaged or not a tree."""
     try:
         found = json.loads(files.read(path))
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -39,7 +39,7 @@ def read_tree(files: Files, path: Path) -> Nodes:
             raise ValueError(f"its version is {found.get('version')}, and this program knows {VERSION}")
         return dict(_node(row) for row in found["nodes"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MigrationRefused(f"{path} is no tree file that can be read: {error!s}") from None
+        raise MigrationRefused(f"{path} is not a readable tree file: {error!s}") from None
 
 
 def _row(path: str, data: bytes) -> dict[str, str]:
@@ -54,5 +54,5 @@ def _node(row: dict[str, str]) -> tuple[str, bytes]:
     try:
         check_path(path)
     except BadPath:
-        raise ValueError(f"{path!r} is not a node's path") from None
+        raise ValueError(f"{path!r} is not the path of a node") from None
     return path, row["data"].encode() if "data" in row else b64decode(row["data_base64"], validate=True)

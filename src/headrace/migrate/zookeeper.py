@@ -1,7 +1,7 @@
-"""A tree from and to a live ZooKeeper, through kazoo (the extra `zookeeper`).
+"""Reads and writes a metadata tree in a running ZooKeeper, with kazoo (the extra `zookeeper`).
 
-Reads ask for a whole level of the tree at once; writes go in transactions below ZooKeeper's limit of 1 MiB. A chroot
-that holds something is not written to.
+Reads request a whole level of the tree at once. Writes use transactions below ZooKeeper's limit of 1 MiB. A chroot that
+is not empty is not written to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.coordination.ensemble import Ensemble
+from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.migrate.nodes import LOOKED_AT, Nodes
 from headrace.migrate.refusal import MigrationRefused, some
 
@@ -22,9 +22,9 @@ ZOOKEEPERS_OWN = "zookeeper"
 
 
 def read_zookeeper(ensemble: Ensemble) -> Nodes:
-    """The persistent nodes of what a migration looks at, below the chroot.
+    """The persistent nodes that a migration reads, below the chroot.
 
-    Raises MigrationRefused when it cannot be reached, or keeps something from us.
+    Raises MigrationRefused if ZooKeeper cannot be reached, or denies access to a node.
     """
     chroot = ensemble.root
     with _connected(ensemble) as client:
@@ -43,10 +43,10 @@ def read_zookeeper(ensemble: Ensemble) -> Nodes:
 
 
 def write_zookeeper(ensemble: Ensemble, nodes: Mapping[str, bytes]) -> None:
-    """Puts a tree, parents before their children, into an empty chroot, which is made. Raises MigrationRefused."""
+    """Creates the chroot, which must be empty, and writes a tree, parents first. Raises MigrationRefused."""
     chroot = ensemble.root
     with _connected(ensemble) as client:
-        from headrace.coordination.zookeeper import AccessLists
+        from headrace.metastore.zookeeper.connection import AccessLists
 
         acls = AccessLists(chroot, ensemble.set_acl)
         _must_be_empty(client, ensemble)
@@ -75,7 +75,7 @@ def _must_be_empty(client: Any, ensemble: Ensemble) -> None:
     found = client.get_children(chroot or "/") if client.exists(chroot or "/") else []
     others = [name for name in found if name != ZOOKEEPERS_OWN]
     if others:
-        raise MigrationRefused(f"ZooKeeper {ensemble} is not empty ({some(others)}): name a chroot that is")
+        raise MigrationRefused(f"ZooKeeper {ensemble} is not empty ({some(others)}): name an empty chroot")
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def _connected(ensemble: Ensemble) -> Iterator[Any]:
         from kazoo.handlers.threading import KazooTimeoutError
         from kazoo.retry import KazooRetry
 
-        from headrace.coordination.zookeeper import how_to_speak
+        from headrace.metastore.zookeeper.connection import how_to_speak
     except ImportError:
-        raise MigrationRefused("a ZooKeeper is reached through kazoo: pip install 'headrace[zookeeper]'") from None
+        raise MigrationRefused("ZooKeeper requires kazoo: pip install 'headrace[zookeeper]'") from None
     retry = KazooRetry(max_tries=3, max_delay=1)
     client = KazooClient(hosts=ensemble.hosts, read_only=False, connection_retry=retry, **how_to_speak(ensemble))
     try:
@@ -104,7 +104,7 @@ def _connected(ensemble: Ensemble) -> Iterator[Any]:
 
 
 def _get_all(client: Any, paths: Sequence[str]) -> list[Any]:
-    """(data, stat) of each, or None where there is none."""
+    """(data, stat) of each path; None if it does not exist."""
     from kazoo.exceptions import NoNodeError
 
     found: list[Any] = []

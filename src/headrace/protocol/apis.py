@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """What a request asks for (int16, the first field of its header)."""
+    """The API key of a request (int16, the first field of its header)."""
 
     PRODUCE = 0
     FETCH = 1
@@ -102,5 +102,5 @@ class ApiKey(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name that messages begin with: ListOffsets."""
+        """The prefix of the message names: ListOffsets."""
         return self.name.title().replace("_", "")

@@ -6,18 +6,18 @@
     response v0   correlation_id int32
     response v1   ... | tagged fields                                                         flexible versions
 
-An ApiVersions response always has header v0: its reader does not know yet what the broker speaks. A request of a
-version that is not known is read as v2 when the API has flexible versions and this is above them all, so that it can
-be answered with UNSUPPORTED_VERSION. Source: KIP-482, KIP-511, Kafka's ApiMessageType.
+An ApiVersions response always has header v0, because its reader does not know the broker's versions yet. A request of
+an unknown version is read as v2 if the API has flexible versions and the version is above them all, so that it gets the
+response UNSUPPORTED_VERSION. Source: KIP-482, KIP-511, Kafka's ApiMessageType.
 """
 
 from struct import Struct, error
 from typing import NamedTuple
 
 from headrace.errors import InvalidRequest
-from headrace.protocol import schema
 from headrace.protocol.apis import ApiKey
-from headrace.protocol.wire import Buffer, read_uvarint, skip_tags
+from headrace.protocol.codec import schema
+from headrace.protocol.codec.wire import Buffer, read_uvarint, skip_tags
 
 _FIXED = Struct(">hhih")
 _CORRELATION = Struct(">i")
@@ -28,7 +28,7 @@ _flexible_from: dict[int, int] = {}  # by known API key, filled as they are firs
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what: `client_id` is the client's own name for itself."""
+    """The header of a request; `client_id` is the name that the client chose."""
 
     api_key: int
     api_version: int
@@ -37,7 +37,7 @@ class RequestHeader(NamedTuple):
 
 
 def flexible_from(api_key: int) -> int:
-    """The first version of an API with a flexible header; beyond all versions where there is none."""
+    """The first version of an API with a flexible header; above all versions if there is none."""
     found = _flexible_from.get(api_key)
     if found is None:
         found = _NEVER
@@ -49,7 +49,7 @@ def flexible_from(api_key: int) -> int:
 
 
 def read_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `pos`, and where the body starts; InvalidRequest when the bytes are not one."""
+    """(the header at `pos`, the position of the body). Raises InvalidRequest if the header is malformed."""
     view = memoryview(buf)
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(view, pos)
@@ -61,7 +61,7 @@ def read_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
             client_id = view[pos : pos + length].tobytes().decode()
             pos += length
         elif length < -1:
-            raise InvalidRequest("malformed request header: negative length of the client id")
+            raise InvalidRequest("malformed request header: the client id has a negative length")
         if api_version >= flexible_from(api_key):
             count = view[pos]
             pos += 1
@@ -70,12 +70,12 @@ def read_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
     except (error, IndexError, UnicodeDecodeError) as cause:
         raise InvalidRequest(f"malformed request header: {cause}") from cause
     if pos > len(view):
-        raise InvalidRequest("malformed request header: ends too early")
+        raise InvalidRequest("malformed request header: the header is cut off")
     return RequestHeader(api_key, api_version, correlation_id, client_id), pos
 
 
 def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request that we send."""
+    """Encodes the header of a request."""
     if api_key == _SHUTDOWN and api_version == 0:
         return _FIXED.pack(api_key, api_version, correlation_id, 0)[:-2]
     name = b"" if client_id is None else client_id.encode()
@@ -84,12 +84,12 @@ def write_request_header(api_key: int, api_version: int, correlation_id: int, cl
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of our answer."""
+    """Encodes the header of a response."""
     return _CORRELATION.pack(correlation_id) + (b"\0" if _is_tagged_response(api_key, api_version) else b"")
 
 
 def read_response_header(buf: Buffer, api_key: int, api_version: int, pos: int = 0) -> tuple[int, int]:
-    """The correlation id of an answer to a request of this key and version, and where the body starts."""
+    """(the correlation id of a response to a request of this key and version, the position of the body)."""
     view = memoryview(buf)
     try:
         (correlation_id,) = _CORRELATION.unpack_from(view, pos)
@@ -101,10 +101,10 @@ def read_response_header(buf: Buffer, api_key: int, api_version: int, pos: int =
     except (error, IndexError) as cause:
         raise InvalidRequest(f"malformed response header: {cause}") from cause
     if pos > len(view):
-        raise InvalidRequest("malformed response header: ends too early")
+        raise InvalidRequest("malformed response header: the header is cut off")
     return correlation_id, pos
 
 
 def _is_tagged_response(api_key: int, api_version: int) -> bool:
-    """Whether an answer's header ends in tagged fields (v1)."""
+    """Whether a response's header ends in tagged fields (v1)."""
     return api_key != _API_VERSIONS and api_version >= flexible_from(api_key)

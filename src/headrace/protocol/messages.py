@@ -4,7 +4,7 @@ A class is made when its name is first asked for. messages.pyi, which scripts/ma
 checkers and editors what is here; schema.py describes the notation that both come from.
 """
 
-from headrace.protocol import compiler, schema
+from headrace.protocol.codec import compiler, schema
 
 
 def __getattr__(name: str) -> object:

@@ -2,9 +2,9 @@
 
 from typing import ClassVar, dataclass_transform, overload
 
-from headrace.protocol.message import Message as _Message
-from headrace.protocol.message import Struct as _Struct
-from headrace.protocol.wire import Buffer, Chunk
+from headrace.protocol.codec.message import Message as _Message
+from headrace.protocol.codec.message import Struct as _Struct
+from headrace.protocol.codec.wire import Buffer, Chunk
 
 class _Records:
     """A `records` field: takes bytes or a file range, gives the view that decoding made."""

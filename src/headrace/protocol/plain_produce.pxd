@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 cdef int _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM
-cdef int _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _PARTITIONS_MAX
+cdef int _CLIENT_AT, _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _PARTITIONS_MAX
 
 cdef class PlainBatch:
     cdef readonly object topic
@@ -11,6 +11,8 @@ cdef class PlainBatch:
     cdef readonly object records
 
 cdef class PlainProduce:
+    cdef object _frame
+    cdef Py_ssize_t _client_end
     cdef readonly int api_version
     cdef readonly int correlation_id
     cdef readonly int acks
@@ -35,7 +37,7 @@ cdef inline bint _is_ascii(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t en
 cpdef read_plain_produce(frame)
 
 @cython.locals(
-    version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, pos=Py_ssize_t,
+    version=int, is_flexible=bint, client_end=Py_ssize_t, string_width=int, array_width=int, length=int64_t, pos=Py_ssize_t,
     start=Py_ssize_t, acks=int, topics=int64_t, partitions=int64_t, index=int, batches=list, counts=list)
 cdef _read(const uint8_t[::1] buf, frame, Py_ssize_t end)
 

@@ -1,24 +1,23 @@
-"""Record batches: bytes to records and back, without a socket or a file in sight.
+"""Record batches of every message format: decoding, encoding, validation, conversion. Pure: no sockets, no files.
 
-    header.py         the 61 bytes that every batch starts with, and what a broker changes in them
-    batch.py          the front door: batches as lists of Python records, for whoever handles few of them
-    columns.py        batches to columns in Arrow's layout, for whoever handles many
-    build.py          and columns to batches
-    binary.py         the columns themselves
-    validation.py     what a broker asks of a batch before it appends it
-    compression.py    the four codecs, with a bound on what comes out
-    recompression.py  a batch with another codec
-    control.py        the markers that end a transaction
-    kernel.py         the loops over single records; compiled where a C compiler was found
-    varint.py         zigzag numbers, as the format defines them
+    any_format.py   headers of batches of any format; `scan_any` reads a mixture of formats
+    binary.py       columns of bytes in Arrow's layout
+    codecs/         compression, with a bound on the decompressed size, and CRC-32C
+    format2/        message format 2 (Kafka 0.11 and later)
+        header.py         the 61 bytes at the start of every batch, and the fields that a broker sets
+        batch.py          batches as lists of Python records, for few records
+        columns.py        batches to columns, for many records;  build.py: columns to batches
+        validation.py     the checks of a broker before it appends a batch
+        recompression.py  a batch with another codec
+        control.py        transaction markers
+        kernel.py         the loops over single records; compiled if a C compiler was found
+    legacy/         the formats before
+        message.py          one message of format 0 or 1;  message_set.py: sets of them, wrappers opened
+        message_columns.py  sets to columns and back, with the loops in message_kernel.py
+        message_codecs.py   their codecs, with the lz4 of Kafka 0.8
+        produced_sets.py    the checks of a broker on a produced set, and its offsets
+        conversion.py       conversion between all formats
+        format_07.py        messages of Kafka 0.7
 
-That is message format 2 (Kafka 0.11 and later). Before it:
-
-    any_format.py       what a log sees of a batch of any format; `scan_any` reads a mixture
-    message.py          one message of format 0 or 1;  message_set.py: sets of them, wrappers opened
-    message_columns.py  sets to columns and back, over message_kernel.py, the loops
-    message_codecs.py   their codecs, with the lz4 of Kafka 0.8
-    produced_sets.py    what a broker asks of a produced set, and where it places it
-    conversion.py       batches of each format as those of another
-    format_07.py        messages of Kafka 0.7
+Begin with `format2.header`, then `any_format`.
 """

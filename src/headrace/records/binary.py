@@ -4,7 +4,7 @@
                    row i is data[offsets[i]:offsets[i + 1]]
     HeadersColumn  list_offsets int32[n + 1] over a column of names and one of values: Arrow's list<struct>
 
-Every one of them can be wrapped by `pyarrow.py_buffer` without a copy, and Arrow's buffers can be built from. Source:
+`pyarrow.py_buffer` wraps each of these buffers without a copy, and Arrow's buffers can be used here. Source:
 Arrow's columnar format, "Variable-size Binary Layout" and "Variable-size List Layout".
 """
 
@@ -22,7 +22,10 @@ _INT32_ZERO = array("i", [0])
 
 
 class BinaryColumn(NamedTuple):
-    """Rows of bytes, some of them null."""
+    """Rows of bytes or nulls.
+
+    `offsets` is int32[rows + 1]. `validity` has one bit a row, least significant first, or is None without nulls.
+    """
 
     offsets: Buffer
     data: Buffer
@@ -30,7 +33,7 @@ class BinaryColumn(NamedTuple):
     null_count: int
 
     def value(self, row: int) -> bytes | None:
-        """One row; for tests and for looking, not for loops."""
+        """The bytes of one row, or None. Slow: for tests and inspection, not for loops."""
         if self.validity is not None and not as_bytes(self.validity)[row >> 3] >> (row & 7) & 1:
             return None
         offsets = as_int32s(self.offsets)
@@ -38,7 +41,7 @@ class BinaryColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """Each row's headers: entries `list_offsets[row]` to `list_offsets[row + 1]` of two columns."""
+    """The headers of each row: the entries [list_offsets[row], list_offsets[row + 1]) of `keys` and `values`."""
 
     list_offsets: Buffer
     keys: BinaryColumn
@@ -46,17 +49,17 @@ class HeadersColumn(NamedTuple):
 
 
 def int64s(count: int) -> array[int]:
-    """Zeros in an int64 buffer."""
+    """A new int64 buffer with `count` zeros."""
     return _INT64_ZERO * count
 
 
 def int32s(count: int) -> array[int]:
-    """Zeros in an int32 buffer."""
+    """A new int32 buffer with `count` zeros."""
     return _INT32_ZERO * count
 
 
 def column_of(rows: Sequence[bytes | None]) -> BinaryColumn:
-    """Some bytes as a column."""
+    """A column with a copy of some rows. None is null."""
     null_count = rows.count(None)
     offsets = array("i", accumulate((0 if row is None else len(row) for row in rows), initial=0))
     if null_count == 0:
@@ -69,22 +72,22 @@ def column_of(rows: Sequence[bytes | None]) -> BinaryColumn:
 
 
 def as_bytes(buf: Buffer) -> memoryview:
-    """A buffer's bytes."""
+    """A view of a buffer as bytes, without a copy."""
     return _cast(memoryview(buf), "B")
 
 
 def as_int32s(buf: Buffer) -> memoryview:
-    """A buffer's int32 numbers."""
+    """A view of a buffer as int32 numbers, without a copy."""
     return _cast(memoryview(buf), "i")
 
 
 def as_int64s(buf: Buffer) -> memoryview:
-    """A buffer's int64 numbers."""
+    """A view of a buffer as int64 numbers, without a copy."""
     return _cast(memoryview(buf), "q")
 
 
 def _cast(view: memoryview, item: Literal["B", "i", "q"]) -> memoryview:
-    """`view` as numbers of another type; Python cannot cast an empty one."""
+    """`view` as numbers of another type. Python cannot cast an empty view, so that becomes a new one."""
     if view.format == item:
         return view
     return view.cast("B").cast(item) if view.nbytes else memoryview(array(item))

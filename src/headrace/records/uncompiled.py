@@ -1,4 +1,4 @@
-"""What the compiled modules ask of the module `cython` when they run as plain Python and Cython is not installed."""
+"""A stand-in for the module `cython`, for compiled modules that run as plain Python without Cython installed."""
 
 from contextlib import nullcontext
 

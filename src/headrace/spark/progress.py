@@ -1,12 +1,12 @@
-"""A stream's progress as the offsets of a consumer group, and how far it is behind.
+"""Commits a stream's progress as the offsets of a consumer group, and measures its lag.
 
     kafka.group.id = G on the stream ─▶ after each batch the offsets of group G are where the query is
 
-so that `headrace group describe G`, lag exporters and dashboards see it. The checkpoint alone says where the query goes
-on; nothing is read back from the group.
+so that `headrace group describe G`, lag exporters and dashboards see it. Only the checkpoint decides where the query
+continues; nothing is read back from the group.
 
-Spark tells a source that a batch is done only when the next one is planned, so the last batch of a query (all that an
-AvailableNow query of one batch has) would never be seen. Two ways close that, and `session()` takes the first:
+Spark tells a source that a batch is done only when it plans the next one, so the last batch of a query (the only one of
+an AvailableNow query of one batch) would never be committed. There are two solutions, and `session()` uses the first:
 
     watch_progress(spark)     a listener that commits after every batch of every query of the session
     commit_progress(query)    once, also when the query has ended
@@ -30,12 +30,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from headrace.client.cluster import Cluster
-from headrace.client.group_admin import GroupAdmin
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.group_admin import GroupAdmin
 from headrace.errors import KafkaError
-from headrace.spark.cluster_access import client_settings
-from headrace.spark.offsets import offsets_of_json
-from headrace.spark.options import ReadOptions, parse_options
+from headrace.spark.source.cluster_access import client_settings
+from headrace.spark.source.offsets import offsets_of_json
+from headrace.spark.source.options import ReadOptions, parse_options
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ GroupOffsets = dict[str, dict[TopicPartition, int]]
 
 
 def commit_offsets(options: ReadOptions, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set the offsets of the group in `options`; nothing when there is no group. KafkaError when it refuses."""
+    """Set the offsets of the group in `options`, if there is one. Raises KafkaError if the group refuses."""
     if options.group_id is None or not offsets:
         return
     with Cluster(options.bootstrap_servers, client_settings(options.client_settings)) as cluster:
@@ -56,23 +56,23 @@ def commit_offsets(options: ReadOptions, offsets: Mapping[TopicPartition, int]) 
 
 
 def commit_progress(query: "StreamingQuery") -> GroupOffsets:
-    """Commit how far the query's last finished batch came; what was committed, by group.
+    """Commit the end of the query's last finished batch; returns the committed offsets by group.
 
-    Sources that are not headrace's, or have no kafka.group.id, are passed over. KafkaError when a group refuses.
+    Skips sources that are not headrace's or have no kafka.group.id. Raises KafkaError if a group refuses.
     """
     progress = query.lastProgress
     return {} if progress is None else _commit(_java_query(query), progress)
 
 
 def watch_progress(spark: "SparkSession") -> None:
-    """Commit after every batch of every query that is started from now on; once for a session is enough."""
+    """Commit after every batch of every query that starts from now on; one call for a session is enough."""
     if spark not in _watched:
         _watched[spark] = listener = _ProgressListener(spark)
         spark.streams.addListener(listener)
 
 
 class Behind(NamedTuple):
-    """How many offsets a query is behind the ends of its partitions."""
+    """The number of offsets that a query is behind the ends of its partitions."""
 
     avg: float
     max: int
@@ -80,7 +80,7 @@ class Behind(NamedTuple):
 
 
 def offsets_behind_latest(source: SourceProgress) -> Behind | None:
-    """What the connector calls avg-, max- and minOffsetsBehindLatest; None before the first batch.
+    """The connector's avg-, max- and minOffsetsBehindLatest; None before the first batch.
 
     `source` is one of `query.lastProgress.sources`.
     """
@@ -95,7 +95,7 @@ def _offsets(text: str | None) -> dict[TopicPartition, int]:
 
 
 class _ProgressListener(StreamingQueryListener):
-    """Keeps each running query's Java object, since a query that has ended can no longer be asked for."""
+    """Keeps each running query's Java object, because Spark no longer returns a query that has ended."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -113,7 +113,7 @@ class _ProgressListener(StreamingQueryListener):
         try:
             _commit(query, event.progress)
         except KafkaError as failed:
-            _log.warning("the progress of query %s is not committed: %s", event.progress.id, failed)
+            _log.warning("the progress of query %s could not be committed: %s", event.progress.id, failed)
 
     def onQueryIdle(self, event: object) -> None:
         """Nothing new to commit."""
@@ -142,7 +142,7 @@ def _java_query(query: "StreamingQuery") -> Any:
 
 
 def _headrace_sources(java_query: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    """(description in the progress, options) of each source of ours in the plan that runs."""
+    """(description in the progress, options) of each headrace source in the running plan."""
     leaves = java_query.logicalPlan().collectLeaves()
     for index in range(leaves.size()):
         leaf = leaves.apply(index)

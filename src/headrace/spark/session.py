@@ -1,6 +1,6 @@
-"""A local Spark session that starts quickly and keeps quiet.
+"""A local Spark session that starts quickly and logs errors only.
 
-What it sets that Spark's defaults do not:
+Differences from Spark's defaults:
 
     JAVA_HOME                              found or made by `headrace.spark.java`
     PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON  this interpreter, or workers are whatever python3 is on PATH
@@ -13,7 +13,7 @@ What it sets that Spark's defaults do not:
     java.io.tmpdir                         Python's temporary directory, so that $TMPDIR moves both
     logs                                   errors only, on stderr (log4j2.properties beside this file)
 
-For a cluster build the session as usual: `spark.read.format("headrace")` needs nothing of this.
+For a cluster, build the session as usual: `spark.read.format("headrace")` needs none of these settings.
 """
 
 import os
@@ -39,7 +39,7 @@ def session(
     settings: Mapping[str, str] | None = None,
     short_lived: bool = False,
 ) -> "SparkSession":
-    """Start (or get) a local session; `settings` are Spark's own and win over ours.
+    """Start (or get) a local session; `settings` are Spark's own and override the defaults here.
 
     Streams with a kafka.group.id show their progress as that group's offsets (`headrace.spark.progress`).
     `short_lived` is for jobs of up to about a million records: a fifth less from start to result, but half the

@@ -1,11 +1,11 @@
-"""`Broker`: a broker for tests that starts in a moment and leaves nothing behind.
+"""`Broker`: a broker for tests that starts quickly and removes everything at its end.
 
     Broker() ──start──▶ answers at `bootstrap` ──stop──▶ stopped, `data` stays ──close──▶ a temporary `data` is gone
                              ▲                     │
                              └───────restart───────┘   same address, same data
 
-What differs from `headrace serve` is in `TEST_SETTINGS`, and a caller's own settings win over it. Syncs are real; where
-they cost too much, point TMPDIR at a file system in memory (`TMPDIR=/dev/shm pytest`).
+`TEST_SETTINGS` has the differences from `headrace serve`; a caller's settings override it. Syncs are real. If they cost
+too much, point TMPDIR at a file system in memory (`TMPDIR=/dev/shm pytest`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from headrace.testing.host import BrokerFailed, Host
 
 if TYPE_CHECKING:
     from typing import Self
@@ -29,36 +31,11 @@ TEST_SETTINGS: Mapping[str, SettingValue] = {
 _DATA_SETTINGS = ("log.dirs", "log.dir")
 
 
-class BrokerFailed(RuntimeError):
-    """A broker that did not start, ended by itself, or did not stop. Says why, as far as is known."""
-
-
-class Host(Protocol):
-    """Where a broker runs. Used once: a restarted broker has a new one."""
-
-    def start(self, properties: Mapping[str, str]) -> str:
-        """Runs a broker with these settings; its address once it answers. Raises `BrokerFailed`."""
-        ...
-
-    def stop(self) -> None:
-        """Asks it to stop, and waits until nothing of it is left. Raises `BrokerFailed`, also when it ended before."""
-        ...
-
-    def kill(self) -> None:
-        """Ends it without a chance to write anything down. Raises `BrokerFailed` where that cannot be done."""
-        ...
-
-    @property
-    def log(self) -> str:
-        """What it has logged, where that does not go to this process's own `logging`."""
-        ...
-
-
 class Broker:
-    """A broker of a test's own.
+    """A broker for one test.
 
     data         the directory of its log; by default a temporary one, removed at the end
-    settings     Kafka's names; a name that does not exist raises `InvalidConfig`, which tells the nearest
+    settings     Kafka's names; an unknown name raises `InvalidConfig`, which suggests the nearest name
     port         on the loopback interface; 0 for any that is free
     subprocess   in a process of its own, with an interpreter of its own: slower to start, but `kill` works
     """
@@ -91,7 +68,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for clients; of a stopped broker, where it was and will be again."""
+        """HOST:PORT for clients; a stopped broker keeps its address for the next start."""
         self._check_started()
         return self._address
 
@@ -107,21 +84,21 @@ class Broker:
             return self._given_data
         self._check_started()
         if self._temporary is None:
-            raise BrokerFailed("this broker is closed, and its temporary data is gone")
+            raise BrokerFailed("this broker is closed and its temporary data has been removed")
         return Path(self._temporary.name)
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and not stopped since."""
+        """Whether the broker was started, and not stopped since."""
         return self._host is not None
 
     @property
     def log(self) -> str:
-        """What a `subprocess` broker has logged since its start; inside this process that goes to `logging`."""
+        """The log of a `subprocess` broker since its start; a broker in this process logs to `logging`."""
         return self._host.log if self._host is not None else ""
 
     def start(self) -> Self:
-        """Starts it and waits until it answers; nothing when it runs already. Raises `BrokerFailed`."""
+        """Starts the broker, unless it runs, and waits until it answers. Raises `BrokerFailed`."""
         if self._host is not None:
             return self
         if self._given_data is None and self._temporary is None:
@@ -138,24 +115,24 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stops it cleanly and keeps its data; nothing when it does not run. Raises `BrokerFailed`."""
+        """Stops the broker cleanly, if it runs, and keeps its data. Raises `BrokerFailed`."""
         host, self._host = self._host, None
         if host is not None:
             host.stop()
 
     def restart(self) -> None:
-        """Stops it where it runs, and starts it again with the same address and data."""
+        """Stops the broker if it runs, and starts it again with the same address and data."""
         self.stop()
         self.start()
 
     def kill(self) -> None:
-        """`kill -9`, for tests of what survives that; needs `subprocess=True`. `restart` works afterwards."""
+        """Kills the broker like `kill -9`; needs `subprocess=True`. `restart` works afterwards."""
         if self._host is not None:
             self._host.kill()
             self._host = None
 
     def close(self) -> None:
-        """Stops it, and removes its data if that is temporary."""
+        """Stops the broker, and removes its data if the directory is temporary."""
         try:
             self.stop()
         finally:

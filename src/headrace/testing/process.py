@@ -1,10 +1,10 @@
-"""A broker in a process of its own, from the side of the test.
+"""Runs a broker in a subprocess of the test.
 
     test    ── stdin: a pipe that is held open ──▶  headrace.testing.served
             ◀── stdout: 'ready HOST:PORT' ────────
             ◀── stderr: a file without a name ────
 
-The pipe is how a broker learns that its test is gone, whatever killed it: nobody has to clean up after a crash.
+The broker stops when the pipe closes, which also happens if the test is killed, so a crash leaves no broker behind.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from selectors import EVENT_READ, DefaultSelector
 from typing import IO
 
-from headrace.testing.broker import BrokerFailed
+from headrace.testing.host import BrokerFailed
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -42,9 +42,9 @@ class BrokerProcess:
             self._end()
             raise
         if word != "ready":
-            told = self.log.strip() or f"exit code {process.poll()}"
+            output = self.log.strip() or f"exit code {process.poll()}"
             self._end()
-            raise BrokerFailed(f"the broker did not start: {told[-_TOLD_CHARS:]}")
+            raise BrokerFailed(f"the broker did not start: {output[-_TOLD_CHARS:]}")
         return address
 
     def stop(self) -> None:
@@ -57,13 +57,13 @@ class BrokerProcess:
             status = process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             status = None
-        told = self.log
+        output = self.log
         self._end()
         if status is None:
-            raise BrokerFailed(f"the broker has not stopped after {STOP_SECONDS:.0f} s:\n{told[-_TOLD_CHARS:]}")
+            raise BrokerFailed(f"the broker has not stopped after {STOP_SECONDS:.0f} s:\n{output[-_TOLD_CHARS:]}")
         if status != 0 or ended_before is not None:
-            how = "ended by itself" if ended_before is not None else "ended"
-            raise BrokerFailed(f"the broker {how} with status {status}:\n{told[-_TOLD_CHARS:]}")
+            how = "exited unexpectedly" if ended_before is not None else "ended"
+            raise BrokerFailed(f"the broker {how} with status {status}:\n{output[-_TOLD_CHARS:]}")
 
     def kill(self) -> None:
         """See `Host.kill`."""
@@ -71,7 +71,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What it wrote to its standard error."""
+        """The broker's standard error."""
         if self._log_file.closed:
             return ""
         descriptor = self._log_file.fileno()
@@ -89,7 +89,7 @@ class BrokerProcess:
 
 
 def _first_line(process: "subprocess.Popen[bytes]") -> str:
-    """What it says first; empty when it ends without a word. Raises `BrokerFailed` when it takes too long."""
+    """The first line of output; empty if there is none. Raises `BrokerFailed` if it takes too long."""
     assert process.stdout is not None
     with DefaultSelector() as selector:
         selector.register(process.stdout, EVENT_READ)

@@ -37,7 +37,7 @@ def headrace_settings() -> Mapping[str, SettingValue]:
 
 @pytest.fixture
 def headrace_broker(request: pytest.FixtureRequest, headrace_settings: Mapping[str, SettingValue]) -> Iterator[Broker]:
-    """A `headrace.testing.Broker` of this test's own, running; what it kept is gone after the test."""
+    """A running `headrace.testing.Broker` for one test; its data is removed after the test."""
     marker = request.node.get_closest_marker(MARKER)
     arguments: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
     if marker is not None and marker.args:
@@ -56,9 +56,10 @@ def headrace_broker_session(headrace_settings: Mapping[str, SettingValue]) -> It
 
 @contextmanager
 def _running(arguments: Mapping[str, Any]) -> Iterator[Broker]:
-    """A started broker; what is wrong with its arguments is one line instead of a traceback."""
+    """A started broker. An error in its arguments is one line instead of a traceback."""
     from headrace.errors import InvalidConfig
-    from headrace.testing.broker import Broker, BrokerFailed
+    from headrace.testing.broker import Broker
+    from headrace.testing.host import BrokerFailed
 
     try:
         broker = Broker(**arguments)

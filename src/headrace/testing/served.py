@@ -1,4 +1,4 @@
-"""`headrace serve` for `BrokerProcess`: the same, until the process that holds its standard input is gone."""
+"""The program of `BrokerProcess`: `headrace serve`, which ends when its standard input is closed."""
 
 import os
 import signal

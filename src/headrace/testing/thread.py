@@ -1,9 +1,10 @@
-"""A broker on a thread of this process, with an event loop of its own.
+"""Runs a broker on a thread of this process, with its own event loop.
 
     test's thread     start ─────────────▶ waits for ready ── … ── stop ────────────▶ join
     broker's thread        └▶ running(config) ─▶ ready ── requests ──▶ set ─▶ parts taken down, loop closed
 
-The thread ends with everything that it made: the executor's threads, the tree's worker, sockets and files. It is a
+The thread ends with everything that it made: the executor's threads, the metadata store's worker, sockets and files.
+It is a
 daemon, so that a test session which forgets a broker still ends.
 """
 
@@ -16,7 +17,7 @@ from concurrent.futures import TimeoutError as NotInTime
 from headrace.broker.app import loop_factory, running
 from headrace.broker.options import Refused
 from headrace.config import BrokerConfig, parse_broker
-from headrace.testing.broker import BrokerFailed
+from headrace.testing.host import BrokerFailed
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 30.0

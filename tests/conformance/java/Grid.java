@@ -29,6 +29,7 @@ public class Grid {
     static final Duration PATIENCE = Duration.ofSeconds(30);
     static final ObjectMapper JSON = new ObjectMapper();
     static final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
+    static final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     static KafkaProducer<byte[], byte[]> writer;
 
     public static void main(String[] arguments) throws IOException {
@@ -50,7 +51,7 @@ public class Grid {
     }
 
     static Object run(JsonNode c) throws Exception {
-        String consumer = c.path("consumer").asText();
+        String consumer = c.path("consumer").asText(), producer = c.path("producer").asText();
         switch (c.get("do").asText()) {
             case "produce": return produce(c);
             case "write": return write(c);
@@ -60,6 +61,13 @@ public class Grid {
             case "assignment":
                 return consumers.get(consumer).assignment().stream().map(TopicPartition::partition).toList();
             case "commit": consumers.get(consumer).commitSync(PATIENCE); return null;
+            case "transactional": return transactional(c);
+            case "begin_transaction": producers.get(producer).beginTransaction(); return null;
+            case "send": return send(producers.get(producer), c);
+            case "send_offsets": return sendOffsets(producers.get(producer), consumers.get(consumer));
+            case "commit_transaction": producers.get(producer).commitTransaction(); return null;
+            case "abort_transaction": producers.get(producer).abortTransaction(); return null;
+            case "close_producer": producers.remove(producer).close(Duration.ZERO); return null;
             case "close": consumers.remove(consumer).close(); return null;
             default:
                 try (Admin admin = Admin.create(Map.<String, Object>of("bootstrap.servers", c.get("bootstrap").asText()))) {
@@ -111,21 +119,41 @@ public class Grid {
         Map<String, Object> settings = Map.of("bootstrap.servers", c.get("bootstrap").asText(),
             "compression.type", c.get("codec").asText(), "acks", c.get("acks").asText(),
             "enable.idempotence", c.get("idempotent").asBoolean(), "linger.ms", 20, "max.request.size", 10 << 20);
-        Integer partition = c.get("partition").isNull() ? null : c.get("partition").asInt();
-        var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
-        try (producer) {
-            List<Future<RecordMetadata>> sent = new ArrayList<>();
-            for (JsonNode each : c.get("records")) {
-                Long timestamp = each.get("timestamp").isNull() ? null : each.get("timestamp").asLong();
-                List<Header> headers = StreamSupport.stream(each.get("headers").spliterator(), false)
-                    .map(h -> (Header) new RecordHeader(h.get("name").asText(), bytes(h.get("value")))).toList();
-                sent.add(producer.send(new ProducerRecord<>(c.get("topic").asText(), partition, timestamp,
-                    bytes(each.get("key")), bytes(each.get("value")), headers)));
-            }
-            for (Future<RecordMetadata> each : sent) {
-                each.get();
-            }
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            return send(producer, c);
         }
+    }
+
+    static Object send(KafkaProducer<byte[], byte[]> producer, JsonNode c) throws Exception {
+        Integer partition = c.get("partition").isNull() ? null : c.get("partition").asInt();
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode each : c.get("records")) {
+            Long timestamp = each.get("timestamp").isNull() ? null : each.get("timestamp").asLong();
+            List<Header> headers = StreamSupport.stream(each.get("headers").spliterator(), false)
+                .map(h -> (Header) new RecordHeader(h.get("name").asText(), bytes(h.get("value")))).toList();
+            sent.add(producer.send(new ProducerRecord<>(c.get("topic").asText(), partition, timestamp,
+                bytes(each.get("key")), bytes(each.get("value")), headers)));
+        }
+        producer.flush();
+        for (Future<RecordMetadata> each : sent) {
+            each.get();
+        }
+        return null;
+    }
+
+    static Object transactional(JsonNode c) {
+        Map<String, Object> settings = Map.of("bootstrap.servers", c.get("bootstrap").asText(),
+            "transactional.id", c.get("name").asText(), "max.block.ms", PATIENCE.toMillis());
+        var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+        producers.put(c.get("producer").asText(), producer);
+        producer.initTransactions();
+        return null;
+    }
+
+    static Object sendOffsets(KafkaProducer<byte[], byte[]> producer, KafkaConsumer<byte[], byte[]> consumer) {
+        Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
+        consumer.assignment().forEach(each -> positions.put(each, new OffsetAndMetadata(consumer.position(each))));
+        producer.sendOffsetsToTransaction(positions, consumer.groupMetadata());
         return null;
     }
 
@@ -151,7 +179,7 @@ public class Grid {
     }
 
     static Object open(JsonNode c) {
-        KafkaConsumer<byte[], byte[]> consumer = consumer(c, Map.of());
+        KafkaConsumer<byte[], byte[]> consumer = consumer(c, Map.of("isolation.level", c.get("isolation").asText()));
         TopicPartition partition = new TopicPartition(c.get("topic").asText(), 0);
         long position = c.get("position").asLong();
         consumer.assign(List.of(partition));

@@ -10,6 +10,7 @@ const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLeve
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const consumers = new Map()
+const producers = new Map()
 
 const kafka = (c) => new Kafka({ brokers: [c.bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3, initialRetryTime: 50 } })
 const bytes = (text) => (text === null ? null : Buffer.from(text, 'base64'))
@@ -44,7 +45,8 @@ class Reader {
     this.records = []
     this.assigned = []
     this.next = new Map()
-    const settings = { groupId, heartbeatInterval: 300, maxWaitTimeInMs: 100, retry: { retries: 10, initialRetryTime: 50 } }
+    const readUncommitted = c.isolation !== 'read_committed'
+    const settings = { groupId, readUncommitted, heartbeatInterval: 300, maxWaitTimeInMs: 100, retry: { retries: 10, initialRetryTime: 50 } }
     this.consumer = kafka(c).consumer(settings)
     this.joined = new Promise((resolve) => {
       this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
@@ -102,6 +104,31 @@ async function join(c) {
   await member.start()
 }
 
+class Transactions {
+  constructor(c) {
+    this.producer = kafka(c).producer({ transactionalId: c.name, idempotent: true, maxInFlightRequests: 1 })
+  }
+
+  async begin() {
+    this.transaction = await this.producer.transaction()
+  }
+
+  async send(c) {
+    await this.transaction.send({ topic: c.topic, acks: -1, messages: c.records.map((each) => message(each, c.partition)) })
+  }
+
+  async sendOffsets(c) {
+    const partitions = [...consumers.get(c.consumer).next].map(([partition, offset]) => ({ partition, offset }))
+    await this.transaction.sendOffsets({ consumerGroupId: c.group, topics: [{ topic: c.topic, partitions }] })
+  }
+}
+
+async function transactional(c) {
+  const made = new Transactions(c)
+  await made.producer.connect()
+  producers.set(c.producer, made)
+}
+
 async function administer(c) {
   const admin = kafka(c).admin()
   await admin.connect()
@@ -154,6 +181,16 @@ const COMMANDS = {
   join,
   poll: (c) => consumers.get(c.consumer).poll(c.ms),
   assignment: async (c) => consumers.get(c.consumer).assigned,
+  transactional,
+  begin_transaction: (c) => producers.get(c.producer).begin(),
+  send: (c) => producers.get(c.producer).send(c),
+  send_offsets: (c) => producers.get(c.producer).sendOffsets(c),
+  commit_transaction: (c) => producers.get(c.producer).transaction.commit(),
+  abort_transaction: (c) => producers.get(c.producer).transaction.abort(),
+  close_producer: async (c) => {
+    await producers.get(c.producer).producer.disconnect()
+    producers.delete(c.producer)
+  },
   commit: (c) => consumers.get(c.consumer).commit(),
   close: async (c) => {
     await consumers.get(c.consumer).consumer.disconnect()

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.records.any_format import decode_any, iter_any_headers
-from tests.conformance.conftest import end_of_topic, eventually, new_name, new_topic
+from headrace.records.any_format import iter_any_headers
+from tests.conformance.conftest import end_of_topic, new_name, new_topic
 from tests.conformance.model import (
     BASE_TIME_MS,
     CODEC_NUMBERS,
@@ -24,6 +24,8 @@ from tests.conformance.old.crowd import Crowd, Place, is_marked, kept, magic_of,
 from tests.conformance.old.old_cases import old_case
 from tests.conformance.old.old_clients import FIRST_CODECS, OldKafkaPython, OldProgram
 from tests.conformance.test_groups import ALL, GroupScenario
+from tests.eventually import eventually
+from tests.records.decoding import decode_any
 from tests.wire import Wire
 
 MESSAGE_TOO_LARGE = 10

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.broker.recording_proxy import recorded
 from tests.conformance.conftest import end_of_topic, new_name
-from tests.conformance.model import FROM_START, Message, Writing
+from tests.conformance.model import FROM_START, Consumed, Message, Writing
 from tests.conformance.old.old_clients import FIRST_CODECS, OLD_CLIENTS
 from tests.conformance.with_programs import PROGRAMS
 from tests.harness import HeadraceServer
@@ -78,9 +78,9 @@ def stored(bootstrap: str, data: Path) -> None:
     HERE.joinpath("stored.json").write_text(json.dumps(read, indent=1) + "\n")
 
 
-def _described(each: object) -> list[object]:
+def _described(each: Consumed) -> list[object]:
     """Offset, time, key, value."""
-    _, offset, message = each  # type: ignore[misc]
+    _, offset, message = each
     return [offset, message.timestamp_ms, _text(message.key), _text(message.value)]
 
 

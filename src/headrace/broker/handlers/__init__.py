@@ -1,11 +1,15 @@
-"""One module per API: what it serves, what each version added, what is left out, then the handler.
+"""Request handlers, one module per API: its versions, what each version added, what is left out, and the handler.
 
-`MODULES` is what the broker serves; ApiVersions and the docs' table are computed from it.
+May know the request context and all services of the broker. Begin with `heartbeat`, which shows the form of a handler;
+`produce` and `fetch` are the hot path. `MODULES` lists the APIs served. ApiVersions and the table in the documentation
+are computed from it.
 """
 
 from types import ModuleType
 
 from headrace.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -22,8 +26,11 @@ from headrace.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -35,6 +42,7 @@ from headrace.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -43,7 +51,9 @@ from headrace.broker.handlers import (
     produce,
     stop_replica,
     sync_group,
+    txn_offset_commit,
     update_metadata,
+    write_txn_markers,
 )
 from headrace.protocol.apis import ApiKey
 
@@ -86,9 +96,17 @@ MODULES: tuple[ModuleType, ...] = (
     elect_leaders,
     alter_partition_reassignments,
     list_partition_reassignments,
+    write_txn_markers,
+    txn_offset_commit,
+    describe_producers,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    describe_transactions,
+    list_transactions,
 )
 
 
 def advertised() -> tuple[tuple[ApiKey, range], ...]:
-    """Each API and the versions that clients are told of: what is served."""
+    """Returns each API with the versions that ApiVersions advertises; this broker serves all of them."""
     return tuple((module.API_KEY, module.VERSIONS) for module in MODULES)

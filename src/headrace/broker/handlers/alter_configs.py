@@ -1,32 +1,39 @@
 """AlterConfigs (key 33), versions 0-2.
 
 2     flexible
-The older way to change settings: what a resource sets is afterwards exactly what the request says, so that everything
-it does not name goes back to its default. Clients since 2.3 ask IncrementalAlterConfigs.
-Each resource is changed or refused as a whole. Of brokers only the rates of replication can change while they run.
+The request replaces all settings of a resource: a setting that it does not name returns to its default. Clients since
+2.3 use IncrementalAlterConfigs instead.
+The settings of a resource change together or not at all. Of a broker's settings, only the replication rates can change
+while it runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.handlers.describe_configs import BROKER, TOPIC
-from headrace.coordination.broker_settings import ALL
-from headrace.coordination.config_changes import replaced
+from headrace.broker.request.admission import Demand, Demands, configured_cluster, configured_topics
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.in_slices import counted, in_slices
+from headrace.metadata.broker_configs import ALL
+from headrace.metadata.config_changes import replaced
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.ALTER_CONFIGS
 VERSIONS = range(3)
+DEMANDS: Demands = (
+    Demand(Operation.ALTER_CONFIGS, ResourceType.TOPIC, configured_topics),
+    Demand(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, configured_cluster),
+)
 
 
 class Resource(Protocol):
-    """Whose settings are to change, as both requests name it."""
+    """A topic or broker whose settings change; both requests have these fields."""
 
     @property
     def resource_type(self) -> int: ...
@@ -39,7 +46,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Outcome(NamedTuple):
-    """What became of one resource."""
+    """The outcome for one resource."""
 
     resource: Resource
     code: ErrorCode = ErrorCode.NONE
@@ -47,12 +54,12 @@ class Outcome(NamedTuple):
 
 
 def handle(ctx: RequestContext, request: m.AlterConfigsRequest) -> Answer:
-    """Changes the settings, in the order of the connection."""
+    """Changes the settings; later requests of the connection wait."""
     return ctx.in_order(_alter(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.AlterConfigsRequest, code: ErrorCode) -> m.AlterConfigsResponse:
-    """The same refusal for every resource."""
+    """Returns the same error for every resource."""
     return _response(Outcome(each, code) for each in request.resources)
 
 
@@ -62,9 +69,9 @@ async def _alter(ctx: RequestContext, request: m.AlterConfigsRequest) -> m.Alter
         if resource.resource_type == BROKER:
             entity = broker_entity(ctx, resource.resource_name)
             given = [(each.name, each.value) for each in resource.configs]
-            await ctx.broker.settings.rewrite(entity, None, given, validate_only=request.validate_only)
+            await ctx.services.settings.rewrite(entity, None, given, validate_only=request.validate_only)
             return
-        configs = ctx.broker.replicas.configs
+        configs = ctx.services.replicas.configs
         await configs.rewrite(resource.resource_name, lambda _own: after, validate_only=request.validate_only)
 
     return _response(await change_each(request.resources, alter_one))
@@ -84,14 +91,14 @@ def _response(outcomes: Iterable[Outcome]) -> m.AlterConfigsResponse:
     )
 
 
-# What AlterConfigs and IncrementalAlterConfigs have in common
+# Used by AlterConfigs and IncrementalAlterConfigs
 
 
 async def change_each(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[Outcome]:
-    """Changes one resource after the other; one that is named twice is refused both times."""
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    """Changes one resource after the other. A resource that is named twice gets an error and is not changed."""
+    times = await counted((each.resource_type, each.resource_name) for each in resources)
     outcomes = []
-    for each in resources:
+    async for each in in_slices(resources):
         try:
             if times[each.resource_type, each.resource_name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
@@ -112,9 +119,9 @@ def _check_resource(kind: int, name: str) -> None:
 
 
 def broker_entity(ctx: RequestContext, name: str) -> str:
-    """Whose settings these are in the tree: this broker's, or, with an empty name, every broker's. Raises
-    `InvalidRequest` for another one's."""
-    own_id = str(ctx.broker.replication.broker_id)
+    """Returns the entity of these settings in the metadata store: this broker, or all brokers if the name is empty.
+    Raises `InvalidRequest` for another broker."""
+    own_id = str(ctx.services.replication.broker_id)
     if name and not name.lstrip("-").isdecimal():
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
     if name not in ("", own_id):

@@ -1,37 +1,36 @@
 """ApiVersions (key 18), versions 0-4.
 
-0     the keys that are served, each with its range of versions
+0     the APIs that are served, each with its range of versions
 1     throttle time
-3     the client's software and its version; tagged features
-4     a feature's range may begin at 0
-Any newer version is answered in version 0's form with UNSUPPORTED_VERSION and the range for this key (KIP-511), so
-that the client asks again. Produce has to begin at version 0: librdkafka does not compress for a broker whose range
-begins later (KAFKA-18659), and so Apache Kafka 4 says 0, and serves from 3. Here all of it is served.
-Features: `group.version` and `transaction.version` at level 0, which is the classic group protocol and transactions
-that the client registers. What is at level 0 is not finalized, and versions before 4 do not name it, as in Kafka.
+3     the client's software name and version; tagged features
+4     the range of a feature may begin at level 0
+A request of a newer version gets UNSUPPORTED_VERSION and the range for this API, in the form of version 0 (KIP-511), so
+that the client can ask again. The range of Produce begins at version 0: librdkafka does not compress for a broker whose
+range begins later (KAFKA-18659). Apache Kafka 4 therefore advertises 0 and serves from 3; headrace serves all of them.
+Features: `group.version` at level 0, which means the classic group protocol, and `transaction.version`
+(`broker.cluster.features`). As in Apache Kafka, a feature at level 0 is not finalized, and versions before 4 omit a
+feature whose levels begin at 0 from the supported ones.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import RequestContext
+from headrace.broker.cluster.features import SUPPORTED
+from headrace.broker.request.admission import Demands
+from headrace.broker.request.context import RequestContext
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = range(5)
-
-FEATURES = {"group.version": range(1), "transaction.version": range(1)}
-"""The levels of each feature (KIP-584) that this broker could work at."""
-FEATURES_EPOCH = 0
-"""How often the finalized features have changed: they do not."""
+DEMANDS: Demands = ()
 
 _LEVEL_0_FROM = 4  # the version that may name a feature whose levels begin at 0
 _SOFTWARE_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.")
 
 
 def handle(ctx: RequestContext, request: m.ApiVersionsRequest | None) -> m.ApiVersionsResponse:
-    """`request` is None for a version that is not served."""
+    """Returns the APIs and features; `request` is None for a version that is not served."""
     if request is None:
         own = [m.ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[-1])]
         return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
@@ -40,20 +39,25 @@ def handle(ctx: RequestContext, request: m.ApiVersionsRequest | None) -> m.ApiVe
         if not (_is_software_word(name) and _is_software_word(version)):
             return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.connection.software = f"{name} {version}"
+    features = ctx.services.features
     return m.ApiVersionsResponse(
         api_keys=[
             m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
-            for key, versions in ctx.broker.served
+            for key, versions in ctx.services.served
         ],
         supported_features=[
             m.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=levels[0], max_version=levels[-1])
-            for name, levels in FEATURES.items()
+            for name, levels in SUPPORTED.items()
             if levels[0] > 0 or ctx.api_version >= _LEVEL_0_FROM
         ],
-        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            m.ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.finalized.items()
+        ],
     )
 
 
 def _is_software_word(word: str) -> bool:
-    """Letters, digits, and between them dots and dashes."""
+    """Whether the word consists of letters and digits, with dots and dashes only between them."""
     return bool(word) and _SOFTWARE_CHARS.issuperset(word) and word[0] not in "-." and word[-1] not in "-."

@@ -1,31 +1,36 @@
 """CreatePartitions (key 37), versions 0-3.
 
 2     flexible
-3     a quota may refuse with THROTTLING_QUOTA_EXCEEDED (there are none)
-The partitions have leaders that serve when the answer leaves. Groups see them at their next metadata refresh.
+3     THROTTLING_QUOTA_EXCEEDED if a quota is exceeded (headrace has no such quota)
+The new partitions have leaders that serve them when the response is sent. Groups see the partitions at their next
+metadata refresh.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.create_topics import code_of
-from headrace.coordination.growth import MorePartitions
+from headrace.broker.request.admission import Demand, Demands, topics
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.in_slices import in_slices
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 from headrace.types import BrokerId
 
 API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = range(4)
+DEMANDS: Demands = (Demand(Operation.ALTER, ResourceType.TOPIC, topics),)
 
 
 def handle(ctx: RequestContext, request: m.CreatePartitionsRequest) -> Answer:
-    """Adds the partitions, in the order of the connection."""
+    """Adds the partitions; later requests of the connection wait."""
     return ctx.in_order(_create(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.CreatePartitionsRequest, code: ErrorCode) -> m.CreatePartitionsResponse:
-    """The same refusal for every topic."""
+    """Returns the same error for every topic."""
     return m.CreatePartitionsResponse(
         results=[
             m.CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name, error_code=code)
@@ -35,26 +40,26 @@ def fail(request: m.CreatePartitionsRequest, code: ErrorCode) -> m.CreatePartiti
 
 
 async def _create(ctx: RequestContext, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-    wishes: dict[str, MorePartitions] = {}
+    requested: dict[str, NewPartitions] = {}
     outcomes: dict[str, KafkaError | None] = {}
-    for topic in request.topics:
-        if topic.name in wishes:
+    async for topic in in_slices(request.topics):
+        if topic.name in requested:
             outcomes[topic.name] = InvalidRequest("Duplicate topic name.")
-        wishes[topic.name] = _wish(topic)
-    wanted = [wish for name, wish in wishes.items() if name not in outcomes]
-    outcomes |= await ctx.broker.controller.create_partitions(
+        requested[topic.name] = _new_partitions(topic)
+    wanted = [new_partitions for name, new_partitions in requested.items() if name not in outcomes]
+    outcomes |= await ctx.services.controller.create_partitions(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    return m.CreatePartitionsResponse(results=[_result(name, outcomes[name]) for name in wishes])
+    return m.CreatePartitionsResponse(results=[_result(name, outcomes[name]) async for name in in_slices(requested)])
 
 
-def _wish(topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> MorePartitions:
+def _new_partitions(topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:
     assignments = (
         None
         if topic.assignments is None
         else [tuple(BrokerId(broker) for broker in each.broker_ids) for each in topic.assignments]
     )
-    return MorePartitions(topic.name, topic.count, assignments)
+    return NewPartitions(topic.name, topic.count, assignments)
 
 
 def _result(name: str, error: KafkaError | None) -> m.CreatePartitionsResponse.CreatePartitionsTopicResult:

@@ -1,36 +1,49 @@
 """CreateTopics (key 19), versions 0-7.
 
-1     validate only, error messages
+1     validate only; error messages
 2     throttle time
-4     -1 partitions and -1 replicas: the broker's defaults
-5     flexible; the answer tells partitions, replicas and settings (an empty list, never null: Java's client needs it)
-7     the topic's id
-The topics exist on this broker when the answer leaves.
+4     -1 partitions and -1 replicas mean the broker's defaults
+5     flexible; partitions, replicas and settings in the response (an empty list, never null: the Java client needs it)
+7     the topic's id in the response
+The topics exist on this broker when the response is sent.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
+from headrace.broker.request.admission import Demand, Demands, topics
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.config import TOPIC_SETTINGS, format_value, topic_config
-from headrace.coordination.topics import NewTopic
+from headrace.controller.decisions.topics import NewTopic
 from headrace.errors import ErrorCode, KafkaError
+from headrace.in_slices import counted, in_slices
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 from headrace.types import BrokerId
 
 API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = range(8)
+DEMANDS: Demands = (
+    Demand(
+        Operation.CREATE,
+        ResourceType.TOPIC,
+        topics,
+        Operation.CREATE,
+    ),
+)
 
-_FROM_TOPIC, _FROM_DEFAULT = 1, 5  # DescribeConfigs' numbers for where a value comes from
+_DESCRIBED_PER_SLICE = 50
+"""Created topics whose settings are put into the response in one turn of the event loop."""
+_FROM_TOPIC, _FROM_DEFAULT = 1, 5  # DescribeConfigs' numbers for the source of a value
 
 
 def handle(ctx: RequestContext, request: m.CreateTopicsRequest) -> Answer:
-    """Makes the topics, in the order of the connection."""
+    """Creates the topics; later requests of the connection wait."""
     return ctx.in_order(_create(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.CreateTopicsRequest, code: ErrorCode) -> m.CreateTopicsResponse:
-    """The same refusal for every topic."""
+    """Returns the same error for every topic."""
     return m.CreateTopicsResponse(
         topics=[
             m.CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics
@@ -39,20 +52,22 @@ def fail(request: m.CreateTopicsRequest, code: ErrorCode) -> m.CreateTopicsRespo
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The code that tells of `error`."""
+    """Returns the error code for `error`."""
     return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def _create(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    names = [topic.name for topic in request.topics]
-    doubled = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    wishes = [_wish(topic) for topic in request.topics if topic.name not in doubled]
-    made = await ctx.broker.controller.create_topics(
-        wishes, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    times = await counted(topic.name for topic in request.topics)
+    new_topics = {}
+    async for topic in in_slices(request.topics):
+        if times[topic.name] == 1:
+            new_topics[topic.name] = _new_topic(topic)
+    made = await ctx.services.controller.create_topics(
+        list(new_topics.values()), validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     results = []
-    for name in dict.fromkeys(names):
-        if name in doubled:
+    async for name in in_slices(times, _DESCRIBED_PER_SLICE):
+        if times[name] > 1:
             error = KafkaError("Create topics request from client contains multiple entries for the following topics")
             results.append(_refusal(name, error, ErrorCode.INVALID_REQUEST))
             continue
@@ -63,11 +78,10 @@ async def _create(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.Crea
             else m.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         )
         if not isinstance(outcome, KafkaError):
-            wish = next(each for each in wishes if each.name == name)
             results[-1].topic_id = outcome.topic_id
             results[-1].num_partitions = outcome.num_partitions
             results[-1].replication_factor = outcome.replication_factor
-            results[-1].configs = _configs(ctx, wish)
+            results[-1].configs = _configs(ctx, new_topics[name])
     return m.CreateTopicsResponse(topics=results)
 
 
@@ -77,7 +91,7 @@ def _refusal(name: str, error: KafkaError, code: ErrorCode) -> m.CreateTopicsRes
     )
 
 
-def _wish(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
+def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
     return NewTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
@@ -89,9 +103,9 @@ def _wish(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
     )
 
 
-def _configs(ctx: RequestContext, wish: NewTopic) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
-    overrides = {name: value for name, value in wish.configs.items() if value is not None}
-    config = topic_config(ctx.broker.config.topic_defaults, overrides)
+def _configs(ctx: RequestContext, new_topic: NewTopic) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+    overrides = {name: value for name, value in new_topic.configs.items() if value is not None}
+    config = topic_config(ctx.services.config.topic_defaults, overrides)
     return [
         m.CreateTopicsResponse.CreatableTopicConfigs(
             name=name,

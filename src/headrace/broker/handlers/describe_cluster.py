@@ -1,26 +1,29 @@
 """DescribeCluster (key 60), versions 0-2.
 
-1     whether brokers or controllers are asked for: a broker tells of brokers only
-2     fenced brokers too, when asked for (KRaft's; a broker of ours is registered or it is not there)
+1     whether the request is for brokers or controllers; a broker returns brokers only
+2     fenced brokers, if requested (for KRaft; headrace has none: a broker is either registered or unknown)
 Flexible from the start.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import RequestContext
 from headrace.broker.handlers.metadata import CLUSTER_OPERATIONS
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import RequestContext
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = range(3)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(ctx: RequestContext, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
-    """The live brokers, as this listener's clients reach them."""
+    """Returns the live brokers with their addresses on the client's listener."""
     if request.endpoint_type == _CONTROLLERS:
         return m.DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -32,9 +35,9 @@ def handle(ctx: RequestContext, request: m.DescribeClusterRequest) -> m.Describe
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     response = m.DescribeClusterResponse(
-        cluster_id=ctx.broker.cluster_id,
+        cluster_id=ctx.services.cluster_id,
         controller_id=metadata.controller_id,
         brokers=[
             m.DescribeClusterResponse.DescribeClusterBroker(

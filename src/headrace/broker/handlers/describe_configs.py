@@ -1,16 +1,16 @@
 """DescribeConfigs (key 32), versions 0-4.
 
-1     where a value comes from, and its synonyms
+1     the source of each value, and its synonyms
 3     type and documentation
 4     flexible
-Topics and brokers. A secret's value is never told. What Apache Kafka 4.3 says of
-the same settings is the same, but for this:
+Describes topics and brokers. The value of a secret is never returned. Apache Kafka 4.3 describes the same settings in
+the same way, except:
 
-    of topics    settings without a meaning here are not listed (codec levels, tiered storage, throttles); a default
-                 that Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
-                 `message.format.version` and `message.timestamp.difference.max.ms` are still here
-    of brokers   all but the rates of replication are read-only: no other changes while the broker runs;
-                 `broker.rack` is empty, not null, and the like of `log.roll.ms` has the value in force, not null
+    topics     settings without effect here are not listed (codec levels, tiered storage, throttles); a default that
+               Kafka derives from an older unit (`log.roll.hours`) has its synonym too;
+               `message.format.version` and `message.timestamp.difference.max.ms` are still listed
+    brokers    all settings but the replication rates are read-only: no other setting changes while the broker runs;
+               `broker.rack` is empty, not null; `log.roll.ms` and similar settings have the value in force, not null
 
 Left out: loggers, client metrics, groups.
 """
@@ -20,36 +20,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.broker.context import RequestContext
+from headrace.broker.request.admission import Demand, Demands, configured_cluster, configured_topics
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import in_parts
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, format_value, topic_config
-from headrace.coordination.broker_settings import ALL, DYNAMIC
-from headrace.coordination.topics import validate_name
+from headrace.controller.decisions.topics import validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from headrace.metadata.broker_configs import ALL, DYNAMIC
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(5)
+DEMANDS: Demands = (
+    Demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured_topics),
+    Demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, configured_cluster),
+)
 
 TOPIC, BROKER = 2, 4  # resource types
 _SOURCE_TOPIC, _SOURCE_BROKER, _SOURCE_ALL_BROKERS, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 2, 3, 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "password": 9}
 
+_PART_RESOURCES = 50
+"""Resources that are described in one turn of the event loop. Each has dozens of settings with their synonyms."""
+
 if TYPE_CHECKING:
     Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-def handle(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
-    """The settings of each resource, or of those the ones asked for."""
+def handle(ctx: RequestContext, request: m.DescribeConfigsRequest) -> Answer:
+    """Returns the settings of each resource, or only the requested ones."""
+    request.resources = list({(each.resource_type, each.resource_name): each for each in request.resources}.values())
+    return in_parts(ctx, request, ("resources",), ("results",), lambda part: _answer(ctx, part), fail, _PART_RESOURCES)
+
+
+def _answer(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     results = []
-    asked_once = {(each.resource_type, each.resource_name): each for each in request.resources}
-    for resource in asked_once.values():
+    for resource in request.resources:
         result = m.DescribeConfigsResponse.DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
             entries = _entries(ctx, resource.resource_type, resource.resource_name)
-            wanted = resource.configuration_keys
+            wanted = frozenset(resource.configuration_keys or ())
             result.configs = [e for e in entries if not wanted or e.name in wanted]
             for entry in result.configs:
                 _trim(entry, request, ctx.api_version)
@@ -60,7 +74,7 @@ def handle(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.Describe
 
 
 def fail(request: m.DescribeConfigsRequest, code: ErrorCode) -> m.DescribeConfigsResponse:
-    """The same refusal for every resource."""
+    """Returns the same error for every resource."""
     result = m.DescribeConfigsResponse.DescribeConfigsResult
     return m.DescribeConfigsResponse(
         results=[
@@ -82,21 +96,21 @@ def _trim(entry: Entry, request: m.DescribeConfigsRequest, version: int) -> None
 def _entries(ctx: RequestContext, kind: int, name: str) -> Iterator[Entry]:
     if kind == TOPIC:
         validate_name(name)
-        if ctx.broker.metadata.topic(name) is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        return _topic_entries(ctx.broker.config, ctx.broker.replicas.topic_overrides(name))
+        if ctx.services.metadata.topic(name) is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return _topic_entries(ctx.services.config, ctx.services.replicas.topic_overrides(name))
     if kind == BROKER:
-        settings = ctx.broker.settings
+        settings = ctx.services.settings
         if not name:
             return _set_for_all(settings.set_for(ALL))
-        own_id = str(ctx.broker.replication.broker_id)
+        own_id = str(ctx.services.replication.broker_id)
         if not name.lstrip("-").isdecimal():
             raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
         if name != own_id:
             raise InvalidRequest(f"Unexpected broker id, expected {own_id} or empty string, but received {name}")
         changed = [(_SOURCE_BROKER, settings.set_for(own_id)), (_SOURCE_ALL_BROKERS, settings.set_for(ALL))]
-        return _broker_entries(ctx.broker.config, changed)
-    raise InvalidRequest(f"resource type {kind} has no settings here, only topics (2) and brokers (4)")
+        return _broker_entries(ctx.services.config, changed)
+    raise InvalidRequest(f"resource type {kind} has no settings: only topics (2) and brokers (4) do")
 
 
 def _topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
@@ -107,7 +121,7 @@ def _topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterat
         if name in overrides:
             synonyms.append(_synonym(name=name, value=overrides[name], source=_SOURCE_TOPIC))
         by_broker = getattr(defaults, attribute)
-        for broker_name, _ in setting.broker_names[:1]:  # some a topic alone has
+        for broker_name, _ in setting.broker_names[:1]:  # empty for a setting that only topics have
             if by_broker != setting.default:
                 synonyms.append(_synonym(name=broker_name, value=format_value(by_broker), source=_SOURCE_STATIC_BROKER))
             synonyms.append(_synonym(name=broker_name, value=format_value(setting.default), source=_SOURCE_DEFAULT))
@@ -121,7 +135,7 @@ def _set_for_all(values: Mapping[str, str]) -> Iterator[Entry]:
 
 
 def _broker_entries(config: BrokerConfig, changed: Sequence[tuple[int, Mapping[str, str]]]) -> Iterator[Entry]:
-    """`changed` while the broker runs: from where, and which, the strongest first."""
+    """`changed`: the settings changed while the broker runs, by source, the source that takes precedence first."""
     topics = {
         setting.broker_names[0][0]: (getattr(config.topic_defaults, attribute), setting)
         for attribute, setting in TOPIC_SETTINGS.values()

@@ -1,24 +1,28 @@
 """DescribeGroups (key 15), versions 0-6.
 
 1     throttle time
-3     what the asker may do with the group
-4     static members' instance ids
+3     the operations that the client may perform on the group
+4     instance ids of static members
 5     flexible
-6     GROUP_ID_NOT_FOUND for a group that does not exist, with a message; before, it is Dead and that is no error
-What members subscribed to and were assigned is told of a stable group only: in between there is no agreement on it.
+6     GROUP_ID_NOT_FOUND with a message for an unknown group; before, an unknown group is Dead without an error
+Subscriptions and assignments are returned only for a stable group: during a rebalance the members have not agreed yet.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import in_parts
+from headrace.coordinators.groups.describing import GroupDescription, MemberDescription
+from headrace.coordinators.groups.group import State
 from headrace.errors import ErrorCode
-from headrace.groups.describing import GroupDescription, MemberDescription
-from headrace.groups.group import State
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = range(7)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, lambda _, request: request.groups),)
 
 _MISSING_IS_AN_ERROR_FROM = 6
 # Each bit is an AclOperation: read, delete, describe, describe and alter configs.
@@ -26,10 +30,15 @@ _GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 def handle(ctx: RequestContext, request: m.DescribeGroupsRequest) -> Answer:
-    """Each group as it is, in the request's order."""
+    """Describes each group, in the request's order. A group that is named twice is answered once."""
+    request.groups = list(dict.fromkeys(request.groups))
+    return in_parts(ctx, request, ("groups",), ("groups",), lambda part: _answer(ctx, part), fail)
+
+
+def _answer(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
     groups = []
     for group_id in request.groups:
-        described = _described(group_id, ctx.broker.groups.describe(group_id))
+        described = _described(group_id, ctx.services.groups.describe(group_id))
         if ctx.api_version >= _MISSING_IS_AN_ERROR_FROM and described.group_state == State.DEAD.value:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             described.error_message = f"Group {group_id} not found."
@@ -40,7 +49,7 @@ def handle(ctx: RequestContext, request: m.DescribeGroupsRequest) -> Answer:
 
 
 def fail(request: m.DescribeGroupsRequest, code: ErrorCode) -> m.DescribeGroupsResponse:
-    """The same refusal for every group."""
+    """Returns the same error for every group."""
     return m.DescribeGroupsResponse(
         groups=[_described(group_id, GroupDescription(code, "")) for group_id in request.groups]
     )

@@ -1,41 +1,47 @@
 """DescribeLogDirs (key 35), versions 0-5.
 
 2     flexible
-3     an error of the request as a whole
-4     the size of the disk, and what is left of it
-5     whether a directory takes no new partitions (KIP-1066; ours always do)
-A directory that failed is there with KAFKA_STORAGE_ERROR and nothing in it.
-For each data directory, the partitions asked for that are in it, with the bytes of their segments; null asks for all.
-A partition that is in none is left out. One that is being moved is in two: in the new directory as a future replica,
-with how many offsets it is behind.
+3     an error for the whole request
+4     the size of the disk and its free space
+5     whether a directory accepts no new partitions (KIP-1066; here all of them accept new partitions)
+The response has each data directory with the requested partitions in it and the size of their segments in bytes; null
+requests all partitions. A partition that is in no directory is omitted. A partition that is moving is in two
+directories: in the new one as a future replica, with the number of offsets that it is behind.
+A failed directory has KAFKA_STORAGE_ERROR and no partitions.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.broker.context import RequestContext
-from headrace.broker.replica_manager import Partition
+from headrace.broker.partitions.replica_manager import Partition
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import RequestContext
 from headrace.errors import ErrorCode
-from headrace.log.data_directory import DataDirectory
+from headrace.log.directories.data_directory import DataDirectory
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_LOG_DIRS
 VERSIONS = range(6)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
 
 
 def handle(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
-    """Every data directory."""
+    """Describes every data directory."""
     held: dict[Path, dict[str, list[Partition]]] = {}
-    for partition in _asked_for(ctx, request):
+    for partition in _requested(ctx, request):
         topics = held.setdefault(partition.log.directory.parent, {})
         topics.setdefault(partition.key.topic, []).append(partition)
-    logs = ctx.broker.replicas.logs
+    logs = ctx.services.replicas.logs
     return m.DescribeLogDirsResponse(
         results=[
-            *(_describe(each, held.get(each.path, {}), _futures(ctx, request, each)) for each in logs.directories),
-            *(_failed(path) for path in logs.offline),
+            *(
+                _describe(each, held.get(each.path, {}), _futures(ctx, request, each))
+                for each in logs.directories.in_use
+            ),
+            *(_failed(path) for path in logs.directories.offline),
         ]
     )
 
@@ -46,11 +52,11 @@ def _failed(path: Path) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
     )
 
 
-def _asked_for(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> list[Partition]:
+def _requested(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> list[Partition]:
     if request.topics is None:
-        return list(ctx.broker.replicas)
+        return list(ctx.services.replicas)
     wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    return [each for each in ctx.broker.replicas if each.key in wanted]
+    return [each for each in ctx.services.replicas if each.key in wanted]
 
 
 def _futures(
@@ -69,7 +75,7 @@ def _futures(
                 )
             ],
         )
-        for move in ctx.broker.moves.to(directory.path)
+        for move in ctx.services.moves.to(directory.path)
         if wanted is None or move.log.partition in wanted
     ]
 

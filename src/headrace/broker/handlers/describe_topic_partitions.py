@@ -1,38 +1,53 @@
 """DescribeTopicPartitions (key 75), version 0.
 
-Metadata in pages, for clusters with more partitions than one answer should hold: topics in the order of their names,
-partitions in that of their numbers, at most `response_partition_limit` and `max.request.partition.size.limit` of
-them; `next_cursor` says where the next page begins. No topics asked for: all of them.
-Flexible from the start. Left out: eligible leader replicas (KIP-966), which are always told to be none.
+Metadata in pages, for clusters with more partitions than one response should hold. Topics are in the order of their
+names, partitions in the order of their numbers. A page has at most `response_partition_limit` partitions, and at most
+`max.request.partition.size.limit`; `next_cursor` says where the next page begins. A request without topics means all
+topics.
+Flexible from the start. Left out: eligible leader replicas (KIP-966); the response always has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.context import RequestContext
 from headrace.broker.handlers.metadata import TOPIC_OPERATIONS
-from headrace.broker.metadata_cache import PartitionMetadata, TopicMetadata
-from headrace.coordination.model import INTERNAL_TOPICS
-from headrace.coordination.topics import validate_name
+from headrace.broker.request.admission import Demand, Demands, topics
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.controller.decisions.topics import validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.in_slices import in_slices
+from headrace.metadata.image import PartitionMetadata, TopicMetadata
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
+from headrace.topics import INTERNAL_TOPICS
 
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = range(1)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.TOPIC, topics),)
 
 
-def handle(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
-    """One page."""
-    limit = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
+def handle(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Answer:
+    """Returns one page."""
+
+    def failed(error: Exception) -> m.DescribeTopicPartitionsResponse:
+        return fail(request, error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    return ctx.in_order(_page(ctx, request, _requested(ctx, request)), failed)
+
+
+async def _page(
+    ctx: RequestContext, request: m.DescribeTopicPartitionsRequest, requested: Iterator[tuple[str, int]]
+) -> m.DescribeTopicPartitionsResponse:
+    limit = max(1, min(request.response_partition_limit, ctx.services.config.max_request_partition_size_limit))
     response = m.DescribeTopicPartitionsResponse()
     room = limit
-    for name, first in _asked_for(ctx, request):
+    async for name, first in in_slices(requested):
         if room == 0:
             response.next_cursor = m.DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first)
             break
-        topic = ctx.broker.metadata.topic(name)
+        topic = ctx.services.metadata.topic(name)
         if topic is None:
             response.topics.append(_missing(name))
             continue
@@ -46,13 +61,16 @@ def handle(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> m.
 
 
 def fail(request: m.DescribeTopicPartitionsRequest, code: ErrorCode) -> m.DescribeTopicPartitionsResponse:
-    """The same refusal for every topic."""
+    """Returns the same error for every topic."""
     topic = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
     return m.DescribeTopicPartitionsResponse(topics=[topic(name=each.name, error_code=code) for each in request.topics])
 
 
-def _asked_for(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
-    """Names, each with its first partition on this page. Raises `InvalidRequest` for a cursor that fits nothing."""
+def _requested(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
+    """Returns the names of the topics from the cursor on, each with its first partition on this page.
+
+    Raises `InvalidRequest` for a cursor on a topic that was not requested, or with a negative partition.
+    """
     wanted = {each.name for each in request.topics}
     first_topic, first_partition = "", 0
     if request.cursor is not None:
@@ -61,7 +79,7 @@ def _asked_for(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -
             raise InvalidRequest(f"the topic list should contain the cursor topic: {first_topic}")
         if first_partition < 0:
             raise InvalidRequest(f"the cursor partition must be valid: {first_partition}")
-    names = sorted(name for name in wanted or ctx.broker.metadata.topics if name >= first_topic)
+    names = sorted(name for name in wanted or ctx.services.metadata.topics if name >= first_topic)
     return ((name, first_partition if name == first_topic else 0) for name in names)
 
 

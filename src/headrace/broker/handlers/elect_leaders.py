@@ -1,33 +1,37 @@
 """ElectLeaders (key 43), versions 0-2.
 
 0     preferred leaders
-1     unclean elections too (0: preferred, 1: unclean); an error for the whole
+1     unclean elections too (0: preferred, 1: unclean); an error for the whole request
 2     flexible
-No partitions (null) are all of them, and then those that need no election are left out of the answer. It leaves when
-the live brokers have been told, or `timeout_ms` is over. A broker that is not the controller answers NOT_CONTROLLER.
+Null partitions mean all partitions; the response then omits partitions that need no election. The response is sent when
+the live brokers have received the new leaders, or after `timeout_ms`. A broker that is not the controller answers
+NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.create_topics import code_of
-from headrace.coordination.preferred import ElectionKind
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.controller.decisions.leader_election import ElectionKind
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.ELECT_LEADERS
 VERSIONS = range(3)
+DEMANDS: Demands = (Demand(Operation.ALTER, ResourceType.CLUSTER),)
 
 
 def handle(ctx: RequestContext, request: m.ElectLeadersRequest) -> Answer:
-    """What became of each partition."""
+    """Returns the outcome for each partition."""
     return ctx.in_order(_elect(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.ElectLeadersRequest, code: ErrorCode) -> m.ElectLeadersResponse:
-    """The same refusal for every partition; for the whole, where all were meant."""
+    """Returns the same error for every partition, or for the whole request if it means all partitions."""
     refused = KafkaError(code=code)
     return _response(
         {
@@ -41,13 +45,13 @@ def fail(request: m.ElectLeadersRequest, code: ErrorCode) -> m.ElectLeadersRespo
 
 async def _elect(ctx: RequestContext, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
     if request.election_type not in set(ElectionKind):
-        raise InvalidRequest(f"there is no election type {request.election_type}")
+        raise InvalidRequest(f"unknown election type {request.election_type}: 0 is preferred, 1 is unclean")
     wanted = (
         None
         if request.topic_partitions is None
         else [TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions]
     )
-    outcomes = await ctx.broker.controller.elect_leaders(
+    outcomes = await ctx.services.controller.elect_leaders(
         wanted, ElectionKind(request.election_type), timeout_ms=request.timeout_ms
     )
     if wanted is None:

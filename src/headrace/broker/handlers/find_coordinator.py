@@ -3,36 +3,50 @@
 0     the broker that coordinates a group
 1     or a transactional id (`key_type`); error messages
 3     flexible
-4     many keys at once, an answer for each
-5     TRANSACTION_ABORTABLE may be answered; it never is here
-6     share groups; INVALID_REQUEST here
-The first question makes __consumer_offsets and is answered when it is there, where Apache Kafka has the client ask
-again. Left out: to coordinate transactions, which is refused with the code that makes every client stop instead of
-asking again. Beside brokers of Apache Kafka, the one that leads an id's partition of __transaction_state is named.
+4     many keys at once, a result for each
+5     the error TRANSACTION_ABORTABLE, which this API never answers
+6     share groups, which headrace answers with INVALID_REQUEST
+The first request creates __consumer_offsets or __transaction_state and is answered when the topic exists; Apache Kafka
+makes the client ask again.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.broker.context import Answer, RequestContext
-from headrace.broker.group_shell import OFFSETS_TOPIC
+from headrace.broker.coordinator_host.internal_topic import InternalTopic
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import answer_parts, in_parts
 from headrace.errors import ErrorCode
-from headrace.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.codec.message import Message
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = range(7)
-
 GROUP, TRANSACTION = 0, 1
-TRANSACTIONS_TOPIC = "__transaction_state"
+
+
+def _groups(_ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
+    return _keys(request) if request.key_type == GROUP else []
+
+
+def _transactions(_ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
+    return _keys(request) if request.key_type == TRANSACTION else []
+
+
+DEMANDS: Demands = (
+    Demand(Operation.DESCRIBE, ResourceType.GROUP, _groups),
+    Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactions),
+)
 
 _BATCHES_FROM = 4
 
 
 class Found(NamedTuple):
-    """Where a coordinator is, or why that cannot be said."""
+    """A coordinator's address, or an error."""
 
     error: ErrorCode
     message: str | None = None
@@ -41,24 +55,33 @@ class Found(NamedTuple):
     port: int = -1
 
 
+_ARRAYS = ("coordinator_keys",), ("coordinators",)
+
+
 def handle(ctx: RequestContext, request: m.FindCoordinatorRequest) -> Answer:
-    """The leader of the partition that each key lives in."""
+    """Returns the coordinator of each key: the leader of the key's partition."""
     if ctx.api_version >= _BATCHES_FROM and not request.coordinator_keys:
         return m.FindCoordinatorResponse()
-    if request.key_type == GROUP and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+    request.coordinator_keys = list(dict.fromkeys(request.coordinator_keys))
+    topic = _topic(ctx, request.key_type)
+    if topic is not None and not topic.exists:
         return ctx.in_order(
-            _make_topic_then_answer(ctx, request), lambda _: fail(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _make_then_answer(ctx, request, topic), lambda _: fail(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         )
-    return _answer(request, {key: _find(ctx, request.key_type, key) for key in _keys(request)})
+    return in_parts(ctx, request, *_ARRAYS, lambda part: _answer_all(ctx, part), fail)
 
 
 def fail(request: m.FindCoordinatorRequest, code: ErrorCode) -> m.FindCoordinatorResponse:
-    """The same refusal for every key."""
+    """Returns the same error for every key."""
     return _answer(request, {key: Found(code) for key in _keys(request)})
 
 
-async def _make_topic_then_answer(ctx: RequestContext, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
-    await ctx.broker.groups.ensure_offsets_topic()
+async def _make_then_answer(ctx: RequestContext, request: m.FindCoordinatorRequest, topic: InternalTopic) -> Message:
+    await topic.ensure()
+    return await answer_parts(request, *_ARRAYS, lambda part: _answer_all(ctx, part))
+
+
+def _answer_all(ctx: RequestContext, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
     return _answer(request, {key: _find(ctx, request.key_type, key) for key in _keys(request)})
 
 
@@ -66,24 +89,25 @@ def _keys(request: m.FindCoordinatorRequest) -> list[str]:
     return request.coordinator_keys or [request.key]
 
 
-def _find(ctx: RequestContext, key_type: int, key: str) -> Found:
+def _topic(ctx: RequestContext, key_type: int) -> InternalTopic | None:
+    """Returns the internal topic for keys of this type; None if headrace does not coordinate this type."""
     if key_type == GROUP:
-        return _leader(ctx, OFFSETS_TOPIC, ctx.broker.groups.partition_for(key))
-    if key_type != TRANSACTION:
+        return ctx.services.groups.topic
+    return ctx.services.transactions.topic if key_type == TRANSACTION else None
+
+
+def _find(ctx: RequestContext, key_type: int, key: str) -> Found:
+    topic = _topic(ctx, key_type)
+    if topic is None:
         return Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
-    topic = ctx.broker.metadata.topic(TRANSACTIONS_TOPIC)
-    if topic is not None and topic.partitions:
-        found = _leader(ctx, TRANSACTIONS_TOPIC, partition_for(key, len(topic.partitions)))
-        if found.node_id != ctx.broker.config.broker_id:
-            return found
-    return Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
+    return _leader(ctx, topic.name, topic.partition_for(key))
 
 
 def _leader(ctx: RequestContext, topic: str, number: int) -> Found:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     partition = metadata.partition(topic, number)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, ctx.listener)
-    if partition is None or endpoint is None or metadata.doubts.among(lambda: {partition.leader}):
+    if partition is None or endpoint is None or metadata.suspected_brokers.among(lambda: {partition.leader}):
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return Found(ErrorCode.NONE, None, partition.leader, endpoint.host, endpoint.port)
 
@@ -104,6 +128,7 @@ def _answer(request: m.FindCoordinatorRequest, found: dict[str, Found]) -> m.Fin
             ]
         )
     only = found[request.key]
+    message = only.message or only.error.name  # "NONE", as Apache Kafka says in these versions
     return m.FindCoordinatorResponse(
-        error_code=only.error, error_message=only.message, node_id=only.node_id, host=only.host, port=only.port
+        error_code=only.error, error_message=message, node_id=only.node_id, host=only.host, port=only.port
     )

@@ -3,19 +3,22 @@
 1     throttle time
 3     static members
 4     flexible
-A member says that it lives; REBALANCE_IN_PROGRESS tells it to join again.
+A member renews its session. REBALANCE_IN_PROGRESS makes it join again.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
+from headrace.broker.request.admission import Demand, Demands, group
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.HEARTBEAT
 VERSIONS = range(5)
+DEMANDS: Demands = (Demand(Operation.READ, ResourceType.GROUP, group),)
 
 
 def handle(ctx: RequestContext, request: m.HeartbeatRequest) -> Answer:
-    """Answered at once; the member's session starts anew."""
-    return m.HeartbeatResponse(error_code=ctx.broker.groups.heartbeat(request))
+    """Restarts the member's session time-out and answers at once."""
+    return m.HeartbeatResponse(error_code=ctx.services.groups.heartbeat(request))

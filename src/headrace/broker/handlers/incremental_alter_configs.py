@@ -1,46 +1,53 @@
 """IncrementalAlterConfigs (key 44), versions 0-1.
 
 1     flexible
-Each setting is set, taken back to its default, or, when it is a list, appended to or subtracted from; those that are
-not named stay. Each resource is changed or refused as a whole. Of brokers only the rates of replication, as in
-AlterConfigs.
+Each operation sets a setting, returns it to its default, or appends to or subtracts from a list. Settings that the
+request does not name stay. The settings of a resource change together or not at all. Of a broker's settings, only the
+replication rates can change, as in AlterConfigs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.alter_configs import Outcome, broker_entity, change_each
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.handlers.describe_configs import BROKER
-from headrace.coordination.config_changes import Change, Operation, changed
+from headrace.broker.request.admission import Demand, Demands, configured_cluster, configured_topics
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode, InvalidRequest
+from headrace.metadata.config_changes import Change, Operation, changed
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security import access
+from headrace.security.access import ResourceType
 
 API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = range(2)
+DEMANDS: Demands = (
+    Demand(access.Operation.ALTER_CONFIGS, ResourceType.TOPIC, configured_topics),
+    Demand(access.Operation.ALTER_CONFIGS, ResourceType.CLUSTER, configured_cluster),
+)
 
 
 def handle(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> Answer:
-    """Changes the settings, in the order of the connection."""
+    """Changes the settings; later requests of the connection wait."""
     return ctx.in_order(_alter(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.IncrementalAlterConfigsRequest, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
-    """The same refusal for every resource."""
+    """Returns the same error for every resource."""
     return _response(Outcome(each, code) for each in request.resources)
 
 
 async def _alter(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> m.IncrementalAlterConfigsResponse:
-    configs = ctx.broker.replicas.configs
+    configs = ctx.services.replicas.configs
 
     async def alter_one(resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource) -> None:
         changes = [Change(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
         if resource.resource_type == BROKER:
             entity = broker_entity(ctx, resource.resource_name)
-            await ctx.broker.settings.rewrite(entity, changes, validate_only=request.validate_only)
+            await ctx.services.settings.rewrite(entity, changes, validate_only=request.validate_only)
             return
         await configs.rewrite(
             resource.resource_name,

@@ -2,20 +2,23 @@
 
 1     throttle time
 3     flexible
-4     each group's state, and only groups in the states asked for
-5     each group's type, and only groups of the types asked for
-Every broker lists the groups that it coordinates; a tool asks them all. Filters take no notice of upper and lower
-case, and one that names nothing known matches no group. There are only groups of the classic type so far.
+4     each group's state; a filter by state
+5     each group's type; a filter by type
+Every broker lists the groups that it coordinates; a tool asks all brokers. Filters ignore case. A filter with an
+unknown name matches no group. All groups are of the classic type so far.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.LIST_GROUPS
 VERSIONS = range(6)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
 
 CLASSIC = "classic"
 
@@ -23,8 +26,8 @@ _STATES_FROM, _TYPES_FROM = 4, 5
 
 
 def handle(ctx: RequestContext, request: m.ListGroupsRequest) -> Answer:
-    """The groups here; with COORDINATOR_LOAD_IN_PROGRESS when there may be more in a moment."""
-    error, overviews = ctx.broker.groups.overview()
+    """Returns the groups of this coordinator; COORDINATOR_LOAD_IN_PROGRESS while groups are still loading."""
+    error, overviews = ctx.services.groups.overview()
     states = {state.strip().lower() for state in request.states_filter}
     if request.types_filter and CLASSIC not in (kind.lower() for kind in request.types_filter):
         overviews = []

@@ -1,29 +1,32 @@
 """ListPartitionReassignments (key 46), version 0.
 
-Which partitions are being moved: all replicas, those that come, those that go. No topics (null) are all of them. A
-broker that is not the controller answers NOT_CONTROLLER.
+Returns the partitions that are being moved, each with all its replicas, the adding ones and the removing ones. Null
+topics mean all topics. A broker that is not the controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import Answer, RequestContext
 from headrace.broker.handlers.create_topics import code_of
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = range(1)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
 
 
 def handle(ctx: RequestContext, request: m.ListPartitionReassignmentsRequest) -> Answer:
-    """What is under way."""
+    """Returns the moves in progress."""
     return ctx.in_order(_list(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 def fail(request: m.ListPartitionReassignmentsRequest, code: ErrorCode) -> m.ListPartitionReassignmentsResponse:
-    """A refusal."""
+    """Returns a response with an error."""
     return m.ListPartitionReassignmentsResponse(error_code=code, error_message=None)
 
 
@@ -36,7 +39,7 @@ async def _list(
         else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     )
     topics: dict[str, m.ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
-    for (topic, number), replicas in (await ctx.broker.controller.list_reassignments(wanted)).items():
+    for (topic, number), replicas in (await ctx.services.controller.list_reassignments(wanted)).items():
         if topic not in topics:
             topics[topic] = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic, partitions=[])
         topics[topic].partitions.append(

@@ -1,86 +1,117 @@
 """Metadata (key 3), versions 0-13.
 
-0     an empty list asks for every topic
-1     null does, an empty list for none; controller, racks, internal topics
+0     an empty list means all topics
+1     null means all topics, an empty list none; controller, racks, internal topics
 2     cluster id
-4     whether a topic may be made by asking for it (before: it may)
+4     whether the request may create topics (before: it may)
 5     offline replicas
 7     leader epochs
-8     authorized operations, when asked for
+8     authorized operations, if requested
 9     flexible
-10    topic ids; cluster operations go with 11 (they are in DescribeCluster)
-12    topics by id; where any is, names do not count
-13    an error for the whole
-A leader of which nobody knows whether it lives (`broker.doubts`) has the answer wait for a moment.
-A topic that is made by asking for it is there when the answer leaves, so nobody has to ask again.
+10    topic ids; version 11 drops the cluster operations (they are in DescribeCluster)
+12    topics by id; if the request has a topic by id, topics by name are ignored
+13    an error for the whole request
+If a leader is suspected to have failed (`metadata.suspected_brokers`), the response waits for a moment.
+A topic that the request creates exists when the response is sent, so the client need not ask again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from copy import copy
+from itertools import islice
+from typing import cast
 
-from headrace.broker.context import Answer, RequestContext
-from headrace.broker.metadata_cache import TopicMetadata
-from headrace.broker.topic_wishes import make_topics
-from headrace.coordination.model import INTERNAL_TOPICS, NO_UUID
-from headrace.coordination.topics import NewTopic, validate_name
+from headrace.broker.request.admission import Demand, Demands, topics_by_id
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import answer_parts, in_parts
+from headrace.controller.decisions.topics import NewTopic, validate_name
 from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
+from headrace.limits import TOPICS_CREATED_PER_METADATA_MAX
+from headrace.metadata.image import TopicMetadata
+from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
+from headrace.topics import INTERNAL_TOPICS
 from headrace.types import BrokerId
 
 API_KEY = ApiKey.METADATA
 VERSIONS = range(14)
 
+
+DEMANDS: Demands = (
+    Demand(Operation.DESCRIBE, ResourceType.TOPIC, topics_by_id),
+    Demand(Operation.CREATE, ResourceType.TOPIC, lambda ctx, request: _to_be_made(ctx, request), Operation.CREATE),
+)
+
 IDS_FROM = 12
 
-# Each bit is an AclOperation: without access control everybody may do all that the resource knows.
+# Each bit is an AclOperation: without access control all operations on the resource are allowed.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(ctx: RequestContext, request: m.MetadataRequest) -> Answer:
-    """Brokers and topics, as this listener's clients should see them."""
+    """Returns the brokers, with their addresses on the client's listener, and the topics."""
     if ctx.api_version < IDS_FROM and any(
         each.name is None or each.topic_id != NO_UUID for each in request.topics or ()
     ):
-        raise InvalidRequest(f"topics are asked for by id from version {IDS_FROM} on")
-    doubts = ctx.broker.metadata.doubts.among(lambda: _leaders(ctx, request))
-    if doubts:
-        return ctx.in_order(_settle_then_answer(ctx, request, doubts), lambda _: _answer(ctx, request))
+        raise InvalidRequest(f"topic ids require Metadata version {IDS_FROM} or later")
+    if request.topics:
+        topics = _each_once(request.topics)
+        if len(topics) != len(request.topics):
+            request = copy(request)
+            request.topics = topics
+    suspected_brokers = ctx.services.metadata.suspected_brokers.among(lambda: _leaders(ctx, request))
+    if suspected_brokers:
+        return ctx.in_order(_settle_then_answer(ctx, request, suspected_brokers), lambda _: _answer(ctx, request))
     missing = _to_be_made(ctx, request)
     if missing:
         return ctx.in_order(_make_then_answer(ctx, request, missing), lambda _: _answer(ctx, request))
-    return _answer(ctx, request)
+    if not request.topics:
+        return _answer(ctx, request)
+    return in_parts(ctx, request, ("topics",), ("topics",), lambda part: _answer(ctx, part), fail)
 
 
 def fail(request: m.MetadataRequest, code: ErrorCode) -> m.MetadataResponse:
-    """The same refusal for the whole and for each topic."""
+    """Returns the same error for the whole request and for each topic."""
     return m.MetadataResponse(
         error_code=code, topics=[_missing(each.name or "", each.topic_id, code) for each in request.topics or ()]
     )
 
 
+def _each_once(topics: list[m.MetadataRequest.MetadataRequestTopic]) -> list[m.MetadataRequest.MetadataRequestTopic]:
+    """Returns each topic once; only the topics by id, if there are any."""
+    distinct = {(each.name, each.topic_id): each for each in topics}
+    if any(topic_id != NO_UUID for _, topic_id in distinct):
+        distinct = {(None, each.topic_id): each for each in topics if each.topic_id != NO_UUID}
+    return list(distinct.values())
+
+
 async def _make_then_answer(ctx: RequestContext, request: m.MetadataRequest, missing: list[str]) -> m.MetadataResponse:
-    wishes = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
-    if wishes:
-        await make_topics(ctx.broker, wishes)
-    if any(name in INTERNAL_TOPICS for name in missing):
-        await ctx.broker.groups.ensure_offsets_topic()
-    return _answer(ctx, request)
+    new_topics = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+    if new_topics:
+        await ctx.services.topic_creation.make(new_topics)
+    if ctx.services.groups.topic.name in missing:
+        await ctx.services.groups.topic.ensure()
+    if not request.topics:
+        return _answer(ctx, request)
+    answer = await answer_parts(request, ("topics",), ("topics",), lambda part: _answer(ctx, part))
+    return cast("m.MetadataResponse", answer)
 
 
 async def _settle_then_answer(
-    ctx: RequestContext, request: m.MetadataRequest, doubts: list[asyncio.Future[None]]
+    ctx: RequestContext, request: m.MetadataRequest, suspected_brokers: list[asyncio.Future[None]]
 ) -> m.MetadataResponse:
-    await asyncio.wait(doubts)
+    await asyncio.wait(suspected_brokers)
     return await _make_then_answer(ctx, request, _to_be_made(ctx, request))
 
 
 def _leaders(ctx: RequestContext, request: m.MetadataRequest) -> set[BrokerId]:
-    """Who leads what is asked for."""
-    metadata = ctx.broker.metadata
+    """Returns the leaders of the requested topics."""
+    metadata = ctx.services.metadata
     found: Iterable[TopicMetadata | None] = metadata.topics.values()
     if request.topics:
         found = [
@@ -91,13 +122,13 @@ def _leaders(ctx: RequestContext, request: m.MetadataRequest) -> set[BrokerId]:
 
 
 def _to_be_made(ctx: RequestContext, request: m.MetadataRequest) -> list[str]:
-    may_make = ctx.broker.config.auto_create_topics_enable and (
+    may_make = ctx.services.config.auto_create_topics_enable and (
         ctx.api_version < 4 or request.allow_auto_topic_creation
     )
     if not may_make or not request.topics:
         return []
-    names = [topic.name for topic in request.topics if topic.name and ctx.broker.metadata.topic(topic.name) is None]
-    return [name for name in dict.fromkeys(names) if _is_legal(name)]
+    names = [topic.name for topic in request.topics if topic.name and ctx.services.metadata.topic(topic.name) is None]
+    return list(islice(filter(_is_legal, names), TOPICS_CREATED_PER_METADATA_MAX))
 
 
 def _is_legal(name: str) -> bool:
@@ -109,16 +140,13 @@ def _is_legal(name: str) -> bool:
 
 
 def _answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     version = ctx.api_version
-    asks_for_all = request.topics is None or (version == 0 and not request.topics)
-    if asks_for_all:
+    is_for_all = request.topics is None or (version == 0 and not request.topics)
+    if is_for_all:
         topics = [_topic(topic) for topic in metadata.topics.values()]
     else:
-        asked_once = {(each.name, each.topic_id): each for each in request.topics or ()}
-        if any(topic_id != NO_UUID for _, topic_id in asked_once):
-            asked_once = {(None, each.topic_id): each for each in asked_once.values() if each.topic_id != NO_UUID}
-        topics = [_asked_for(ctx, each) for each in asked_once.values()]
+        topics = [_requested(ctx, each) for each in request.topics or ()]
     for topic in topics:
         if request.include_topic_authorized_operations and topic.name is not None:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -130,7 +158,7 @@ def _answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataRespon
             for broker in metadata.brokers.values()
             if (endpoint := metadata.endpoint(broker.id, ctx.listener)) is not None
         ],
-        cluster_id=ctx.broker.cluster_id,
+        cluster_id=ctx.services.cluster_id,
         controller_id=metadata.controller_id,
         topics=topics,
     )
@@ -139,10 +167,10 @@ def _answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataRespon
     return response
 
 
-def _asked_for(
+def _requested(
     ctx: RequestContext, each: m.MetadataRequest.MetadataRequestTopic
 ) -> m.MetadataResponse.MetadataResponseTopic:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     if each.topic_id != NO_UUID:
         found = metadata.topic_by_id(each.topic_id)
         return _topic(found) if found is not None else _missing(None, each.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)

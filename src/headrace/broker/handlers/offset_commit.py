@@ -1,35 +1,45 @@
 """OffsetCommit (key 8), versions 0-10.
 
-0     into ZooKeeper on Apache Kafka; here into the group like any other, as a simple consumer's. Nobody looks for the
-      coordinator first, so this makes __consumer_offsets, too
-1     a member's id and generation; a time per offset
-2     a time to keep the offsets instead (until 4)
+0     Apache Kafka stores these offsets in ZooKeeper; here they are stored in the group, as those of a simple consumer.
+      Clients of this version do not look for the coordinator first, so the request creates __consumer_offsets, too
+1     a member's id and generation; a commit time per offset
+2     instead, a retention time (until 4)
 3     throttle time
-5     kept as the broker's settings say
+5     the broker's settings determine the retention
 6     leader epochs
 7     static members
 8     flexible
-9     may come from a member of KIP-848, whose groups are not served yet
+9     members of KIP-848 groups, which are not served yet
 10    topics by id
 
-Partitions that do not exist are refused one by one; the rest is answered when it is in the log.
+Each partition that does not exist gets an error. The response is sent when the other offsets are in the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from headrace.broker.context import LATER, Answer, RequestContext
-from headrace.broker.group_shell import OFFSETS_TOPIC
+from headrace.broker.handlers.create_topics import code_of
+from headrace.broker.request.admission import Demand, Demands, group, topics_by_id
+from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.errors import ErrorCode
+from headrace.in_slices import in_slices
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from headrace.groups.actions import Response
+    from headrace.coordinators.groups.replies import Response
 
 API_KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = range(11)
+DEMANDS: Demands = (
+    Demand(Operation.READ, ResourceType.GROUP, group),
+    Demand(Operation.READ, ResourceType.TOPIC, topics_by_id),
+)
 
 TOPIC_IDS_FROM = 10
 
@@ -37,48 +47,81 @@ _Topics: TypeAlias = "list[m.OffsetCommitResponse.OffsetCommitResponseTopic]"
 
 
 def handle(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
-    """Commits what exists."""
-    if ctx.api_version >= TOPIC_IDS_FROM:
-        names = ctx.broker.metadata.snapshot.names_by_id
-        for topic in request.topics:
-            topic.name = names.get(topic.topic_id, "")
-    if ctx.api_version == 0 and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+    """Commits the offsets of the partitions that exist."""
+    if ctx.api_version == 0 and not ctx.services.groups.topic.exists:
         return ctx.in_order(
             _make_topic_then_commit(ctx, request), lambda _: fail(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         )
+    if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+        return ctx.in_order(_commit_in_slices(ctx, request), lambda error: fail(request, code_of(error)))
     return _commit(ctx, request)
 
 
 async def _make_topic_then_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
-    await ctx.broker.groups.ensure_offsets_topic()
+    await ctx.services.groups.topic.ensure()
     return _commit(ctx, request)
 
 
 def _commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
-    refused = _take_out_unknown(ctx, request)
-    if refused and not request.topics:
-        return m.OffsetCommitResponse(topics=refused)
+    refused: _Topics = []
+    known = [_known(ctx, topic, topic.partitions, refused) for topic in request.topics]
+    return _commit_known(ctx, request, known, refused)
+
+
+async def _commit_in_slices(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
+    """Commits a large request in slices. If a partition is named twice in a topic, its last entry counts."""
+    refused: _Topics = []
+    known: list[m.OffsetCommitRequest.OffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        last = {each.partition_index: each for each in topic.partitions}
+        parts = in_slices(_cut(list(last.values())), 1)
+        known.extend([_known(ctx, topic, part, refused) async for part in parts])
+    return _commit_known(ctx, request, known, refused)
+
+
+def _cut(
+    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition],
+) -> Iterator[list[m.OffsetCommitRequest.OffsetCommitRequestPartition]]:
+    for start in range(0, len(partitions), ELEMENTS_PER_SLICE):
+        yield partitions[start : start + ELEMENTS_PER_SLICE]
+
+
+def _commit_known(
+    ctx: RequestContext,
+    request: m.OffsetCommitRequest,
+    known: list[m.OffsetCommitRequest.OffsetCommitRequestTopic],
+    refused: _Topics,
+) -> Answer:
+    if refused:
+        known = [topic for topic in known if topic.partitions]
+        if not known:
+            return m.OffsetCommitResponse(topics=refused)
+    commit = copy(request)
+    commit.topics = known
     if not refused and ctx.api_version < TOPIC_IDS_FROM:
-        ctx.broker.groups.commit(request, ctx.reply)
+        ctx.services.groups.commit(commit, ctx.reply)
         return LATER
-    topic_ids = {topic.name: topic.topic_id for topic in request.topics}
-    ctx.broker.groups.commit(request, lambda response: ctx.reply(_merged(response, refused, topic_ids)))
+    topic_ids = {topic.name: topic.topic_id for topic in known}
+    ctx.services.groups.commit(commit, lambda response: ctx.reply(_merged(response, refused, topic_ids)))
     return LATER
 
 
 def fail(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetCommitResponse:
-    """The same refusal for every partition."""
+    """Returns the same error for every partition."""
     return m.OffsetCommitResponse(
-        topics=[_refusal(topic, [each.partition_index for each in topic.partitions], code) for topic in request.topics]
+        topics=[
+            _refusal(topic.name, topic.topic_id, [each.partition_index for each in topic.partitions], code)
+            for topic in request.topics
+        ]
     )
 
 
 def _refusal(
-    topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, numbers: list[int], code: ErrorCode
+    name: str, topic_id: bytes, numbers: list[int], code: ErrorCode
 ) -> m.OffsetCommitResponse.OffsetCommitResponseTopic:
     return m.OffsetCommitResponse.OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
+        name=name,
+        topic_id=topic_id,
         partitions=[
             m.OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=number, error_code=code)
             for number in numbers
@@ -86,28 +129,34 @@ def _refusal(
     )
 
 
-def _take_out_unknown(ctx: RequestContext, request: m.OffsetCommitRequest) -> _Topics:
-    """Leaves in the request what exists; the refusals of the rest."""
-    metadata = ctx.broker.metadata
-    refused = []
-    for topic in request.topics:
-        unknown = [
-            each.partition_index
-            for each in topic.partitions
-            if metadata.partition(topic.name, each.partition_index) is None
-        ]
-        if unknown:
-            has_no_name = ctx.api_version >= TOPIC_IDS_FROM and not topic.name
-            code = ErrorCode.UNKNOWN_TOPIC_ID if has_no_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            refused.append(_refusal(topic, unknown, code))
-            topic.partitions = [each for each in topic.partitions if each.partition_index not in unknown]
-    if refused:
-        request.topics = [topic for topic in request.topics if topic.partitions]
-    return refused
+def _known(
+    ctx: RequestContext,
+    topic: m.OffsetCommitRequest.OffsetCommitRequestTopic,
+    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition],
+    refused: _Topics,
+) -> m.OffsetCommitRequest.OffsetCommitRequestTopic:
+    """Returns the topic, by name, with those of `partitions` that exist; adds the errors of the others to `refused`."""
+    metadata, name = ctx.services.metadata, topic.name
+    if ctx.api_version >= TOPIC_IDS_FROM:
+        name = metadata.snapshot.names_by_id.get(topic.topic_id, "")
+    known, unknown = [], []
+    for each in partitions:
+        if metadata.partition(name, each.partition_index) is None:
+            unknown.append(each.partition_index)
+        else:
+            known.append(each)
+    if unknown:
+        has_no_name = ctx.api_version >= TOPIC_IDS_FROM and not name
+        code = ErrorCode.UNKNOWN_TOPIC_ID if has_no_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if refused and refused[-1].name == name and refused[-1].topic_id == topic.topic_id:
+            refused[-1].partitions.extend(_refusal(name, topic.topic_id, unknown, code).partitions)
+        else:
+            refused.append(_refusal(name, topic.topic_id, unknown, code))
+    return m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known)
 
 
 def _merged(response: Response, refused: _Topics, topic_ids: dict[str, bytes]) -> m.OffsetCommitResponse:
-    """One entry per topic, its partitions from both."""
+    """Merges the refused partitions into the response, with one entry per topic."""
     answer = cast("m.OffsetCommitResponse", response)
     by_name = {topic.name: topic for topic in answer.topics}
     for name, topic in by_name.items():

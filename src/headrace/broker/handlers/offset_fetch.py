@@ -1,38 +1,62 @@
 """OffsetFetch (key 9), versions 0-10.
 
-0     from ZooKeeper on Apache Kafka; here from the group like any other. A partition without an offset is unknown
+0     from ZooKeeper in Apache Kafka; here from the group, as in version 1. A partition without an offset is unknown
 1     from the group, by its coordinator; -1 for a partition without an offset
-2     null asks for every partition that has an offset; an error for the whole
+2     null means every partition with an offset; an error for the whole request
 3     throttle time
 5     leader epochs
 6     flexible
-7     `require_stable`: not while a transaction may still change it
+7     `require_stable`: an error for an offset that a pending transaction may still change
 8     many groups at once
-9     may come from a member of KIP-848, whose groups are not served yet
+9     members of KIP-848 groups, which are not served yet
 10    topics by id
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import TypeAlias
 
-from headrace.broker.context import Answer, RequestContext
-from headrace.broker.group_shell import OFFSETS_TOPIC
-from headrace.coordination.model import NO_UUID
+from headrace.broker.request.admission import Demand, Demands, topic_names
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import Path, in_parts
+from headrace.coordinators.groups.commits import FetchedOffset
+from headrace.coordinators.groups.offsets import NO_OFFSET
 from headrace.errors import ErrorCode
-from headrace.groups.commits import FetchedOffset
-from headrace.groups.offsets import NO_OFFSET
+from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = range(11)
 
-_NO_OFFSET_YET = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-"""What version 0 says of a partition without an offset."""
 
+def _groups(_ctx: RequestContext, request: m.OffsetFetchRequest) -> list[str]:
+    return [each.group_id for each in request.groups] or [request.group_id]
+
+
+def _topic_names(ctx: RequestContext, request: m.OffsetFetchRequest) -> Iterable[str]:
+    for group in request.groups or (request,):
+        yield from topic_names(ctx, group.topics)
+
+
+DEMANDS: Demands = (
+    Demand(
+        Operation.DESCRIBE,
+        ResourceType.GROUP,
+        _groups,
+    ),
+    Demand(Operation.DESCRIBE, ResourceType.TOPIC, _topic_names),
+)
+
+_NO_OFFSET_YET = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""The error code of version 0 for a partition without an offset."""
+
+_ARRAYS: Path = ("topics", "partition_indexes")
+_ANSWERS: Path = ("topics", "partitions")
 _WHOLE_ERROR_FROM, _GROUPS_FROM, _TOPIC_IDS_FROM = 2, 8, 10
 
 _Topics: TypeAlias = (
@@ -41,8 +65,17 @@ _Topics: TypeAlias = (
 
 
 def handle(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
-    """Every offset that is asked for, or that there is."""
-    groups, stable = ctx.broker.groups, request.require_stable
+    """Returns the requested offsets, or all offsets of the group."""
+    if len(request.groups) > 1:
+        request = _merged(request)
+    arrays, answers = _ARRAYS, _ANSWERS
+    if ctx.api_version >= _GROUPS_FROM:
+        arrays, answers = ("groups", *arrays), ("groups", *answers)
+    return in_parts(ctx, request, arrays, answers, lambda part: _answer(ctx, part), fail)
+
+
+def _answer(ctx: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+    groups, stable = ctx.services.groups, request.require_stable
     if ctx.api_version >= _TOPIC_IDS_FROM:
         return m.OffsetFetchResponse(groups=[_group_by_id(ctx, each, stable) for each in request.groups])
     if ctx.api_version >= _GROUPS_FROM:
@@ -53,7 +86,7 @@ def handle(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
             ]
         )
     partitions = _partitions(request.topics)
-    if ctx.api_version == 0 and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+    if ctx.api_version == 0 and not ctx.services.groups.topic.exists:
         return _single(ErrorCode.NONE, [FetchedOffset(each, error=_NO_OFFSET_YET) for each in partitions or ()])
     error, fetched = groups.fetch_offsets(request.group_id, partitions, stable)
     if ctx.api_version == 0:
@@ -67,26 +100,28 @@ def handle(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
 
 
 def fail(request: m.OffsetFetchRequest, code: ErrorCode) -> m.OffsetFetchResponse:
-    """The same refusal for every group."""
+    """Returns the same error for every group."""
     answer = _single(code, [FetchedOffset(each, error=code) for each in _partitions(request.topics) or ()])
     answer.groups = [_group(each.group_id, code, []) for each in request.groups]
     return answer
 
 
 def _group_by_id(
-    ctx: RequestContext, asked: m.OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+    ctx: RequestContext, requested: m.OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
-    """As by name, with ids in place of names; a topic that has none any more is not in the answer to "all"."""
-    metadata = ctx.broker.metadata
+    """Returns one group's offsets with topic ids instead of names. A deleted topic has no id and is omitted."""
+    metadata = ctx.services.metadata
     unknown = []
-    for topic in asked.topics or ():
-        topic.name = metadata.snapshot.names_by_id.get(topic.topic_id, "")
-        if not topic.name:
+    known: dict[TopicPartition, None] = {}
+    for topic in requested.topics or ():
+        name = metadata.snapshot.names_by_id.get(topic.topic_id)
+        if name is None:
             unknown.append(topic)
-    if asked.topics is not None:
-        asked.topics = [topic for topic in asked.topics if topic.name]
-    error, fetched = ctx.broker.groups.fetch_offsets(asked.group_id, _partitions(asked.topics), require_stable)
-    answer = _group(asked.group_id, error, fetched)
+        else:
+            known.update(dict.fromkeys(TopicPartition(name, number) for number in topic.partition_indexes))
+    partitions = None if requested.topics is None else list(known)
+    error, fetched = ctx.services.groups.fetch_offsets(requested.group_id, partitions, require_stable)
+    answer = _group(requested.group_id, error, fetched)
     for each in answer.topics:
         found = metadata.topic(each.name)
         each.topic_id = NO_UUID if found is None else found.id
@@ -94,6 +129,32 @@ def _group_by_id(
     if error is ErrorCode.NONE:
         answer.topics += [_unknown(topic) for topic in unknown]
     return answer
+
+
+def _merged(request: m.OffsetFetchRequest) -> m.OffsetFetchRequest:
+    """Returns the request with each group once, so that the response has it once.
+
+    Apache Kafka answers each entry, which can turn a request of some kilobytes into hundreds of megabytes.
+    """
+    by_id: dict[str, list[m.OffsetFetchRequest.OffsetFetchRequestGroup]] = {}
+    for each in request.groups:
+        by_id.setdefault(each.group_id, []).append(each)
+    if len(by_id) == len(request.groups):
+        return request
+    merged = copy(request)
+    merged.groups = [_merged_group(entries) if len(entries) > 1 else entries[0] for entries in by_id.values()]
+    return merged
+
+
+def _merged_group(
+    entries: list[m.OffsetFetchRequest.OffsetFetchRequestGroup],
+) -> m.OffsetFetchRequest.OffsetFetchRequestGroup:
+    """Merges the entries of one group; null in one of them means all topics."""
+    group = copy(entries[0])
+    group.topics = None
+    if all(each.topics is not None for each in entries):
+        group.topics = [topic for each in entries for topic in each.topics or ()]
+    return group
 
 
 def _unknown(
@@ -105,7 +166,7 @@ def _unknown(
             m.OffsetFetchResponse.OffsetFetchResponsePartitions(
                 partition_index=number, committed_offset=NO_OFFSET, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
-            for number in topic.partition_indexes
+            for number in dict.fromkeys(topic.partition_indexes)
         ],
     )
 
@@ -113,11 +174,12 @@ def _unknown(
 def _partitions(topics: _Topics | None) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    requested = (TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes)
+    return list(dict.fromkeys(requested))
 
 
 def _single(error: ErrorCode, fetched: list[FetchedOffset]) -> m.OffsetFetchResponse:
-    """Before version 8: one group, and the topics at the top."""
+    """Returns a response before version 8, which has the topics of one group at the top level."""
     return m.OffsetFetchResponse(
         error_code=error,
         topics=[

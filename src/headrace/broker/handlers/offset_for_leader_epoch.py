@@ -1,27 +1,44 @@
 """OffsetForLeaderEpoch (key 23), versions 0-4.
 
-1     the epoch that the offset is of
-2     the asker's leader epoch, fenced when it is old
-3     consumers may ask too (KIP-320); before, followers alone
+1     the leader epoch of the end offset in the response
+2     the current leader epoch in the request; an older one gets FENCED_LEADER_EPOCH
+3     consumers may ask too (KIP-320); before, only followers
 4     flexible
-Where did the leader of that epoch stop writing? Whoever has more than that of the epoch has what was never committed,
-and cuts it off (a follower, KIP-101) or knows that it read it (a consumer). -1 and -1: the epoch is not known here.
+Returns the end offset of a leader epoch. A log with more records of that epoch has records that were never committed: a
+follower truncates them (KIP-101), a consumer detects that it read them. The result for an unknown epoch is (-1, -1).
 """
 
 from __future__ import annotations
 
-from headrace.broker.context import RequestContext
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.sliced_requests import in_parts
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.records.format2.header import MAGIC
+from headrace.security.access import Operation, ResourceType
 from headrace.types import NO_EPOCH
 
 API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = range(5)
+DEMANDS: Demands = (
+    Demand(
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        lambda _, request: [each.topic for each in request.topics],
+        Operation.CLUSTER_ACTION,
+    ),
+)
 
 
-def handle(ctx: RequestContext, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
-    """One end per partition."""
+def handle(ctx: RequestContext, request: m.OffsetForLeaderEpochRequest) -> Answer:
+    """Returns one end offset per partition."""
+    path = ("topics", "partitions")
+    return in_parts(ctx, request, path, path, lambda part: _answer(ctx, part), fail)
+
+
+def _answer(ctx: RequestContext, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
@@ -33,7 +50,7 @@ def handle(ctx: RequestContext, request: m.OffsetForLeaderEpochRequest) -> m.Off
 
 
 def fail(request: m.OffsetForLeaderEpochRequest, code: ErrorCode) -> m.OffsetForLeaderEpochResponse:
-    """The same refusal for every partition."""
+    """Returns the same error for every partition."""
     end = m.OffsetForLeaderEpochResponse.EpochEndOffset
     return m.OffsetForLeaderEpochResponse(
         topics=[
@@ -47,14 +64,15 @@ def fail(request: m.OffsetForLeaderEpochRequest, code: ErrorCode) -> m.OffsetFor
 
 
 def _look_up(
-    ctx: RequestContext, topic: str, asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    ctx: RequestContext, topic: str, requested: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 ) -> m.OffsetForLeaderEpochResponse.EpochEndOffset:
-    answer = m.OffsetForLeaderEpochResponse.EpochEndOffset(partition=asked.partition)
+    answer = m.OffsetForLeaderEpochResponse.EpochEndOffset(partition=requested.partition)
     try:
-        partition = ctx.broker.replicas.leader(topic, asked.partition)
-        if asked.current_leader_epoch != NO_EPOCH:
-            partition.check_leader_epoch(asked.current_leader_epoch)
-        answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
+        partition = ctx.services.replicas.leader(topic, requested.partition)
+        if requested.current_leader_epoch != NO_EPOCH:
+            partition.check_leader_epoch(requested.current_leader_epoch)
+        if partition.log.config.magic >= MAGIC:  # messages of older formats carry no epoch
+            answer.leader_epoch, answer.end_offset = partition.end_of_epoch(requested.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code
     return answer

@@ -1,36 +1,44 @@
 """Produce (key 0), versions 0-13.
 
-0     message sets of formats 0 and 1, or one v2 batch; no batch at all is no error
+0     message sets of formats 0 and 1, or one v2 batch; an empty record set is not an error
 1     throttle time
-2     the log append time in the answer
+2     log append time in the response
 3     one v2 batch per partition; a transactional id
-5     log start offset in the answer
+5     log start offset in the response
 7     zstd
-8     a message for a batch that was refused
+8     an error message for a refused batch, and the records that caused it
 9     flexible
-10    (tagged) who leads a partition, when this broker does not, and where that broker is
-11,12 what a transaction may do; nothing new without one
+10    (tagged) the current leader of a partition that this broker does not lead, and the leader's address
+11    TRANSACTION_ABORTABLE for a batch that its transaction's coordinator does not know of
+12    adds its partitions to the transaction; clients of earlier versions do so with AddPartitionsToTxn
 13    topics by id
-Left out: transactions.
 
-A batch is checked where the socket put it and its bytes are appended as they are: base offset and leader epoch are
-set in place, outside the CRC. No record becomes an object. acks=all is answered when the high watermark has passed
-the batch, which on a single replica is at once; NOT_ENOUGH_REPLICAS before the append when the ISR is too small then,
-NOT_ENOUGH_REPLICAS_AFTER_APPEND when it has become so while the request waited. Where the topic asks for it
-(`flush.messages`, `headrace.flush.acks`), the answer waits for the disk too, and so does the high watermark; the
-batches that come meanwhile share the next flush. What is not in its topic's format is converted, in
-`produce_formats`; every version takes Kafka's three formats as they came about, as Apache Kafka 3.9 does.
+A batch is checked in the receive buffer and its bytes are appended unchanged, except for base offset and leader epoch,
+which are outside the CRC. No record becomes an object. With acks=all, the response is sent when the high watermark has
+passed the batch, which on a single replica is at once. If the ISR is too small before the append, the partition gets
+NOT_ENOUGH_REPLICAS; if it becomes too small while the request waits, NOT_ENOUGH_REPLICAS_AFTER_APPEND. If the topic
+requires a flush (`flush.messages`, `headrace.flush.acks`), the response and the high watermark wait for the flush too;
+batches that arrive meanwhile share the next flush. Records in another format than their topic's are converted
+(`broker.produce.formats`). Versions 0 to 2 accept all three message formats, as in Apache Kafka 3.9. The first batch of
+a transaction for a partition waits for the transaction's coordinator (`broker.produce.transaction_partitions`), and the
+connection's later requests with it.
 """
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from copy import copy
+from itertools import repeat
+from time import monotonic_ns
 
-from headrace.broker.context import Answer, RequestContext
-from headrace.broker.current_leader import current_leader, nodes
-from headrace.broker.produce_checks import CheckedBatch, checked_batch
-from headrace.broker.produce_formats import (
+from headrace.broker.partitions.current_leader import current_leader, nodes
+from headrace.broker.partitions.durable_append import PendingAppend
+from headrace.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from headrace.broker.partitions.replica_manager import Partition
+from headrace.broker.produce.checks import CheckedBatch, checked_batch
+from headrace.broker.produce.formats import (
     BATCHES_ALONE_FROM,
     ZSTD_FROM,
     Checked,
@@ -38,49 +46,91 @@ from headrace.broker.produce_formats import (
     RebuiltBatches,
     checked_records,
     is_costly,
-    verdict,
-    verdict_if_small,
+    validate,
+    validate_if_small,
 )
-from headrace.broker.replica_manager import Partition
-from headrace.coordination.model import INTERNAL_TOPICS
+from headrace.broker.produce.rejected_records import RejectedRecords
+from headrace.broker.produce.transaction_partitions import Client, Verified, error_of_produce
+from headrace.broker.produce.transactional_batches import transactional_batches
+from headrace.broker.request.admission import PLAIN_DEMAND, Demand, Demands, topic_names, transaction
+from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode, InvalidTopic, KafkaError, UnsupportedCompressionType
-from headrace.limits import DECOMPRESSING_AT_ONCE_MAX
-from headrace.log.partition_log import AppendResult
+from headrace.limits import (
+    DECOMPRESSING_AT_ONCE_MAX,
+    INLINE_CHECKS_NS_MAX,
+    PARTITIONS_PER_PRODUCE_MAX,
+    RECORD_ERRORS_PER_PRODUCE_MAX,
+)
+from headrace.log.appending import AppendResult
+from headrace.log.producers.verification import Verification
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
-from headrace.records.compression import Codec
-from headrace.records.header import MAGIC
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.header import MAGIC
+from headrace.security.access import Operation, ResourceType
+from headrace.topics import INTERNAL_TOPICS
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.PRODUCE
 VERSIONS = range(14)
+DEMANDS: Demands = (
+    Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction),
+    PLAIN_DEMAND._replace(names=lambda ctx, request: topic_names(ctx, request.topic_data)),
+)
 
-LEADERS_FROM, TOPIC_IDS_FROM = 10, 13
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+RECORD_ERRORS_FROM, LEADERS_FROM, TOPIC_IDS_FROM = 8, 10, 13
 
-_Checked = dict[int, Checked | KafkaError]  # by the identity of the partition's part of the request
+_Check = Checked | KafkaError | None
+"""The result of a check before the append; None for records that are checked when they are appended."""
 
 _decompressing = ThreadPoolExecutor(DECOMPRESSING_AT_ONCE_MAX, "decompress")
 
 
 def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
-    """Appends every batch, or says for each why not."""
+    """Appends every batch; returns an offset or an error for each."""
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return fail(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if ctx.api_version >= TOPIC_IDS_FROM:
-        names = ctx.broker.metadata.snapshot.names_by_id
-        for topic in request.topic_data:
-            topic.name = names.get(topic.topic_id, "")
-    checked: _Checked = {}
-    for topic in request.topic_data:
+    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_PER_PRODUCE_MAX:
+        return fail(request, ErrorCode.INVALID_REQUEST)
+    names = _topic_names(ctx, request)
+    verifying: Future[Verified] | None = None
+    batches = transactional_batches(request, names)
+    if batches is not None:
+        verifying = ctx.services.transaction_partitions.begin(*batches, Client.of_produce(ctx.api_version))
+        if not verifying.done():
+            return _handle_later(ctx, _detached(request), names, verifying)
+    checks: list[_Check] = []
+    until_ns = 0
+    for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
-            if is_costly(each.records) and not _check_if_small(ctx, topic.name, each, checked):
-                return _handle_on_threads(ctx, request)
-    return _append_all(ctx, request, checked)
+            if not is_costly(each.records):
+                checks.append(None)
+                continue
+            now_ns = monotonic_ns()
+            until_ns = until_ns or now_ns + INLINE_CHECKS_NS_MAX
+            check = None if now_ns > until_ns else _check_if_small(ctx, name, each)
+            if check is None:
+                return _handle_later(ctx, _detached(request), names, verifying)
+            checks.append(check)
+    verified = None if verifying is None else verifying.result()
+    return _append_all(ctx, request, names, checks if until_ns else repeat(None), verified)
+
+
+def _topic_names(ctx: RequestContext, request: m.ProduceRequest) -> list[str]:
+    """Returns the name of each topic of the request; an empty name for an unknown topic id."""
+    if ctx.api_version < TOPIC_IDS_FROM:
+        return [topic.name for topic in request.topic_data]
+    names_by_id = ctx.services.metadata.snapshot.names_by_id
+    return [names_by_id.get(topic.topic_id, "") for topic in request.topic_data]
+
+
+def has_answer(request: m.ProduceRequest) -> bool:
+    """Whether the client waits for an answer. With acks=0 only a closed connection tells it of an error."""
+    return request.acks != ACKS_NONE
 
 
 def fail(request: m.ProduceRequest, code: ErrorCode) -> m.ProduceResponse:
-    """The same refusal for every partition."""
+    """Returns the same error for every partition."""
     return m.ProduceResponse(
         responses=[
             m.ProduceResponse.TopicProduceResponse(
@@ -99,44 +149,68 @@ def _refusal(index: int, error: KafkaError) -> m.ProduceResponse.PartitionProduc
     )
 
 
-def _append_all(ctx: RequestContext, request: m.ProduceRequest, checked: _Checked) -> Answer:
-    """Appends, then answers: at once, or when the replicas have it."""
+def _rejection(
+    partition: TopicPartition, error: RejectedRecords, named_max: int
+) -> m.ProduceResponse.PartitionProduceResponse:
+    """Returns the error for a batch with invalid records, and lists the first `named_max` of these records."""
+    answer = _refusal(partition.partition, error)
+    answer.error_message = error.summary(partition)
+    answer.record_errors = [
+        m.ProduceResponse.BatchIndexAndErrorMessage(
+            batch_index=record.batch_index, batch_index_error_message=error.reason(record, partition)
+        )
+        for record in error.records[:named_max]
+    ]
+    return answer
+
+
+def _append_all(
+    ctx: RequestContext,
+    request: m.ProduceRequest,
+    names: Sequence[str],
+    checks: Iterable[_Check],
+    verified: Verified | None,
+) -> Answer:
+    """Appends, then answers at once or when the appends are durable. `checks` has one entry per partition."""
     responses = []
     waiting = []
     has_failed = False
-    now_ms = ctx.broker.now_ms()
-    for topic in request.topic_data:
+    named_left = RECORD_ERRORS_PER_PRODUCE_MAX
+    now_ms = ctx.services.now_ms()
+    remaining_checks = iter(checks)
+    for name, topic in zip(names, request.topic_data, strict=True):
         answers = []
-        for each in topic.partition_data:
+        for each, check in zip(topic.partition_data, remaining_checks, strict=False):
             try:
-                answer, waits = _append(ctx, request.acks, topic.name, each, checked, now_ms)
-                if waits is not None:
-                    waiting.append(waits)
+                answer, pending = _append(ctx, request.acks, name, each, check, verified, now_ms)
+                if pending is not None:
+                    waiting.append((answer, pending))
             except KafkaError as error:
                 has_failed = True
-                ctx.broker.replicas.traffic.known(topic.name).failed_produces += 1
-                answer = _refusal(each.index, error)
+                replicas = ctx.services.replicas
+                replicas.traffic.known(name).failed_produces += 1
+                replicas.batch_refused(name or topic.topic_id, each.index, each.records, error.code, now_ms)
+                if isinstance(error, RejectedRecords) and ctx.api_version >= RECORD_ERRORS_FROM:
+                    answer = _rejection(TopicPartition(name, each.index), error, named_left)
+                    named_left -= len(answer.record_errors)
+                else:
+                    answer = _refusal(each.index, error)
             answers.append(answer)
         responses.append(
-            m.ProduceResponse.TopicProduceResponse(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-            )
+            m.ProduceResponse.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers)
         )
     response = m.ProduceResponse(responses=responses)
     if request.acks == ACKS_NONE:
-        if has_failed:  # the only way to tell such a producer; it then asks for metadata again
+        if has_failed:  # the only signal that such a producer gets; it then refreshes its metadata
             ctx.connection.close("a produce with acks=0 failed")
         return None
     if has_failed and ctx.api_version >= LEADERS_FROM:
         _name_leaders(ctx, response)
-    if not waiting:
-        return response
-    keys = [each.partition.key for each in waiting]
-    return ctx.wait_for(_WaitingProduce(ctx, response, waiting), keys, request.timeout_ms)
+    return _wait(ctx, request, response, waiting) if waiting else response
 
 
 def _name_leaders(ctx: RequestContext, response: m.ProduceResponse) -> None:
-    """Says of what this broker does not lead who does, and where that one is."""
+    """Adds the current leader to partitions that this broker does not lead."""
     leaders = []
     for topic in response.responses:
         for answer in topic.partition_responses:
@@ -152,42 +226,25 @@ def _name_leaders(ctx: RequestContext, response: m.ProduceResponse) -> None:
     ]
 
 
-class _Waiting(NamedTuple):
-    """One batch that is not yet as safe as it has to be: up to where (exclusive) it must be committed, and flushed.
-
-    A new leader epoch of the same leader changes nothing for it; a truncation in between may have taken it away.
-    """
-
-    partition: Partition
-    commit_to: int
-    flush_to: int
-    truncations: int
-    answer: m.ProduceResponse.PartitionProduceResponse
-
-    def is_unsafe(self, now_ms: int) -> bool:
-        """Whether it goes on waiting; a flush that it waits for is under way then."""
-        log = self.partition.log
-        return self.partition.high_watermark < self.commit_to or (
-            log.recovery_point < self.flush_to and log.flush_by_count(now_ms) > 0
-        )
-
-
 def _append(
     ctx: RequestContext,
     acks: int,
     topic: str,
     each: m.ProduceRequest.PartitionProduceData,
-    checked: _Checked,
+    batch: _Check,
+    verified: Verified | None,
     now_ms: int,
-) -> tuple[m.ProduceResponse.PartitionProduceResponse, _Waiting | None]:
-    broker = ctx.broker
+) -> tuple[m.ProduceResponse.PartitionProduceResponse, PendingAppend | None]:
+    broker = ctx.services
     if not topic and ctx.api_version >= TOPIC_IDS_FROM:
-        raise KafkaError("there is no topic of this id", ErrorCode.UNKNOWN_TOPIC_ID)
+        raise KafkaError("no topic has this topic id", ErrorCode.UNKNOWN_TOPIC_ID)
     if topic in INTERNAL_TOPICS:
-        raise InvalidTopic(f"{topic} is written by the broker alone")
+        raise InvalidTopic(f"{topic} is an internal topic: only brokers may write to it")
+    verification = None
+    if verified is not None:
+        verification = _verification(verified, TopicPartition(topic, each.index), ctx.api_version)
     partition = broker.replicas.leader(topic, each.index)
     log, version = partition.log, ctx.api_version
-    batch = checked.get(id(each)) if checked else None
     if batch is None:
         if version >= BATCHES_ALONE_FROM and log.config.magic == MAGIC:
             batch = checked_batch(each.records, log.config, now_ms, broker.config.records_check)
@@ -197,128 +254,138 @@ def _append(
         raise batch
     if isinstance(batch, CheckedBatch):
         if version < ZSTD_FROM and batch.header.codec is Codec.ZSTD:
-            raise UnsupportedCompressionType(f"zstd came with Produce version {ZSTD_FROM}, this is {version}")
-        appended = partition.append(batch.records, batch.header, now_ms=now_ms, acks=acks)
+            raise UnsupportedCompressionType(
+                f"zstd requires Produce version {ZSTD_FROM} or later, but the request has version {version}"
+            )
+        appended = partition.append(batch.records, batch.header, now_ms=now_ms, acks=acks, verification=verification)
     else:
         converted = _append_converted(ctx, partition, batch, now_ms, acks)
         if converted is None:
             return m.ProduceResponse.PartitionProduceResponse(index=each.index, base_offset=-1), None
         appended = converted
-    partition.touch_appended(broker.purgatory.touch)
+    pending = broker.appends.pending(partition, appended, acks=acks, now_ms=now_ms)
     answer = m.ProduceResponse.PartitionProduceResponse(
         index=each.index,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
-    commit_to = appended.last_offset + 1 if acks == ACKS_ALL else 0
-    flush_to = partition.log.flush_by_count(now_ms)
-    if commit_to <= partition.high_watermark and not flush_to:
-        return answer, None
-    return answer, _Waiting(partition, commit_to, flush_to, log.truncations, answer)
+    return answer, pending
+
+
+def _verification(verified: Verified, key: TopicPartition, version: int) -> Verification | None:
+    """Returns the verification of a partition's batch, None for a batch without one. Raises its error."""
+    error = verified.errors.get(key)
+    if error is not None:
+        raise error_of_produce(error, Client.of_produce(version))
+    return verified.verifications.get(key)
 
 
 def _append_converted(
     ctx: RequestContext, partition: Partition, checked: RebuiltBatches | CheckedMessages, now_ms: int, acks: int
 ) -> AppendResult | None:
-    """Appends what `produce_formats` made; None when it is nothing."""
+    """Appends converted records; returns None if there are none."""
     records, elapsed_ns = checked.conversion
     if records:
         partition.traffic.produce_conversions += records
-        ctx.broker.replicas.conversion_times["Produce"].add(elapsed_ns)
+        ctx.services.replicas.conversion_times["Produce"].add(elapsed_ns)
     if isinstance(checked, CheckedMessages):
         return partition.append_set(checked, now_ms=now_ms, acks=acks)
     appended = [partition.append(*batch, now_ms=now_ms, acks=acks) for batch in checked.batches]
     return appended[-1]._replace(base_offset=appended[0].base_offset) if appended else None
 
 
-class _WaitingProduce:
-    """Until every batch is below its partition's high watermark, and on the disk where that is asked for."""
+def _wait(
+    ctx: RequestContext,
+    request: m.ProduceRequest,
+    response: m.ProduceResponse,
+    waiting: list[tuple[m.ProduceResponse.PartitionProduceResponse, PendingAppend]],
+) -> Answer:
+    """Answers when every append is durable or has failed."""
 
-    def __init__(self, ctx: RequestContext, response: m.ProduceResponse, waiting: list[_Waiting]) -> None:
-        self._ctx, self._response, self._waiting = ctx, response, waiting
+    def done(codes: Sequence[ErrorCode]) -> None:
+        for (answer, _), code in zip(waiting, codes, strict=True):
+            if code is not ErrorCode.NONE:
+                answer.error_code, answer.base_offset = code, -1
+        if ctx.api_version >= LEADERS_FROM:
+            _name_leaders(ctx, response)
+        ctx.reply(response)
 
-    def try_complete(self) -> bool:
-        """Answers once nothing waits, or once a new leader has to decide."""
-        still = []
-        now_ms, offline = self._ctx.broker.now_ms(), self._ctx.broker.replicas.offline
-        for each in self._waiting:
-            partition = each.partition
-            is_leader = partition.is_leader and partition.log.truncations == each.truncations
-            if partition.key in offline or (is_leader and partition.log.failure is not None):
-                each.answer.error_code, each.answer.base_offset = ErrorCode.KAFKA_STORAGE_ERROR, -1
-            elif not is_leader:
-                each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif each.is_unsafe(now_ms):
-                still.append(each)
-            elif each.commit_to and not partition.state.has_min_isr:
-                each.answer.error_code, each.answer.base_offset = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1
-        self._waiting = still
-        if not still:
-            if self._ctx.api_version >= LEADERS_FROM:
-                _name_leaders(self._ctx, self._response)
-            self._ctx.reply(self._response)
-        return not still
-
-    def expire(self) -> None:
-        """The replicas were too slow: what is not replicated is answered so."""
-        for each in self._waiting:
-            each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            each.answer.base_offset = -1
-        self._ctx.reply(self._response)
+    appends = [append for _, append in waiting]
+    keys = [each.partition.key for each in appends]
+    return ctx.wait_for(ctx.services.appends.until_durable(appends, done), keys, request.timeout_ms)
 
 
-def _check_if_small(
-    ctx: RequestContext, topic: str, each: m.ProduceRequest.PartitionProduceData, checked: _Checked
-) -> bool:
-    """Checks a compressed batch; False when that is not for the event loop."""
-    broker = ctx.broker
+def _check_if_small(ctx: RequestContext, topic: str, each: m.ProduceRequest.PartitionProduceData) -> _Check:
+    """Checks a compressed batch; returns None if the check takes too long for the event loop."""
+    broker = ctx.services
     try:
         config = broker.replicas.leader(topic, each.index).log.config
         version, check = ctx.api_version, broker.config.records_check
-        batch = verdict_if_small(each.records or b"", config, version, broker.now_ms(), check)
-        if batch is None:
-            return False
-        checked[id(each)] = batch
+        return validate_if_small(each.records or b"", config, version, broker.now_ms(), check)
     except KafkaError as error:
-        checked[id(each)] = error
-    return True
+        return error
 
 
-def _handle_on_threads(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
-    """Checks the compressed batches off the loop; the connection's later requests wait, so order holds."""
-    for topic in request.topic_data:
-        for each in topic.partition_data:
-            if each.records is not None:
-                each.records = memoryview(bytearray(each.records))  # the frame is gone when the handler returns
+def _detached(request: m.ProduceRequest) -> m.ProduceRequest:
+    """Returns the request with a copy of its records: the frame is reused when the handler returns."""
+    detached = copy(request)
+    detached.topic_data = [
+        m.ProduceRequest.TopicProduceData(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_data=[
+                m.ProduceRequest.PartitionProduceData(
+                    index=each.index,
+                    records=None if each.records is None else memoryview(bytearray(each.records)),
+                )
+                for each in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    return detached
+
+
+def _handle_later(
+    ctx: RequestContext, request: m.ProduceRequest, names: Sequence[str], verifying: Future[Verified] | None
+) -> Answer:
+    """Checks the compressed batches on threads, and waits for the transaction's coordinator. The connection's later
+    requests wait, which keeps the order."""
 
     def failed(error: Exception) -> m.ProduceResponse:
         return fail(request, error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    return ctx.in_order(_check_then_append(ctx, request), failed)
+    return ctx.in_order(_check_then_append(ctx, request, names, verifying), failed)
 
 
-async def _check_then_append(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
-    checked: _Checked = {}
-    for topic in request.topic_data:
+async def _check_then_append(
+    ctx: RequestContext, request: m.ProduceRequest, names: Sequence[str], verifying: Future[Verified] | None
+) -> Answer:
+    checks: list[_Check] = []
+    for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
-            if not is_costly(each.records):
-                continue
-            try:
-                checked[id(each)] = await _on_a_thread(ctx, ctx.broker.replicas.leader(topic.name, each.index), each)
-            except KafkaError as error:
-                checked[id(each)] = error
-    return _append_all(ctx, request, checked)
+            check: _Check = None
+            if is_costly(each.records):
+                try:
+                    check = await _on_a_thread(ctx, ctx.services.replicas.leader(name, each.index), each)
+                except KafkaError as error:
+                    check = error
+            checks.append(check)
+    return _append_all(ctx, request, names, checks, None if verifying is None else await verifying)
 
 
 async def _on_a_thread(
     ctx: RequestContext, partition: Partition, each: m.ProduceRequest.PartitionProduceData
 ) -> Checked | KafkaError:
-    """The verdict; messages that have to be compressed anew with their offsets get the next ones, which will be right
-    unless another producer is faster."""
-    broker, config = ctx.broker, partition.log.config
+    """Checks or converts records on a thread.
+
+    Messages that are compressed again with their offsets get the next offsets of the log, which are right unless
+    another producer appends first.
+    """
+    broker, config = ctx.services, partition.log.config
     run, now_ms, check = broker.loop.run_in_executor, broker.now_ms(), broker.config.records_check
-    found = await run(_decompressing, verdict, each.records, config, ctx.api_version, now_ms, check)
+    found = await run(_decompressing, validate, each.records, config, ctx.api_version, now_ms, check)
     if isinstance(found, CheckedMessages) and found.is_costly_to_place(config):
         base_offset = partition.log.log_end_offset
         placed = await run(_decompressing, found.at, base_offset, config, now_ms)

@@ -1,30 +1,32 @@
 """StopReplica (key 5), versions 1-4.
 
-1     topics grouped; the broker epoch that it is meant for
+1     partitions grouped by topic; the broker epoch of the receiver
 2     flexible
-3     a leader epoch for each partition, and whether that one is deleted (before: all of a request, or none)
-4     from a KRaft controller, or not
-From the controller alone, to brokers that are to let go of replicas. Left out: version 0, of Apache Kafka before 2.2.
+3     a leader epoch for each partition, and whether that partition is deleted (before: one flag for the whole request)
+4     whether the controller is a KRaft controller
+The controller sends the request to brokers that must drop replicas. Left out: version 0, which only Apache Kafka before
+2.2 sends.
 """
 
 from __future__ import annotations
 
-from headrace.broker.cluster_action import must_be_a_broker
-from headrace.broker.context import Answer, RequestContext
-from headrace.coordination.requests import EPOCH_DURING_DELETE
+from headrace.broker.request.admission import Demand, Demands
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.STOP_REPLICA
 VERSIONS = range(1, 5)
+DEMANDS: Demands = (Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),)
 
 _EACH_FROM = 3
 
 
 def handle(ctx: RequestContext, request: m.StopReplicaRequest) -> Answer:
-    """An error for each partition; one for all when it is out of date."""
-    must_be_a_broker(ctx)
+    """Returns an error code for each partition, or one for a request that is out of date."""
     if ctx.api_version < _EACH_FROM:
         request.topic_states = [
             m.StopReplicaRequest.StopReplicaTopicState(
@@ -40,9 +42,9 @@ def handle(ctx: RequestContext, request: m.StopReplicaRequest) -> Answer:
             )
             for topic in request.topics
         ]
-    return ctx.in_order(ctx.broker.control.handle(request), lambda _: fail(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+    return ctx.in_order(ctx.services.control.handle(request), lambda _: fail(request, ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 def fail(request: m.StopReplicaRequest, code: ErrorCode) -> m.StopReplicaResponse:
-    """One refusal for all."""
+    """Returns one error for the whole request."""
     return m.StopReplicaResponse(error_code=code)

@@ -1,1 +1,5 @@
-"""What a broker tells of itself: counted in place while it works, put together only when somebody asks."""
+"""Metrics: counters that grow in place while the broker works, rendered for Prometheus only on request.
+
+`traffic` has the counters and imports nothing else, so that the hot path may import it. The other modules read the
+broker's services. Begin with `page`, which collects everything; `endpoint` serves it over HTTP.
+"""

@@ -1,7 +1,7 @@
-"""The address where Prometheus asks (`headrace.metrics.listen`): `GET /metrics`, one answer per connection.
+"""The HTTP endpoint for Prometheus (`headrace.metrics.listen`): `GET /metrics`, one response per connection.
 
-What is counted is read on the event loop, in turns, and written out on a thread: while nobody asks it costs nothing.
-Serves HTTP/1.0 and 1.1 as far as a scraper needs it. Nothing is authenticated.
+Counters are read on the event loop, in slices, and rendered on a thread. Without requests the endpoint costs nothing.
+It serves HTTP/1.0 and 1.1 as far as a scraper needs them. Requests are not authenticated.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` (loopback without a host; `[::1]:PORT`). Raises `InvalidConfig`."""
+    """Parses `HOST:PORT` or `[::1]:PORT`; without a host it is loopback. Raises `InvalidConfig`."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidConfig(f"headrace.metrics.listen={text!r} is not HOST:PORT")
@@ -31,7 +31,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str, int]]:
-    """Answers at `address` while the context is open; where that is. Raises `InvalidConfig`, `OSError`."""
+    """Serves metrics at `address` while the context is open; yields the bound address. Raises `InvalidConfig`,
+    `OSError`."""
     host, port = parse_address(address)
     slots, open_now = asyncio.Semaphore(METRICS_REQUESTS_AT_ONCE_MAX), set[asyncio.StreamWriter]()
 
@@ -44,7 +45,7 @@ async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str,
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass
         except Exception:
-            log.exception("the metrics could not be told")
+            log.exception("a request to the metrics endpoint failed")
         finally:
             open_now.discard(writer)
             writer.close()
@@ -54,12 +55,12 @@ async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str,
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"headrace.metrics.listen={address}") from error
     bound = server.sockets[0].getsockname()
-    log.info("metrics are served", extra={"address": f"http://{bound[0]}:{bound[1]}{PATH}"})
+    log.info("the metrics endpoint is ready", extra={"address": f"http://{bound[0]}:{bound[1]}{PATH}"})
     try:
         yield bound[0], bound[1]
     finally:
         server.close()
-        for writer in open_now:  # nobody who is slow to ask holds up the broker's end
+        for writer in open_now:  # a slow scraper must not delay the broker's stop
             writer.transport.abort()
 
 

@@ -1,6 +1,6 @@
-"""Families to the text that Prometheus reads, with prometheus-client, which is imported when somebody asks first.
+"""Renders metric families in Prometheus' text format, with prometheus-client, imported at the first request.
 
-Runs on a thread: importing takes some 50 ms, and writing out ten thousand partitions takes longer.
+Runs on a thread: the import takes about 50 ms, and rendering ten thousand partitions takes longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from headrace.broker.metrics.family import Family
 
 
 class _Snapshot(Collector):
-    """Families as they were a moment ago."""
+    """A snapshot of families, as a collector of prometheus-client."""
 
     def __init__(self, families: Sequence[Family]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Each as one of prometheus-client's."""
+        """Converts each family to prometheus-client's class."""
         for family in self._families:
             metric = Metric(family.name, family.help, family.kind)
             for suffix, labels, value in family.samples:
@@ -30,7 +30,7 @@ class _Snapshot(Collector):
 
 
 def render(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
-    """The page and its content type, in the form that the asker prefers; memory and CPU of the process are added."""
+    """The page and its content type, in the format of the `Accept` header, with memory and CPU of the process."""
     registry = CollectorRegistry()
     registry.register(_Snapshot(families))
     ProcessCollector(registry=registry)

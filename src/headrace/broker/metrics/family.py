@@ -1,4 +1,4 @@
-"""A metric with its samples, as plain values: what is read from the broker on its loop and written out elsewhere."""
+"""Metrics with their samples as plain values, which are read on the event loop and rendered on a thread."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,12 +25,12 @@ class Family(NamedTuple):
 
 
 def counter(name: str, text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> Family:
-    """What only grows."""
+    """A metric that only grows."""
     return Family(name, COUNTER, text, [Sample("_total", labels, value) for labels, value in samples])
 
 
 def gauge(name: str, text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> Family:
-    """What is so at this moment."""
+    """A metric of the current state."""
     return Family(name, GAUGE, text, [Sample("", labels, value) for labels, value in samples])
 
 

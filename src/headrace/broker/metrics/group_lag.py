@@ -1,29 +1,29 @@
-"""How far groups are behind the ends of what they read, in records and in seconds.
+"""The lag of consumer groups, in records and in seconds.
 
     records   high watermark - committed offset
-    seconds   how long ago the first record that is not consumed was produced; 0 when there is none. A group that
-              keeps up stays near 0; one that has stopped grows by one a second, whether or not records still come
+    seconds   the time since the first unconsumed record was produced; 0 without such a record. The lag of a group that
+              keeps up stays near 0; that of a stopped group grows by one per second, with or without new records
 
-The record's own time is not read, which might mean to unpack a batch for each number: its batch's first time stands
-for it (the append time where the broker's clock stamps). Only partitions that this broker leads are known to it.
+The batch's first timestamp (its append time with LogAppendTime) replaces the record's own timestamp, whose reading
+could require decompressing a batch for each number. A broker measures only partitions that it leads.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import NamedTuple
 
-from headrace.broker.partition import Partition
-from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica_manager import ReplicaManager
+from headrace.coordinators.groups.describing import Position
 from headrace.errors import KafkaError
-from headrace.groups.describing import Position
-from headrace.records.header import HEADER_BYTES, read_header
+from headrace.records.format2.header import HEADER_BYTES, read_header
 from headrace.types import TopicPartition
 
 _LOOKS_PER_TURN = 64
 
 
 class Lag(NamedTuple):
-    """One partition in one group; `seconds` is None when the time cannot be read."""
+    """The lag of one group on one partition; `seconds` is None if the time cannot be read."""
 
     position: Position
     records: int
@@ -31,13 +31,13 @@ class Lag(NamedTuple):
 
 
 class GroupLag:
-    """Measures all groups, and remembers for the next time when the records were produced that it looked at."""
+    """Measures all groups, and caches the timestamps it read for the next measurement."""
 
     def __init__(self) -> None:
         self._times_ms: dict[tuple[TopicPartition, int], int] = {}
 
     async def measure(self, positions: Iterable[Position], replicas: ReplicaManager, now_ms: int) -> AsyncIterator[Lag]:
-        """Every position of a partition that this broker leads. Lets other work of the loop go on in between."""
+        """Yields the lag of each position on a partition that this broker leads. Other work gets its turn between."""
         seen: dict[tuple[TopicPartition, int], int] = {}
         for position in positions:
             partition = replicas.find(position.partition)
@@ -61,7 +61,7 @@ class GroupLag:
 
 
 def _time_ms(partition: Partition, offset: int) -> int | None:
-    """When the first record of the batch that holds `offset` was produced."""
+    """Returns the time at which the first record of the batch with `offset` was produced."""
     try:
         found = partition.log.read(offset, HEADER_BYTES, end_offset=partition.high_watermark, at_least_one=True)
         header = read_header(found.file.read(HEADER_BYTES, found.position))

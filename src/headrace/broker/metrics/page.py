@@ -1,15 +1,15 @@
-"""Everything that a broker tells Prometheus, under Kafka's names.
+"""The metrics page: collects all metrics of a broker, under Kafka's names.
 
-The names are those that the JMX exporter's own example for Kafka (`kafka-2_0_0.yml`) makes of Apache Kafka's beans, so
-that dashboards made for those fit:
+The JMX exporter's own example for Kafka (`kafka-2_0_0.yml`) makes the same names of Apache Kafka's beans, so that
+existing dashboards work:
 
     kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec  kafka_server_brokertopicmetrics_messagesin_total
     kafka.network:type=RequestMetrics,name=TotalTimeMs          kafka_network_requestmetrics_totaltimems
     kafka.log:type=Log,name=Size                                kafka_log_log_size
 
-A sample without a topic is for all topics together, as in Kafka. Times are histograms and sums where Kafka has
-percentiles, so that brokers can be added up. How far groups are behind is no bean of Kafka's: those names are the ones
-of kafka-lag-exporter. Left out: errors by code, metrics of quotas, followers and transactions.
+A sample without a topic is for all topics together, as in Kafka. Kafka has percentiles of times; headrace has
+histograms and sums, which can be added up over brokers. Kafka has no bean for the lag of groups: its metrics have the
+names of kafka-lag-exporter. Left out: errors by code, metrics of quotas, followers and transactions.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from itertools import accumulate
 
-from headrace.broker.dispatch import Dispatcher, message_name
 from headrace.broker.metrics import log_cleaner, log_directories, replication
 from headrace.broker.metrics.family import HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
 from headrace.broker.metrics.group_lag import GroupLag
-from headrace.broker.metrics.request_times import FIRST_BOUND_BITS, RequestTimes
 from headrace.broker.metrics.traffic import Traffic
-from headrace.broker.partition import Partition
-from headrace.broker.parts import Broker
-from headrace.broker.server import Server
-from headrace.groups.group import State
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.request.dispatch import Dispatcher, message_name
+from headrace.broker.services import Services
+from headrace.coordinators.groups.group import State
+from headrace.network.request_times import FIRST_BOUND_BITS, RequestTimes
+from headrace.network.server import Server
 from headrace.types import NO_LEADER, TopicPartition
 
 _NS_PER_MS = 1_000_000
@@ -38,28 +38,28 @@ _TOPIC_COUNTERS = (
     ("bytesout", "bytes_out", "Bytes of record batches sent to consumers."),
     ("totalproducerequests", "produces", "Batches appended, one per partition of a Produce request."),
     ("totalfetchrequests", "fetches", "Partitions read, one per partition of a Fetch request."),
-    ("producemessageconversions", "produce_conversions", "Records stored in another message format than sent in."),
-    ("fetchmessageconversions", "fetch_conversions", "Records sent in an older message format than stored in."),
+    ("producemessageconversions", "produce_conversions", "Records converted to the stored message format."),
+    ("fetchmessageconversions", "fetch_conversions", "Records converted to an older message format."),
     ("failedproducerequests", "failed_produces", "Partitions of Produce requests that were refused."),
     ("failedfetchrequests", "failed_fetches", "Partitions of Fetch requests that were refused."),
 )
 _PHASES = (
-    ("requestqueuetimems", "queue_ns", "behind requests of the same connection"),
-    ("localtimems", "local_ns", "in decoding, the handler, and encoding"),
-    ("remotetimems", "remote_ns", "in waiting for replicas, records, members or a thread"),
-    ("responsesendtimems", "send_ns", "behind earlier answers and until the socket had the last byte"),
+    ("requestqueuetimems", "queue_ns", "of waiting for earlier requests of the same connection"),
+    ("localtimems", "local_ns", "of decoding, handling and encoding"),
+    ("remotetimems", "remote_ns", "of waiting for replicas, records, group members or a thread"),
+    ("responsesendtimems", "send_ns", "of waiting for earlier responses, and of sending the response"),
 )
 
 
 class Page:
-    """What is told, read from the parts of a running broker."""
+    """Collects the metrics of a running broker's services."""
 
-    def __init__(self, broker: Broker, dispatcher: Dispatcher, server: Server) -> None:
+    def __init__(self, broker: Services, dispatcher: Dispatcher, server: Server) -> None:
         self._broker, self._dispatcher, self._server = broker, dispatcher, server
         self._lag = GroupLag()
 
     async def render(self, accept: str) -> tuple[bytes, str]:
-        """The page as it is now, and its content type. Letting others have their turn, on the event loop."""
+        """Renders the current page; returns it with its content type. Other work gets its turn meanwhile."""
         families = [family async for family in self._families()]
 
         def write_out() -> tuple[bytes, str]:
@@ -93,17 +93,17 @@ class Page:
             yield counter(f"kafka_server_brokertopicmetrics_{name}", text, samples)
 
     def _requests(self) -> Iterable[Family]:
-        asked = {
+        requests = {
             message_name(handler.api_key, ""): handler.times
             for handler in self._dispatcher.handlers.values()
             if any(handler.times.by_version)
         }
         yield counter(
             "kafka_network_requestmetrics_requests",
-            "Requests taken up.",
+            "Requests received.",
             [
                 ({"request": name, "version": str(version)}, count)
-                for name, times in asked.items()
+                for name, times in requests.items()
                 for version, count in enumerate(times.by_version)
                 if count
             ],
@@ -111,7 +111,7 @@ class Page:
         for name, attribute, text in _PHASES:
             samples = [
                 Sample(suffix, {"request": request}, value)
-                for request, times in asked.items()
+                for request, times in requests.items()
                 for suffix, value in (
                     ("_count", sum(times.totals)), ("_sum", getattr(times, attribute) / _NS_PER_MS)
                 )
@@ -121,17 +121,17 @@ class Page:
         yield Family(
             "kafka_network_requestmetrics_messageconversionstimems",
             SUMMARY,
-            "Milliseconds in converting message formats, of the requests that needed it.",
+            "Milliseconds of converting message formats, for requests that need a conversion.",
             [
                 Sample(suffix, {"request": request}, value)
                 for request, times in conversions
                 for suffix, value in (("_count", times.count), ("_sum", times.elapsed_ns / _NS_PER_MS))
             ],
         )
-        totals = [sample for name, times in asked.items() for sample in _distribution(name, times)]
+        totals = [sample for name, times in requests.items() for sample in _distribution(name, times)]
         name = "kafka_network_requestmetrics_totaltimems"
         yield Family(
-            name, HISTOGRAM, "Milliseconds from a request's last byte in to its answer's last byte out.", totals
+            name, HISTOGRAM, "Milliseconds from the last byte of a request to the last byte of its response.", totals
         )
 
     def _connections(self) -> Iterable[Family]:
@@ -140,7 +140,7 @@ class Page:
         rows = [({"listener": name}, counts[name]) for name in server.listener_names]
         yield gauge(f"{prefix}_count", "Open connections.", rows)
         yield counter(f"{prefix}_creation", "Connections accepted.", [({}, server.opened)])
-        yield counter(f"{prefix}_close", "Connections ended.", [({}, server.opened - len(server.connections))])
+        yield counter(f"{prefix}_close", "Connections closed.", [({}, server.opened - len(server.connections))])
 
     def _waiting(self) -> Iterable[Family]:
         sizes: Counter[str] = Counter()
@@ -149,25 +149,25 @@ class Page:
             sizes["OffsetCommit" if key is None else message_name(key, "")] += 1
         rows = [({"delayedOperation": name}, sizes[name]) for name in sorted({"Produce", "Fetch", *sizes})]
         name = "kafka_server_delayedoperationpurgatory_purgatorysize"
-        yield gauge(name, "Requests that wait for records, for replicas, or for their time to run out.", rows)
+        yield gauge(name, "Requests that wait for records or replicas, or for their timeout.", rows)
 
     def _cluster(self) -> Iterable[Family]:
         topics = self._broker.metadata.topics.values()
         leaders = [partition.leader for topic in topics for partition in topic.partitions.values()]
         controller = "kafka_controller_kafkacontroller"
         is_active = self._broker.controller.is_active
-        yield number(f"{controller}_activecontrollercount", "1 where the controller is.", int(is_active))
+        yield number(f"{controller}_activecontrollercount", "1 on the active controller.", int(is_active))
         yield number(f"{controller}_globaltopiccount", "Topics of the cluster.", len(topics))
         yield number(f"{controller}_globalpartitioncount", "Partitions of the cluster.", len(leaders))
         offline = sum(leader == NO_LEADER for leader in leaders)
-        yield number(f"{controller}_offlinepartitionscount", "Partitions that nobody leads.", offline)
-        elsewhere = sum(
+        yield number(f"{controller}_offlinepartitionscount", "Partitions without a leader.", offline)
+        imbalanced = sum(
             bool(each.replicas) and each.leader != each.replicas[0]
             for topic in topics
             for each in topic.partitions.values()
         )
-        text = "Partitions that their first replica does not lead."
-        yield number(f"{controller}_preferredreplicaimbalancecount", text, elsewhere)
+        text = "Partitions whose leader is not the preferred replica."
+        yield number(f"{controller}_preferredreplicaimbalancecount", text, imbalanced)
 
     async def _partitions(self) -> list[Family]:
         partitions = list(self._broker.replicas)
@@ -175,15 +175,15 @@ class Page:
         manager = "kafka_server_replicamanager"
         families = [
             number(f"{manager}_partitioncount", "Partitions of this broker.", len(partitions)),
-            number(f"{manager}_leadercount", "Partitions that it leads.", len(led)),
+            number(f"{manager}_leadercount", "Partitions that this broker leads.", len(led)),
             number(
                 f"{manager}_underreplicatedpartitions",
-                "Partitions that it leads and whose ISR lacks a replica.",
+                "Led partitions with fewer in-sync replicas than replicas.",
                 sum(map(_is_under_replicated, led)),
             ),
             number(
                 f"{manager}_underminisrpartitioncount",
-                "Partitions that it leads and that refuse acks=all.",
+                "Led partitions with fewer in-sync replicas than min.insync.replicas.",
                 sum(not partition.state.has_min_isr for partition in led),
             ),
         ]
@@ -195,12 +195,12 @@ class Page:
             if count % _TURN == 0:
                 await asyncio.sleep(0)
         for index, (name, text) in enumerate(
-            (("size", "Bytes of the segments."), ("numlogsegments", "Segments."),
-             ("logstartoffset", "The first offset."), ("logendoffset", "The offset of the next record."))
+            (("size", "Size of the log in bytes."), ("numlogsegments", "Segments of the log."),
+             ("logstartoffset", "The log start offset."), ("logendoffset", "The log end offset."))
         ):  # fmt: skip
             families.append(gauge(f"kafka_log_log_{name}", text, [(labels, each[index]) for labels, each in rows]))
         under = [(_labels(each.key), int(_is_under_replicated(each))) for each in led]
-        families.append(gauge("kafka_cluster_partition_underreplicated", "1 where the ISR lacks a replica.", under))
+        families.append(gauge("kafka_cluster_partition_underreplicated", "1 if a replica is not in sync.", under))
         return families
 
     async def _groups(self) -> list[Family]:
@@ -210,20 +210,24 @@ class Page:
         manager, lag = "kafka_coordinator_group_groupmetadatamanager", "kafka_consumergroup_group"
         families = [number(f"{manager}_numgroups", "Groups that this broker coordinates.", len(overviews))]
         families += [
-            number(f"{manager}_numgroups{state.value.lower()}", f"Those that are {state.value}.", states[state])
+            number(f"{manager}_numgroups{state.value.lower()}", f"Groups in state {state.value}.", states[state])
             for state in State
         ]
         positions = groups.positions()
-        families.append(number(f"{manager}_numoffsets", "Offsets that they have committed.", len(positions)))
+        families.append(number(f"{manager}_numoffsets", "Committed offsets of the coordinated groups.", len(positions)))
         lags = [each async for each in self._lag.measure(positions, broker.replicas, broker.now_ms())]
         rows = [({"group": each.position.group_id, **_labels(each.position.partition)}, each) for each in lags]
         return [
             *families,
             gauge(f"{lag}_offset", "The committed offset.", [(labels, each.position.offset) for labels, each in rows]),
-            gauge(f"{lag}_lag", "Records behind.", [(labels, each.records) for labels, each in rows]),
+            gauge(
+                f"{lag}_lag",
+                "Records between the committed offset and the high watermark.",
+                [(labels, each.records) for labels, each in rows],
+            ),
             gauge(
                 f"{lag}_lag_seconds",
-                "How long ago the first record that is not consumed was produced; 0 when there is none.",
+                "Seconds since the first unconsumed record was produced; 0 if there is none.",
                 [(labels, each.seconds) for labels, each in rows if each.seconds is not None],
             ),
         ]

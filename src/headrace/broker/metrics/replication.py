@@ -1,28 +1,28 @@
-"""What replication tells of itself, under the names of Kafka's `ReplicaManager`, `ReplicaFetcherManager` and
+"""Metrics of replication, under the names of Kafka's `ReplicaManager`, `ReplicaFetcherManager` and
 `BrokerTopicMetrics`."""
 
 from collections.abc import Iterable
 
 from headrace.broker.metrics.family import Family, counter, gauge
-from headrace.broker.replication import Replication
+from headrace.broker.replication.replication_service import Replication
 
 _MANAGER = "kafka_server_replicamanager"
 _TRAFFIC = "kafka_server_brokertopicmetrics"
 
 
 def families(replication: Replication) -> Iterable[Family]:
-    """How ISRs changed, how far this broker is behind as a follower, and how much that took of the network."""
+    """Returns the changes of ISRs, this broker's lag as a follower, and the replication traffic."""
     changes = replication.isr_changes
     for name, text, value in (
-        ("isrshrinks", "Followers taken out of ISRs of led partitions.", changes.shrinks),
-        ("isrexpands", "Followers taken into ISRs of led partitions.", changes.expansions),
-        ("failedisrupdates", "Changes of an ISR that the controller refused.", changes.refusals),
+        ("isrshrinks", "Followers removed from the ISR of a led partition.", changes.shrinks),
+        ("isrexpands", "Followers added to the ISR of a led partition.", changes.expansions),
+        ("failedisrupdates", "ISR changes that the controller refused.", changes.refusals),
     ):
         yield counter(f"{_MANAGER}_{name}", text, [({}, value)])
     yield gauge(
         "kafka_server_replicafetchermanager_maxlag",
-        "Records that the furthest behind of this broker's followers lacks.",
+        "The maximum number of records that a replica on this broker is behind its leader.",
         [({"clientId": "Replica"}, replication.fetchers.max_lag)],
     )
-    yield counter(f"{_TRAFFIC}_replicationbytesin", "Bytes fetched as a follower.", [({}, replication.bytes_in)])
+    yield counter(f"{_TRAFFIC}_replicationbytesin", "Bytes fetched from leaders.", [({}, replication.bytes_in)])
     yield counter(f"{_TRAFFIC}_replicationbytesout", "Bytes sent to followers.", [({}, replication.bytes_out)])

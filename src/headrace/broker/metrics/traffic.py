@@ -1,10 +1,10 @@
-"""What went in and out, by topic: counters that grow in place. Source: Kafka's `BrokerTopicStats`."""
+"""Traffic counters by topic, which grow in place. Source: Kafka's `BrokerTopicStats`."""
 
 from collections.abc import Iterator, Set
 
 
 class Traffic:
-    """One topic's counters, since the broker began."""
+    """One topic's counters since the broker started."""
 
     __slots__ = (
         "bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetch_conversions", "fetches", "messages_in",
@@ -16,44 +16,45 @@ class Traffic:
         self.bytes_out = self.fetches = self.failed_fetches = self.fetch_conversions = 0
 
     def add(self, other: "Traffic") -> None:
-        """Counts what another has counted."""
+        """Adds another topic's counters."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class TrafficByTopic:
-    """Every topic's counters. A partition keeps its topic's at hand, so that nothing is looked up to count."""
+    """Every topic's counters. A partition refers to its topic's, so that counting needs no look-up."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, Traffic] = {}
-        self._elsewhere = Traffic()
+        self._other_topics = Traffic()
 
     def __iter__(self) -> Iterator[tuple[str, Traffic]]:
         return iter(self._by_topic.items())
 
     def of(self, topic: str) -> Traffic:
-        """The counters of a topic that has partitions here."""
+        """Returns the counters of a topic that has partitions here."""
         return self._by_topic.setdefault(topic, Traffic())
 
     def known(self, topic: str) -> Traffic:
-        """Those of a topic that a client names: if it has no partition here, the ones of no topic in particular."""
-        return self._by_topic.get(topic, self._elsewhere)
+        """Returns the counters of a topic that a client named. Topics without a partition here share their counters, so
+        that invented names take no memory."""
+        return self._by_topic.get(topic, self._other_topics)
 
     def keep_only(self, topics: Set[str]) -> None:
-        """Forgets topics that are gone; the totals still have them."""
+        """Drops the counters of deleted topics; the totals keep them."""
         for topic in [topic for topic in self._by_topic if topic not in topics]:
-            self._elsewhere.add(self._by_topic.pop(topic))
+            self._other_topics.add(self._by_topic.pop(topic))
 
     def total(self) -> Traffic:
-        """All topics together, with those that are gone."""
+        """Returns the sum over all topics, including deleted ones."""
         total = Traffic()
-        for each in (*self._by_topic.values(), self._elsewhere):
+        for each in (*self._by_topic.values(), self._other_topics):
             total.add(each)
         return total
 
 
 class ConversionTimes:
-    """How long one API's requests spent in converting message formats, in ns, and how many did."""
+    """The time that one API's requests spent converting message formats, in ns, and the number of such requests."""
 
     __slots__ = ("count", "elapsed_ns")
 
@@ -61,6 +62,6 @@ class ConversionTimes:
         self.count = self.elapsed_ns = 0
 
     def add(self, elapsed_ns: int) -> None:
-        """One more."""
+        """Adds one request."""
         self.count += 1
         self.elapsed_ns += elapsed_ns

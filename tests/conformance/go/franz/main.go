@@ -61,6 +61,22 @@ func run(c lines.Command) (any, error) {
 		return consumers[c.Consumer].assignment(), nil
 	case "commit":
 		return nil, consumers[c.Consumer].client.CommitUncommittedOffsets(ctx)
+	case "transactional":
+		return nil, transactional(ctx, c)
+	case "begin_transaction":
+		return nil, producers[c.Producer].BeginTransaction()
+	case "send":
+		return nil, send(ctx, producers[c.Producer], c)
+	case "commit_transaction":
+		return nil, producers[c.Producer].EndTransaction(ctx, kgo.TryCommit)
+	case "abort_transaction":
+		return nil, producers[c.Producer].EndTransaction(ctx, kgo.TryAbort)
+	case "close_producer":
+		producers[c.Producer].Close()
+		delete(producers, c.Producer)
+		return nil, nil
+	case "transform":
+		return transform(ctx, c)
 	case "close":
 		consumers[c.Consumer].client.Close()
 		delete(consumers, c.Consumer)
@@ -85,6 +101,10 @@ func produce(ctx context.Context, c lines.Command) error {
 		return err
 	}
 	defer client.Close()
+	return send(ctx, client, c)
+}
+
+func send(ctx context.Context, client *kgo.Client, c lines.Command) error {
 	var records []*kgo.Record
 	for _, each := range c.Records {
 		record := &kgo.Record{Topic: c.Topic, Key: each.Key, Value: each.Value}
@@ -142,7 +162,12 @@ func open(ctx context.Context, c lines.Command) error {
 		}
 		at = kgo.NewOffset().At(end)
 	}
+	isolation := kgo.ReadUncommitted()
+	if c.Isolation == "read_committed" {
+		isolation = kgo.ReadCommitted()
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.FetchIsolationLevel(isolation),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: at}}))
 	consumers[c.Consumer] = &consumer{client: client}
 	return err
@@ -207,15 +232,19 @@ func (c *consumer) poll(ms int64) ([]lines.Record, error) {
 		}
 	}
 	for _, record := range fetches.Records() {
-		timestamp := int64(-1) // as the protocol has it; franz-go has its zero time
-		if !record.Timestamp.IsZero() {
-			timestamp = record.Timestamp.UnixMilli()
-		}
-		one := lines.Record{Partition: record.Partition, Offset: record.Offset, Timestamp: &timestamp, Key: record.Key, Value: record.Value}
-		for _, header := range record.Headers {
-			one.Headers = append(one.Headers, lines.Header{Name: header.Key, Value: header.Value})
-		}
-		read = append(read, one)
+		read = append(read, asLine(record))
 	}
 	return read, nil
+}
+
+func asLine(record *kgo.Record) lines.Record {
+	timestamp := int64(-1) // as the protocol has it; franz-go has its zero time
+	if !record.Timestamp.IsZero() {
+		timestamp = record.Timestamp.UnixMilli()
+	}
+	made := lines.Record{Partition: record.Partition, Offset: record.Offset, Timestamp: &timestamp, Key: record.Key, Value: record.Value}
+	for _, header := range record.Headers {
+		made.Headers = append(made.Headers, lines.Header{Name: header.Key, Value: header.Value})
+	}
+	return made
 }

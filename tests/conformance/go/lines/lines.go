@@ -38,6 +38,10 @@ type Command struct {
 	Idempotent bool     `json:"idempotent"`
 	Records    []Record `json:"records"`
 	Consumer   string   `json:"consumer"`
+	Producer   string   `json:"producer"`
+	Isolation  string   `json:"isolation"`
+	Target     string   `json:"target"`
+	Commit     bool     `json:"commit"`
 	How        string   `json:"how"`
 	Position   int64    `json:"position"`
 	Ms         int64    `json:"ms"`

@@ -49,6 +49,22 @@ func run(c lines.Command) (any, error) {
 		return consumers[c.Consumer].assignment(), nil
 	case "commit":
 		return nil, consumers[c.Consumer].commit()
+	case "transactional":
+		return nil, transactional(c)
+	case "begin_transaction":
+		return nil, producers[c.Producer].BeginTxn()
+	case "send":
+		return nil, send(producers[c.Producer], c)
+	case "send_offsets":
+		return nil, sendOffsets(c)
+	case "commit_transaction":
+		return nil, producers[c.Producer].CommitTxn()
+	case "abort_transaction":
+		return nil, producers[c.Producer].AbortTxn()
+	case "close_producer":
+		err := producers[c.Producer].Close()
+		delete(producers, c.Producer)
+		return nil, err
 	case "close":
 		err := consumers[c.Consumer].close()
 		delete(consumers, c.Consumer)
@@ -94,11 +110,15 @@ func produce(c lines.Command) error {
 		return err
 	}
 	defer producer.Close()
+	return send(producer, c)
+}
+
+func send(producer sarama.SyncProducer, c lines.Command) error {
 	var messages []*sarama.ProducerMessage
 	for _, each := range c.Records {
 		messages = append(messages, message(c, each))
 	}
-	err = producer.SendMessages(messages)
+	err := producer.SendMessages(messages)
 	var several sarama.ProducerErrors
 	if errors.As(err, &several) {
 		return several[0].Err

@@ -48,7 +48,11 @@ func open(c lines.Command) error {
 		}
 		at = found
 	}
-	consumer, err := sarama.NewConsumer([]string{c.Bootstrap}, settings(c))
+	config := settings(c)
+	if c.Isolation == "read_committed" {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
+	consumer, err := sarama.NewConsumer([]string{c.Bootstrap}, config)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,37 @@
+"""Sends the controller's requests: in process to its own broker, over the network to the others.
+
+Over the network they have their own lane, which keeps their order and waits for no long poll. `broker_channels` of the
+controller repeats requests to a broker that cannot be reached.
+"""
+
+from headrace.broker.cluster.control_plane import ControlPlane
+from headrace.controller.broker_channels import Send
+from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
+from headrace.metadata.model import Broker
+from headrace.network.peers.broker_addresses import peer_address
+from headrace.network.peers.peers import Peers, PeerUnreachable
+from headrace.protocol import messages as m
+from headrace.types import BrokerId
+
+LANE = "control"
+TIMEOUT_MS = 30_000
+
+
+def control_sender(own_id: BrokerId, control: ControlPlane, peers: Peers, listener: str) -> Send:
+    """The function that sends the controller's requests; `listener` is `inter.broker.listener.name`."""
+
+    async def send(broker: Broker, request: ControlRequest) -> ControlResponse:
+        if broker.id == own_id:
+            return await control.handle(request)
+        address = peer_address(broker, listener)
+        if address is None:
+            raise PeerUnreachable(f"the registration of broker {broker.id} has no listener")
+        match request:
+            case m.LeaderAndIsrRequest():
+                return await peers.send(address, request, m.LeaderAndIsrResponse, timeout_ms=TIMEOUT_MS, lane=LANE)
+            case m.StopReplicaRequest():
+                return await peers.send(address, request, m.StopReplicaResponse, timeout_ms=TIMEOUT_MS, lane=LANE)
+            case _:
+                return await peers.send(address, request, m.UpdateMetadataResponse, timeout_ms=TIMEOUT_MS, lane=LANE)
+
+    return send

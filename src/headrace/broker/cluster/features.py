@@ -1,0 +1,104 @@
+"""The finalized features of the cluster (KIP-584): the levels on which all live brokers agree.
+
+    transaction.version     2    every live broker is headrace
+                            0    an Apache Kafka broker is alive, or the registrations are not known yet
+
+Apache Kafka in ZooKeeper mode knows no `transaction.version`. At level 2 clients leave it to the partition leaders to
+add partitions to a transaction, which an Apache Kafka leader does not do. Brokers therefore look at the registrations
+whenever a broker comes or goes: headrace's have a field of their own.
+
+The epoch of the features is the newest broker epoch, which grows with every registration; clients ignore features of an
+older epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+
+from headrace.metadata import znodes
+from headrace.metadata.deltas import MetadataDelta
+from headrace.metadata.metadata_cache import MetadataCache
+from headrace.metadata.model import Broker
+from headrace.metastore.store import MetadataStore, NoNode, SessionLost
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_VERSION = "transaction.version"
+SUPPORTED = {"group.version": range(1), TRANSACTION_VERSION: range(3)}
+"""The levels of each feature that this broker supports."""
+
+
+class Features:
+    """The finalized features, as this broker sees the cluster."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        metadata: MetadataCache,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        *,
+        is_alone: bool,
+    ) -> None:
+        """`is_alone`: no other broker can join."""
+        self._store, self._metadata, self._spawn = store, metadata, spawn
+        self._is_looking, self._is_outdated = False, False
+        self.transaction_version = SUPPORTED[TRANSACTION_VERSION][-1] if is_alone else 0
+        self.epoch = 0
+        if not is_alone:
+            metadata.on_change(self._on_metadata)
+
+    @property
+    def finalized(self) -> dict[str, int]:
+        """The level of each feature above level 0; a feature at level 0 is not finalized."""
+        return {TRANSACTION_VERSION: self.transaction_version} if self.transaction_version else {}
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.brokers_added or delta.brokers_removed or delta.brokers_changed:
+            self._is_outdated = True
+            if not self._is_looking:
+                self._is_looking = True
+                self._spawn(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self._is_outdated:
+                self._is_outdated = False
+                self._set(await self._registrations())
+        except SessionLost:
+            self._is_outdated = True  # the brokers register anew, which is a change
+        finally:
+            self._is_looking = False
+
+    async def _registrations(self) -> list[Broker]:
+        found = []
+        for broker_id in list(self._metadata.brokers):
+            try:
+                node = await self._store.get(znodes.broker(broker_id))
+                found.append(znodes.decode_broker(broker_id, node.data, node.czxid))
+            except NoNode:
+                continue  # the broker has gone, and UpdateMetadata will say so
+            except znodes.CorruptNode as error:
+                log.warning(
+                    "%s is taken as 0: the registration of broker %d cannot be read: %s",
+                    TRANSACTION_VERSION,
+                    broker_id,
+                    error,
+                )
+                return []
+        return found
+
+    def _set(self, brokers: list[Broker]) -> None:
+        level = SUPPORTED[TRANSACTION_VERSION][-1]
+        others = sorted(each.id for each in brokers if each.directory is None)
+        if others or not brokers:
+            level = 0
+        if level != self.transaction_version:
+            log.info(
+                "feature %s is at level %d%s",
+                TRANSACTION_VERSION,
+                level,
+                f", because of the Apache Kafka brokers {others}" if others else "",
+            )
+        self.transaction_version = level
+        self.epoch = max(self.epoch, *(each.epoch for each in brokers), 0)  # the newest broker may be the one that left

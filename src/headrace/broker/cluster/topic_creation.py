@@ -1,0 +1,83 @@
+"""Automatic topic creation: asks the controller to create topics for a client's Metadata, or for a coordinator.
+
+When the controller is another broker, its response may arrive before the UpdateMetadata that contains the new topic.
+The creation waits for that UpdateMetadata, since the client will use the topic at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from headrace.broker.cluster.controller_link import ControllerLink
+from headrace.controller.controller import Controller
+from headrace.controller.controller_epoch import NotController
+from headrace.controller.decisions.topics import NewTopic
+from headrace.errors import ErrorCode, KafkaError
+from headrace.metadata.metadata_cache import MetadataCache
+from headrace.protocol import messages as m
+
+TIMEOUT_MS = 10_000
+_KNOWN_WITHIN_S = 2.0
+_LOOK_S = 0.01
+
+
+class TopicCreation:
+    """Creates topics through the controller."""
+
+    def __init__(
+        self, controller: Controller, link: ControllerLink, metadata: MetadataCache, *, is_alone: bool
+    ) -> None:
+        """`controller` is this broker's own, active or not; `link` reaches the active one on another broker."""
+        self._controller, self._link, self._metadata, self._is_alone = controller, link, metadata, is_alone
+
+    async def make(self, topics: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+        """Creates topics; returns the outcome of each by name, None for success. Raises `PeerUnreachable` when no
+        controller answered."""
+        if self._controller.is_active or self._is_alone:
+            try:
+                made = await self._controller.create_topics(topics, timeout_ms=TIMEOUT_MS)
+            except NotController:
+                if self._is_alone:
+                    raise
+            else:
+                return {name: outcome if isinstance(outcome, KafkaError) else None for name, outcome in made.items()}
+        answer = await self._link.send(
+            _request(topics), m.CreateTopicsResponse, timeout_ms=TIMEOUT_MS, is_refused=_is_refused
+        )
+        outcomes = {each.name: _outcome(each) for each in answer.topics}
+        await self._until_known([name for name, error in outcomes.items() if error is None])
+        return outcomes
+
+    async def _until_known(self, names: Sequence[str]) -> None:
+        for _ in range(int(_KNOWN_WITHIN_S / _LOOK_S)):
+            if all(self._metadata.topic(name) is not None for name in names):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+def _request(topics: Sequence[NewTopic]) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(
+        topics=[
+            m.CreateTopicsRequest.CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[
+                    m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+                    for name, value in topic.configs.items()
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=TIMEOUT_MS,
+    )
+
+
+def _is_refused(answer: m.CreateTopicsResponse) -> bool:
+    return any(each.error_code == ErrorCode.NOT_CONTROLLER for each in answer.topics)
+
+
+def _outcome(result: m.CreateTopicsResponse.CreatableTopicResult) -> KafkaError | None:
+    return KafkaError(result.error_message or "", ErrorCode(result.error_code)) if result.error_code else None

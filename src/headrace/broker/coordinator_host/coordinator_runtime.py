@@ -1,0 +1,271 @@
+"""The coordinator runtime: loads a coordinator's partitions, executes its actions, and fires its timers.
+
+    request ─▶ coordinator ─actions─▶ reply(message)
+                   ▲              ├─▶ perform(effect), of the service
+                   ▲              └─▶ append to the coordinator's topic ─▶ durable or failed ─┐
+                   └────────────────────────── appended(then, …) ◀────────────────────────────┘
+
+    becomes leader        reads the partition's records in slices, so that other requests are served; then `loaded`
+    stops leading         `unloaded`; the result of a load still in progress is dropped
+
+The coordinator is a pure state machine (`coordinators.runtime.Coordinator`); the topic is a parameter. Groups are the
+first user (`group_service`). A second user needs
+
+    a machine     keys and values of its records, their replay (`Replay`), requests in, actions out, deadlines
+    a topic       `InternalTopic(NewTopic(name, partitions, replicas, configs), …)`, and the partition of each key
+    a service     creates both and a `CoordinatorRuntime`; runs `run(machine.request(…, runtime.now_ms()))` per request
+    the wiring    `replicas.on_leadership(runtime.leadership_changed)`, and `FindCoordinator` names the topic's leaders
+
+Actions are executed in the order in which the coordinator decided them, even if a write completes at once and leads to
+more actions: the last record of a key in the log must be its last state. Everything here runs on the event loop.
+Source: Kafka's `CoordinatorRuntime`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+
+from headrace.coordinators.runtime import Action, Answer, Append, Coordinator, Effect, Replay
+from headrace.errors import CorruptMessage, ErrorCode, KafkaError
+from headrace.limits import COLD_READ_CHUNK_BYTES
+from headrace.log.segment.batch_scan import records_in
+from headrace.records.any_format import any_crc_is_valid, iter_any_headers
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.control import read_marker
+from headrace.types import NO_PRODUCER, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
+    from headrace.log.partition_log import PartitionLog
+    from headrace.log.producers.verification import Verification
+
+log = logging.getLogger(__name__)
+
+NOT_WRITTEN = -1
+CLOCK_JUMP_MS = 1000
+"""The drift between wall clock and monotonic clock, between two readings, above which the wall clock was set."""
+
+R = TypeVar("R", bound=Replay)
+Then = TypeVar("Then")
+
+
+def _performs_nothing(effect: object) -> None:
+    raise AssertionError(f"no service performs {effect!r}")
+
+
+class Appends(Protocol):
+    """The part of `DurableAppends` that a runtime needs."""
+
+    def append(
+        self, key: TopicPartition, batch: bytearray, *, timeout_ms: int, verification: Verification | None = None
+    ) -> Awaitable[int]:
+        """Appends with acks=all; returns the base offset, or raises `KafkaError`. A transactional batch has the
+        `verification` that its partition's log issued, unless its transaction is open there.
+
+        The result of an `asyncio.Future` that is done is used at once, without a turn of the event loop.
+        """
+        ...
+
+
+class CoordinatorRuntime(Generic[R, Then]):
+    """One coordinator of this broker, over one internal topic."""
+
+    def __init__(
+        self,
+        topic: str,
+        coordinator: Coordinator[R, Then],
+        *,
+        appends: Appends,
+        append_timeout_ms: int,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        perform: Callable[[object], None] = _performs_nothing,
+    ) -> None:
+        """`spawn` runs a coroutine in the background; `perform` executes the coordinator's effects."""
+        self._topic, self._coordinator = topic, coordinator
+        self._appends, self._append_timeout_ms = appends, append_timeout_ms
+        self._spawn, self._loop, self._wall_ms = spawn, loop, now_ms
+        self._perform = perform
+        self._seen_ms, self._seen_s = now_ms(), loop.time()
+        self._led: dict[int, int] = {}  # partition -> the newest leader epoch in which this broker leads it
+        self._queue: deque[Action[Then]] = deque()
+        self._is_running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._arm()
+
+    def close(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # Partitions of the topic
+
+    def leadership_changed(self, key: TopicPartition, partition: Partition | None) -> None:
+        """Loads or unloads a partition of the topic when its leader or epoch changes, or it is dropped (None)."""
+        if key.topic != self._topic:
+            return
+        if partition is not None and partition.is_leader:
+            led, epoch = self._led.get(key.partition), partition.leader_epoch
+            if led is not None and epoch > led + 1:
+                self.unload(key.partition)  # another broker may have led, and written, in the epochs between
+            if led != epoch:
+                self._led[key.partition] = epoch
+                self._spawn(self.load(key.partition, partition.log, epoch))
+        elif self._led.pop(key.partition, None) is not None:
+            self.unload(key.partition)
+
+    def load(self, partition: int, partition_log: PartitionLog, leader_epoch: int) -> Coroutine[object, object, None]:
+        """Loads a partition that this broker leads. It is loading from this call on, and served once the returned
+        coroutine is done. The coroutine never raises; a partition that cannot be read is not served."""
+        return self._read(partition, partition_log, self._coordinator.partitions.begin(partition, leader_epoch))
+
+    def unload(self, partition: int) -> None:
+        """Stops serving a partition that this broker no longer leads."""
+        self._coordinator.partitions.release(partition)
+        self.run(self._coordinator.unloaded(partition, self.now_ms()))
+
+    async def _read(self, partition: int, partition_log: PartitionLog, replay: R | None) -> None:
+        if replay is None:
+            return  # it is served or loading already: a new epoch of the same leader changes nothing
+        partitions = self._coordinator.partitions
+        try:
+            offset = partition_log.log_start_offset
+            while partitions.is_loading(partition, replay) and offset < (end_offset := partition_log.log_end_offset):
+                chunk = partition_log.read(offset, COLD_READ_CHUNK_BYTES, end_offset=end_offset, at_least_one=True)
+                offset = self._feed(replay, partition, partition_log.read_bytes(chunk), offset)
+                if offset < end_offset:
+                    await asyncio.sleep(0)  # a long log must not stall the requests of other partitions
+        except (OSError, KafkaError):
+            if partitions.fail(partition, replay):
+                log.exception(
+                    "%s-%d cannot be read: this broker does not coordinate the groups or ids stored in it",
+                    self._topic,
+                    partition,
+                )
+        else:
+            if partitions.finish(partition, replay):
+                self.run(self._coordinator.loaded(replay, self.now_ms()))
+
+    def _feed(self, replay: R, partition: int, data: bytes, from_offset: int) -> int:
+        """Replays the records of all complete batches in `data`; returns the offset after the last one. Raises
+        `CorruptMessage` without a complete batch. Skips a corrupt batch, since losing all others would be worse."""
+        next_offset = from_offset
+        for position, header in iter_any_headers(data):
+            batch = memoryview(data)[position : position + header.size_bytes]
+            next_offset = header.next_offset
+            try:
+                if not any_crc_is_valid(data, position, header):
+                    raise CorruptMessage("the batch does not match its CRC")
+                if header.is_control:
+                    if header.record_count:  # compaction leaves empty batches
+                        replay.marker(header.producer_id, read_marker(batch).is_commit)
+                    continue
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+                for record in records_in(batch, header):
+                    replay.record(record.key or b"", record.value, header.base_offset, producer_id)
+            except KafkaError as error:
+                log.warning(
+                    "%s-%d: the batch at offset %d is corrupt and is skipped: %s",
+                    self._topic,
+                    partition,
+                    header.base_offset,
+                    error,
+                )
+        if next_offset == from_offset:
+            raise CorruptMessage(f"no complete batch begins at offset {from_offset}")
+        return next_offset
+
+    # Actions
+
+    def run(self, actions: Iterable[Action[Then]]) -> None:
+        """Executes actions that the coordinator decided."""
+        self._queue.extend(actions)
+        if self._is_running:
+            return  # an outer call of `run` executes them, in order
+        self._is_running = True
+        try:
+            while self._queue:
+                action = self._queue.popleft()
+                if isinstance(action, Answer):
+                    _answer(action)
+                elif isinstance(action, Effect):
+                    self._perform(action.what)
+                else:
+                    self._append(action)
+        finally:
+            self._is_running = False
+        self._arm()
+
+    def _append(self, append: Append[Then]) -> None:
+        records = [Record(0, append.timestamp_ms, key, value) for key, value in append.records]
+        key = TopicPartition(self._topic, append.partition)
+        timeout_ms, producer = self._append_timeout_ms, append.producer
+        if producer is None:
+            appending = self._appends.append(key, encode_batch(records), timeout_ms=timeout_ms)
+        else:
+            batch = encode_batch(
+                records,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,  # Apache Kafka's; nobody checks it, since a coordinator's batches have no sequences
+                is_transactional=True,
+            )
+            verification = cast("Verification | None", producer.verification)
+            appending = self._appends.append(key, batch, timeout_ms=timeout_ms, verification=verification)
+        writing = asyncio.ensure_future(appending)
+        if writing.done():
+            self._written(append.then, writing)
+        else:
+            writing.add_done_callback(lambda _: self._written(append.then, writing))
+
+    def _written(self, then: Then | None, writing: asyncio.Future[int]) -> None:
+        error, record_offset = ErrorCode.NONE, NOT_WRITTEN
+        try:
+            record_offset = writing.result()
+        except KafkaError as failure:
+            error = failure.code
+            log.warning("a record could not be written to %s: %s", self._topic, failure)
+        except asyncio.CancelledError:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the broker is shutting down
+        if then is not None:
+            self.run(self._coordinator.appended(then, error, record_offset, self.now_ms()))
+
+    # Time
+
+    def now_ms(self) -> int:
+        """Returns the wall clock. If the clock was set, the coordinator shifts its deadlines, so that no session ends
+        early or late."""
+        now_ms, now_s = self._wall_ms(), self._loop.time()
+        jump_ms = now_ms - self._seen_ms - int((now_s - self._seen_s) * 1000)
+        self._seen_ms, self._seen_s = now_ms, now_s
+        if abs(jump_ms) > CLOCK_JUMP_MS:
+            self._coordinator.clock_was_set(jump_ms)
+        return now_ms
+
+    def _arm(self) -> None:
+        """Sets the timer to the next deadline or leaves an earlier one, which costs one extra check."""
+        next_ms = self._coordinator.next_deadline_ms()
+        if next_ms is None or (self._timer is not None and self._timer_ms <= next_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = next_ms
+        self._timer = self._loop.call_later(max(next_ms - self.now_ms(), 0) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.run(self._coordinator.tick(self.now_ms()))
+
+
+def _answer(answer: Answer) -> None:
+    """Sends one response. Logs a failure, so that other members of the group still get their responses."""
+    try:
+        answer.reply(answer.message)
+    except Exception:
+        log.exception("the response %r could not be sent", answer.message)

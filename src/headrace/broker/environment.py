@@ -1,0 +1,48 @@
+"""A broker's environment: clock, disk, metadata store, connections to other brokers, randomness.
+
+The process that runs a broker passes the real ones, a simulation passes its own, and the same code runs. Elapsed time
+(`loop.time`, `call_later`) and threads (`run_in_executor`) belong to the event loop, which the simulation replaces too.
+No part of a broker may take any of these from elsewhere, or a seed would no longer replay.
+"""
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.config import BrokerConfig
+from headrace.log.files import Files, LocalFiles
+from headrace.metastore.embedded import EmbeddedStore
+from headrace.metastore.store import MetadataStore
+from headrace.network.peers.peer_links import PeerLinks
+from headrace.network.peers.peers import Peers
+
+
+def wall_clock_ms() -> int:
+    """The time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+async def open_store(config: BrokerConfig) -> MetadataStore:
+    """Opens the metadata store: on the ensemble in `zookeeper.connect`, or embedded in the first data directory.
+    Raises `StoreInUse`, `StoreUnreadable`, `InvalidConfig`, `Refused`."""
+    if config.zookeeper_connect:
+        from headrace.broker.open_metastore import open_ensemble  # imports kazoo, which a broker alone does not need
+
+        return await open_ensemble(config)
+    return await EmbeddedStore.open(Path(config.log_dirs[0]))
+
+
+class Environment(NamedTuple):
+    """The environment of one broker."""
+
+    now_ms: Callable[[], int] = wall_clock_ms
+    files: Files = LocalFiles()
+    open_store: Callable[[BrokerConfig], Awaitable[MetadataStore]] = open_store
+    make_peers: Callable[[str], Peers] = PeerLinks
+    """Connections to other brokers, given this broker's client id."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+
+REAL = Environment()

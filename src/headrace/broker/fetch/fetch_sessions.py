@@ -1,0 +1,278 @@
+"""Fetch sessions (KIP-227): let clients of many partitions send and receive only changed partitions.
+
+    request  (session id, epoch)                      response
+             (any, -1)   no session; ends the named one          all requested partitions
+             (any,  0)   a new session; ends the named one       all partitions, and the id, or 0 if the cache is full
+             (id, 1 …)   changed and forgotten partitions only   changed partitions only
+                         id unknown                              FETCH_SESSION_ID_NOT_FOUND
+                         another epoch than the next             INVALID_FETCH_SESSION_EPOCH
+                         by id in a session by name, or back     FETCH_SESSION_TOPIC_ID_ERROR
+
+A partition has changed if it has records or an error, or another high watermark or log start offset than in the last
+response. A partition that returned records moves to the end of the session's order, so that a busy one does not starve
+the others. A session that has forgotten every partition ends.
+
+The cache is bounded. A new session evicts the least recently used one if that was unused for two minutes; else one of
+less worth: created over two minutes ago, or a consumer's if a follower asks, and with fewer partitions. Otherwise no
+session is created; nor if all sessions together would exceed `FETCH_SESSION_PARTITIONS_MAX`.
+
+Pure: the clock and the ids are arguments. The cache keeps each partition as the client's request described it.
+Source: Kafka's FetchSession (FetchSessionCache, FetchManager, CachedPartition). Left out: shards, which are for locks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX, INT32_MAX
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.protocol import messages as m
+
+NO_SESSION = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+EVICTION_MS = 120_000
+_OUTDATED_SHARE_MAX = 4
+
+PartitionKey: TypeAlias = tuple[str | bytes, int]
+"""A topic's name, or its id in a session by id; and the partition's number."""
+
+
+def next_epoch(epoch: int) -> int:
+    """Returns the epoch after `epoch`: 1 after 0, and 1 after the largest."""
+    return 1 if epoch >= INT32_MAX else epoch + 1
+
+
+class SessionPartition:
+    """One partition of a session: the client's request for it, and the last response about it."""
+
+    __slots__ = ("high_watermark", "key", "log_start_offset", "topic_id", "wanted")
+
+    def __init__(self, topic: str, topic_id: bytes, wanted: m.FetchRequest.FetchPartition) -> None:
+        self.key = TopicPartition(topic, wanted.partition)
+        """The topic's name is empty while its id is unknown to this broker."""
+        self.topic_id = topic_id
+        self.wanted = wanted
+        self.high_watermark = self.log_start_offset = -1
+
+    def named(self, topic: str) -> None:
+        """Sets the topic's name, once it is known."""
+        self.key = TopicPartition(topic, self.wanted.partition)
+
+    def must_be_sent(self, answer: m.FetchResponse.PartitionData) -> bool:
+        """Whether the response must contain the partition."""
+        return bool(
+            answer.records
+            or answer.error_code
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+
+    def record_response(self, answer: m.FetchResponse.PartitionData) -> None:
+        """Notes a response. After an error the next response contains the partition again, changed or not."""
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+
+
+Partitions: TypeAlias = dict[PartitionKey, SessionPartition]
+
+
+class FetchSession:
+    """One client's session; `partitions` in the order in which they are read."""
+
+    __slots__ = ("by_id", "created_ms", "epoch", "id", "is_follower", "last_used_ms", "partitions", "size")
+
+    def __init__(self, session_id: int, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int) -> None:
+        self.id, self.partitions = session_id, partitions
+        self.by_id, self.is_follower = by_id, is_follower
+        self.created_ms = self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        """The epoch that the next request must have."""
+        self.size = len(partitions)
+        """The number of its partitions when it was last used."""
+
+    @property
+    def evictable_key(self) -> _EvictableKey:
+        """The worth, compared when a session has to be evicted."""
+        return _EvictableKey(self.is_follower, self.size, self.created_ms, self.id)
+
+    def change(self, wanted: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Applies the changes of an incremental request."""
+        for each in wanted:
+            key = (each.topic_id if self.by_id else each.key.topic, each.wanted.partition)
+            self.partitions.setdefault(key, each).wanted = each.wanted
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+    def record_response(self, key: PartitionKey, answer: m.FetchResponse.PartitionData) -> None:
+        """Notes a response about a partition. Does nothing if the client has forgotten the partition meanwhile."""
+        partition = self.partitions.get(key)
+        if partition is not None:
+            partition.record_response(answer)
+            if answer.records:
+                self.partitions[key] = self.partitions.pop(key)
+
+
+def is_too_large(size: int, *, is_follower: bool) -> bool:
+    """Whether a session may not have so many partitions."""
+    return size > FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX and not is_follower
+
+
+class _EvictableKey(NamedTuple):
+    """The order in which sessions are evicted."""
+
+    is_follower: bool
+    size: int
+    created_ms: int
+    id: int
+
+
+class _Evictable:
+    """Sessions in the order of eviction: a heap whose outdated entries are skipped."""
+
+    def __init__(self, sessions: Mapping[int, FetchSession]) -> None:
+        self._sessions = sessions
+        self._heap: list[_EvictableKey] = []
+
+    def add(self, evictable_key: _EvictableKey) -> None:
+        heappush(self._heap, evictable_key)
+        if len(self._heap) > 64 + _OUTDATED_SHARE_MAX * len(self._sessions):
+            self._heap = [each for each in set(self._heap) if self._is_valid(each)]
+            heapify(self._heap)
+
+    def first(self) -> _EvictableKey | None:
+        while self._heap and not self._is_valid(self._heap[0]):
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+    def _is_valid(self, evictable_key: _EvictableKey) -> bool:
+        session = self._sessions.get(evictable_key.id)
+        return session is not None and session.evictable_key == evictable_key
+
+
+class FetchSessionCache:
+    """Every session of one broker, least recently used first."""
+
+    def __init__(
+        self,
+        slots: int,
+        new_id: Callable[[], int],
+        *,
+        eviction_ms: int = EVICTION_MS,
+        partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
+    ) -> None:
+        """`new_id` returns random numbers from 1 to 2^31 - 1; the cache asks again for one that is in use."""
+        self._slots, self._new_id, self._eviction_ms = slots, new_id, eviction_ms
+        self._partitions_left = partitions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._old = _Evictable(self._sessions)
+        self._consumers = _Evictable(self._sessions)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """Returns the session with this id, or None."""
+        return self._sessions.get(session_id)
+
+    def end(self, session_id: int) -> None:
+        """Forgets a session, if there is one."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions_left += session.size
+
+    def open(self, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int) -> int:
+        """Creates a session whose first response was about `partitions`; returns its id, or `NO_SESSION` if there is no
+        room."""
+        if len(partitions) > self._partitions_left or is_too_large(len(partitions), is_follower=is_follower):
+            return NO_SESSION
+        if len(self._sessions) >= self._slots and not self._make_room(len(partitions), is_follower, now_ms):
+            return NO_SESSION
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = FetchSession(session_id, partitions, by_id=by_id, is_follower=is_follower, now_ms=now_ms)
+        self._sessions[session_id] = session
+        self._partitions_left -= session.size
+        if not is_follower:
+            self._consumers.add(session.evictable_key)
+        return session_id
+
+    def resume(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Iterable[SessionPartition],
+        forgotten: Iterable[PartitionKey],
+        *,
+        by_id: bool,
+        now_ms: int,
+    ) -> FetchSession:
+        """The session, with the changes of an incremental request applied. A session that has ended is empty.
+
+        A session that has grown too large ends as not found, so that the client starts over.
+
+        Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(f"fetch session {session_id} does not exist", ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(
+                f"fetch session {session_id} expects epoch {session.epoch}, not {epoch}",
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            )
+        if session.by_id != by_id:
+            raise KafkaError(
+                f"fetch session {session_id} cannot change between topic names and topic ids",
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+            )
+        session.change(wanted, forgotten)
+        if not session.partitions:
+            self.end(session_id)
+            return session
+        size = len(session.partitions)
+        if size - session.size > self._partitions_left or is_too_large(size, is_follower=session.is_follower):
+            self.end(session_id)
+            raise KafkaError(
+                f"fetch session {session_id} has too many partitions", ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            )
+        session.epoch = next_epoch(epoch)
+        self._touch(session, now_ms)
+        return session
+
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
+        was_old, old_size = self._is_old(session), session.size
+        session.last_used_ms = now_ms
+        session.size = len(session.partitions)
+        self._partitions_left -= session.size - old_size
+        self._sessions.move_to_end(session.id)
+        if self._is_old(session) and not (was_old and session.size == old_size):
+            self._old.add(session.evictable_key)
+        if session.size != old_size and not session.is_follower:
+            self._consumers.add(session.evictable_key)
+
+    def _is_old(self, session: FetchSession) -> bool:
+        return session.last_used_ms - session.created_ms > self._eviction_ms
+
+    def _make_room(self, size: int, is_follower: bool, now_ms: int) -> bool:
+        """Makes room for a new session of `size` partitions; returns whether there is room."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > self._eviction_ms:
+            self.end(oldest.id)
+            return True
+        candidates = [self._old.first(), self._consumers.first() if is_follower else None]
+        first = min((each for each in candidates if each is not None), default=None)
+        if first is None or (is_follower, size) <= (first.is_follower, first.size):
+            return False
+        self.end(first.id)
+        return True

@@ -1,0 +1,46 @@
+"""Opens the metadata store on the ZooKeeper ensemble that the `zookeeper.*` settings name."""
+
+from headrace.broker.options import Refused
+from headrace.config import BrokerConfig
+from headrace.errors import InvalidConfig
+from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
+from headrace.metastore.zookeeper.ensemble import ensemble_of
+
+
+async def open_ensemble(config: BrokerConfig) -> MetadataStore:
+    """Opens a metadata store with a session. Raises `InvalidConfig`, and `Refused` when no server answers, kazoo is not
+    installed, or access control lists deny access."""
+    given = f"zookeeper.connect={config.zookeeper_connect}"
+    ensemble = ensemble_of(config)
+    check_broker_id(config)
+    try:
+        from headrace.metastore.zookeeper.connection import Unreachable, open_store
+    except ImportError as error:
+        raise Refused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
+    try:
+        return await open_store(ensemble)
+    except Unreachable as error:
+        raise Refused(
+            f"{given}: {error}; check that the ensemble is running and that this is its address{_over(ensemble.tls)}"
+        ) from error
+    except NotAllowed as error:
+        user = config.zookeeper_digest.partition(":")[0]
+        who = f"the user {user!r}" if user else "a broker without headrace.zookeeper.digest"
+        raise Refused(f"{given}: the access control lists deny {who} an operation that it needs") from error
+    except StoreError as error:
+        raise Refused(f"{given}: {type(error).__name__}: {' '.join(map(str, error.args))}") from error
+
+
+def check_broker_id(config: BrokerConfig) -> None:
+    """Raises `InvalidConfig` when the cluster could generate the same id for another broker, or may generate none."""
+    if config.broker_id < 0 and not config.broker_id_generation_enable:
+        raise InvalidConfig("broker.id=-1 requires broker.id.generation.enable=true")
+    if config.broker_id_generation_enable and config.broker_id > config.reserved_broker_max_id:
+        raise InvalidConfig(
+            f"broker.id={config.broker_id} is above reserved.broker.max.id={config.reserved_broker_max_id}, among the "
+            "generated ids: raise that setting, or set broker.id.generation.enable=false on every broker"
+        )
+
+
+def _over(tls: object) -> str:
+    return ", and that it accepts TLS with these certificates" if tls else ""

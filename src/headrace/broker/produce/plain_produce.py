@@ -1,0 +1,134 @@
+"""The fast path of Produce: from a request's frame to the bytes of its response, without message objects.
+
+It does the work of `handlers.produce` for a request that is plain (`protocol.plain_produce`) and carries uncompressed
+batches for partitions that store batches unchanged and acknowledge them at once. When a check fails, the fast path
+returns None before anything is appended, and the request takes the general path, which finds the error and answers
+with it. The rules of refusals are thus in one place, and a test sends the same requests on both paths.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.partitions.partition import ACKS_ALL, Partition
+from headrace.broker.produce.checks import check_timestamps
+from headrace.broker.produce.rejected_records import check_each_record
+from headrace.broker.request.context import encode_response
+from headrace.broker.services import Services
+from headrace.errors import ErrorCode, KafkaError
+from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.plain_produce import PlainProduce, write_plain_answer
+from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader
+from headrace.records.format2.validation import check_produced
+from headrace.topics import INTERNAL_TOPICS
+
+Appended = tuple[int, int, int]
+"""A batch's base offset, its log append time and the log start offset."""
+
+_NOT_APPENDED: Appended = (-1, -1, -1)
+_MAGIC_AT, _CODEC_AT, _CODEC_BITS = 16, 22, 0x07
+
+
+def append_plainly(broker: Services, request: PlainProduce) -> bytes | None:
+    """Appends every batch and returns the frame of the response. Returns None, with nothing appended, when the request
+    is one for `handlers.produce`."""
+    now_ms = broker.now_ms()
+    acks = request.acks
+    checked: list[tuple[Partition, memoryview, BatchHeader]] = []
+    for each in request.batches:
+        partition = _partition(broker, each.topic, each.index, acks)
+        if partition is None:
+            return None
+        header = _header(each.records, partition, now_ms, broker.config.records_check)
+        if header is None:
+            return None
+        checked.append((partition, each.records, header))
+    appended: list[Appended] = []
+    refused: dict[int, KafkaError] = {}
+    for partition, records, header in checked:
+        try:
+            result = partition.append(records, header, now_ms=now_ms, acks=acks)
+        except KafkaError as error:
+            if not appended:
+                return None
+            partition.traffic.failed_produces += 1
+            broker.replicas.batch_refused(*partition.key, records, error.code, now_ms)
+            refused[len(appended)] = error
+            appended.append(_NOT_APPENDED)
+        else:
+            partition.touch_appended(broker.purgatory.touch)
+            appended.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
+    return _with_refusals(request, appended, refused) if refused else write_plain_answer(request, appended)
+
+
+def _header(records: memoryview, partition: Partition, now_ms: int, check_records: bool) -> BatchHeader | None:
+    """The header of a batch that may be appended unchanged; None for any other."""
+    if len(records) <= HEADER_BYTES or records[_MAGIC_AT] != MAGIC or records[_CODEC_AT] & _CODEC_BITS:
+        return None
+    config = partition.log.config
+    try:
+        header = check_produced(
+            records,
+            max_message_bytes=config.max_message_bytes,
+            compacted=config.is_compacted,
+            check_records=check_records,
+        )
+        if now_ms > config.before_max_ms:
+            check_timestamps(header.base_timestamp, header.max_timestamp, config, now_ms)
+            if check_records:  # the first record's timestamp alone does not tell
+                check_each_record(records, header, config, now_ms, DECOMPRESSED_BATCH_BYTES_MAX)
+    except KafkaError:
+        return None
+    is_plain = not header.attributes and header.max_timestamp - now_ms <= config.after_max_ms
+    return header if is_plain else None
+
+
+def _partition(broker: Services, topic: str | bytes, index: int, acks: int) -> Partition | None:
+    """The partition, if this broker leads it and an appended batch is acknowledged at once; else None."""
+    if isinstance(topic, bytes):
+        name = broker.metadata.snapshot.names_by_id.get(topic)
+        if name is None:
+            return None
+        topic = name
+    if topic in INTERNAL_TOPICS:
+        return None
+    partition = broker.replicas.find((topic, index))
+    if partition is None or not partition.log.config.stores_what_is_sent:
+        return None
+    state = partition.state
+    return partition if state.is_leader and (acks != ACKS_ALL or state.commits_at_once) else None
+
+
+def _with_refusals(request: PlainProduce, appended: list[Appended], refused: dict[int, KafkaError]) -> bytes:
+    """The response when the log refused a batch after others were appended: an out-of-order sequence or a disk
+    error."""
+    answers = []
+    for number, (each, (base_offset, append_time_ms, log_start_offset)) in enumerate(
+        zip(request.batches, appended, strict=True)
+    ):
+        error = refused.get(number)
+        answers.append(
+            m.ProduceResponse.PartitionProduceResponse(
+                index=each.index,
+                error_code=error.code if error else ErrorCode.NONE,
+                base_offset=base_offset,
+                log_append_time_ms=append_time_ms,
+                log_start_offset=log_start_offset,
+                error_message=(error.message or None) if error else None,
+            )
+        )
+    responses, start = [], 0
+    for count in request.counts:
+        topic = request.batches[start].topic
+        response = m.ProduceResponse.TopicProduceResponse(partition_responses=answers[start : start + count])
+        if isinstance(topic, bytes):
+            response.topic_id = topic
+        else:
+            response.name = topic
+        responses.append(response)
+        start += count
+    (frame,) = encode_response(
+        ApiKey.PRODUCE, request.api_version, request.correlation_id, m.ProduceResponse(responses=responses)
+    )
+    assert isinstance(frame, bytes)
+    return frame

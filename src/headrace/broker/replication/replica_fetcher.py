@@ -1,0 +1,458 @@
+"""A replica fetcher: fetches some of this broker's partitions from one leader, over one connection and fetch session.
+
+    partitions to fetch ──▶ Fetch (changed partitions) ──▶ the leader holds it until it has records
+          ▲                                                          │
+          └── appended, truncated, or backing off ◀── `replication.follower` decides for each partition
+
+A fetcher ends when it has no partition left. A response for a partition is dropped if its leader or epoch has changed
+meanwhile: LeaderAndIsr then gives a fetcher another `Followed`. Other work gets its turn between the pieces of a
+response. If a topic requires a flush before records count, the next fetch waits for the flush, since fetching from an
+offset tells the leader that all records before it are durable.
+Source: Kafka's ReplicaFetcherThread, AbstractFetcherThread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headrace.broker.replication import follower_log, leader_offsets
+from headrace.broker.replication.following import FetcherServices, Followed
+from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion
+from headrace.metadata.model import NO_UUID
+from headrace.network.peers.peers import PeerUnreachable
+from headrace.protocol import messages as m
+from headrace.replication.fetch_session_client import FetchSessionClient
+from headrace.replication.follower import (
+    Append,
+    BackOff,
+    Compare,
+    EpochEnd,
+    RequestOffsets,
+    Restart,
+    Truncate,
+    on_answer,
+    out_of_range,
+)
+from headrace.types import NO_EPOCH, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
+    from headrace.network.peers.peers import PeerAddress
+    from headrace.types import BrokerId
+
+log = logging.getLogger(__name__)
+
+BYTES_PER_TURN = 256 << 10
+"""Bytes appended in one turn of the event loop."""
+
+QUOTA_PAUSE_S = 0.1
+"""How long a throttled partition is left out of fetches while the replication quota is exceeded."""
+
+_OF_SESSIONS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class ReplicaFetcher:
+    """Fetches from one leader while `run` runs."""
+
+    def __init__(
+        self, leader: BrokerId, number: int, services: FetcherServices, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.leader, self._services, self._loop = leader, services, loop
+        self._lane = f"fetch-{number}"
+        self.partitions: dict[TopicPartition, Followed] = {}
+        self._session_partitions: dict[TopicPartition, Followed] = {}  # the partitions in the leader's fetch session
+        # Dictionaries keep the order of insertion, so that the same events make the same requests.
+        self._changed: dict[TopicPartition, None] = {}  # the next fetch tells the session
+        self._uncut: dict[TopicPartition, None] = {}  # to be compared, but may be longer than the leader's log
+        self._delayed: dict[TopicPartition, None] = {}  # left out of fetches until their `retry_at`
+        self._ids: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        self._conversation = FetchSessionClient()
+        self._wake = asyncio.Event()
+        self._failures = 0  # of whole fetches in a row
+        self._is_old = False
+        """Whether the leader's Fetch is below version 15: OffsetForLeaderEpoch then finds where the logs diverge."""
+
+    def follow(self, partition: Partition) -> None:
+        """Fetches a partition in its current leader epoch."""
+        key, topic_id = partition.key, partition.log.topic_id or NO_UUID
+        self.partitions[key] = each = Followed(partition)
+        self._ids[key.topic] = topic_id
+        self._names[topic_id] = key.topic
+        self._delayed.pop(key, None)
+        self._changed[key] = None
+        self._note_comparison(key, each)
+        self._wake.set()
+
+    def leave(self, key: TopicPartition) -> None:
+        """Stops fetching a partition."""
+        if self.partitions.pop(key, None) is not None:
+            self._delayed.pop(key, None)
+            self._uncut.pop(key, None)
+            self._changed[key] = None
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Wakes the fetcher after an event that it may wait for."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Fetches until no partition is left, or it is cancelled."""
+        while self.partitions:
+            self._wake.clear()
+            try:
+                if not await self._fetch():
+                    await self._wait_until_due()
+                continue
+            except PeerUnreachable as error:
+                log.info("fetching from broker %d failed: %s", self.leader, error.message)
+            except UnsupportedVersion as error:
+                if not self._is_old:
+                    self._is_old = True
+                    self._conversation.handle_error()
+                    continue
+                log.error("this broker cannot follow broker %d: %s", self.leader, error.message)
+            except Exception:
+                log.exception("a fetch from broker %d failed", self.leader)
+            self._conversation.handle_error()
+            self._failures += 1
+            await asyncio.sleep(self._services.settings.backoff_s(self._failures))
+
+    async def _wait_until_due(self) -> None:
+        """Waits until a partition is due again or the fetcher is woken, at most a second."""
+        due = min((self.partitions[key].retry_at for key in self._delayed), default=None)
+        timeout_s = 1.0 if due is None else min(1.0, max(0.0, due - self._loop.time()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+
+    # Requests
+
+    async def _fetch(self) -> bool:
+        """Sends one fetch and handles its response; returns False when there is nothing to fetch."""
+        address = self._services.address_of(self.leader)
+        if address is None:
+            raise PeerUnreachable(f"the address of broker {self.leader} is unknown until the next UpdateMetadata")
+        self._rest_and_return()
+        if self._is_old:
+            await self._check_epochs(address)
+        if self._uncut:
+            await self._cut_to_leader_end(address)
+        await self._until_flushed()
+        request = self._request()
+        if request is None:
+            return False
+        answer = await self._services.peers.send(
+            address,
+            request,
+            m.FetchResponse,
+            timeout_ms=self._services.settings.socket_timeout_ms,
+            lane=self._lane,
+        )
+        if self._conversation.answered(answer.error_code, answer.session_id):
+            self._failures = 0
+            await self._take(answer, address)
+        elif answer.error_code:
+            log.info("broker %d ended the fetch session: %s", self.leader, ErrorCode(answer.error_code).name)
+            if answer.error_code not in _OF_SESSIONS:
+                self._failures += 1
+                await asyncio.sleep(self._services.settings.backoff_s(self._failures))
+        return True
+
+    def _rest_and_return(self) -> None:
+        """Resumes partitions whose back-off is over, and backs off throttled ones while the quota is exceeded."""
+        now, quota = self._loop.time(), self._services.quota
+        for key in [key for key in self._delayed if self.partitions[key].retry_at <= now]:
+            self._delayed.pop(key, None)
+            self._changed[key] = None
+        if quota.is_exceeded(now):
+            for key, each in self.partitions.items():
+                if key not in self._delayed and quota.is_throttled(key) and not each.partition.is_in_sync:
+                    self._delay(key, each, QUOTA_PAUSE_S)
+
+    def _note_comparison(self, key: TopicPartition, each: Followed) -> None:
+        if each.compared is None:
+            self._uncut.pop(key, None)
+        else:
+            self._uncut[key] = None
+
+    async def _cut_to_leader_end(self, address: PeerAddress) -> None:
+        """Truncates logs that have to be compared to the leader's log end offset (see `replication.follower`).
+
+        The leader of this epoch has all committed records, so those behind its log's end are not committed. Afterwards
+        the leader has records to compare with all others, and the comparison ends.
+        """
+        due = [
+            self.partitions[key]
+            for key in self._uncut
+            if key not in self._delayed and not self.partitions[key].partition.log.is_truncating
+        ]
+        if not due:
+            return
+        for each, code, leader_end in await leader_offsets.ends(self._services, address, self._lane, due):
+            key = each.partition.key
+            if self.partitions.get(key) is not each:
+                continue
+            try:
+                if code:
+                    raise KafkaError(f"its log end offset is unknown ({code.name})", code)
+                if leader_end < each.partition.log.log_end_offset:
+                    self._truncate(key, each, leader_end)
+                    each.compare_from(min(each.fetch_offset, leader_end))
+                del self._uncut[key]
+            except (KafkaError, OSError) as error:
+                log.info("%s cannot follow broker %d yet: %s", key, self.leader, error)
+                self._delay(key, each)
+
+    def _truncate(self, key: TopicPartition, each: Followed, offset: int) -> None:
+        log.warning("%s: the log diverges from the leader's log and is truncated to offset %d", key, offset)
+        follower_log.truncate(each.partition, offset, self._services.now_ms())
+
+    def _request(self) -> m.FetchRequest | None:
+        """Returns the next Fetch request; None when there is nothing to fetch."""
+        is_full = self._conversation.is_full
+        wanted: dict[TopicPartition, Followed] = {}
+        for key in self.partitions if is_full else self._changed:
+            each = self.partitions.get(key)
+            if each is not None and each.partition.log.failure is not None:
+                self._delayed[key] = None  # forever: a failed log accepts no more records
+                each.retry_at = float("inf")
+            if each is not None and key not in self._delayed:
+                wanted[key] = each
+        gone = (
+            [] if is_full else [key for key in self._changed if key not in wanted and key in self._session_partitions]
+        )
+        if is_full:
+            self._session_partitions = {}
+        self._session_partitions.update(wanted)
+        for key in gone:
+            del self._session_partitions[key]
+        self._changed.clear()
+        if not self._session_partitions:
+            self._conversation.handle_error()
+            return None
+        services, settings = self._services, self._services.settings
+        request = m.FetchRequest(
+            max_wait_ms=settings.wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            topics=self._topics(wanted),
+            forgotten_topics_data=self._forgotten(gone),
+        )
+        request.session_id, request.session_epoch = self._conversation.session
+        if self._is_old:
+            request.replica_id = services.broker_id
+        else:
+            request.replica_state = m.FetchRequest.ReplicaState(
+                replica_id=services.broker_id, replica_epoch=services.broker_epoch()
+            )
+        return request
+
+    def _topics(self, wanted: dict[TopicPartition, Followed]) -> list[m.FetchRequest.FetchTopic]:
+        topics: dict[str, m.FetchRequest.FetchTopic] = {}
+        for key, each in wanted.items():
+            if key.topic not in topics:
+                topics[key.topic] = m.FetchRequest.FetchTopic(
+                    topic=key.topic, topic_id=self._ids[key.topic], partitions=[]
+                )
+            topics[key.topic].partitions.append(self._want(key, each))
+        return list(topics.values())
+
+    def _want(self, key: TopicPartition, each: Followed) -> m.FetchRequest.FetchPartition:
+        return m.FetchRequest.FetchPartition(
+            partition=key.partition,
+            current_leader_epoch=each.leader_epoch,
+            fetch_offset=each.fetch_offset,
+            last_fetched_epoch=NO_EPOCH if self._is_old else each.last_fetched_epoch,
+            log_start_offset=each.partition.log.log_start_offset,
+            partition_max_bytes=self._services.settings.max_bytes,
+        )
+
+    def _forgotten(self, gone: Iterable[TopicPartition]) -> list[m.FetchRequest.ForgottenTopic]:
+        topics: dict[str, m.FetchRequest.ForgottenTopic] = {}
+        for key in gone:
+            if key.topic not in topics:
+                topics[key.topic] = m.FetchRequest.ForgottenTopic(
+                    topic=key.topic, topic_id=self._ids[key.topic], partitions=[]
+                )
+            topics[key.topic].partitions.append(key.partition)
+        return list(topics.values())
+
+    # Responses
+
+    async def _take(self, answer: m.FetchResponse, address: PeerAddress) -> None:
+        size = 0
+        for topic in answer.responses:
+            name = topic.topic or self._names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                key = TopicPartition(name, data.partition_index)
+                each = self._session_partitions.get(key)
+                if each is None or self.partitions.get(key) is not each:
+                    continue  # its leader or epoch has changed, or it is no longer followed
+                try:
+                    size += await self._take_one(key, each, data, address)
+                except (KafkaError, OSError) as error:
+                    log.error("%s cannot follow broker %d: %s", key, self.leader, error)
+                    self._delay(key, each)
+                    continue
+                if size >= BYTES_PER_TURN:
+                    size = 0
+                    await asyncio.sleep(0)
+
+    async def _take_one(
+        self, key: TopicPartition, each: Followed, data: m.FetchResponse.PartitionData, address: PeerAddress
+    ) -> int:
+        """Acts on the response for one partition; returns the number of appended bytes."""
+        partition = each.partition
+        diverging = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+        action = on_answer(
+            data.error_code,
+            diverging,
+            partition.log.log_end_offset,
+            partition.high_watermark,
+            lambda epoch: follower_log.end_of_epoch(partition, epoch),
+        )
+        match action:
+            case Append():
+                each.refusals = 0
+                return await self._append(key, each, data)
+            case Truncate(offset):
+                self._truncate(key, each, offset)
+                each.compare_if_unknown()
+                self._note_comparison(key, each)
+                self._changed[key] = None
+            case Compare(offset):
+                each.has_epochs = False
+                each.compare_from(offset)
+                self._note_comparison(key, each)
+                self._changed[key] = None
+            case RequestOffsets():
+                await self._start_over(key, each, address)
+            case BackOff(code):
+                log.info("%s: broker %d refused the fetch: %s", key, self.leader, code.name)
+                self._delay(key, each)
+        return 0
+
+    async def _append(self, key: TopicPartition, each: Followed, data: m.FetchResponse.PartitionData) -> int:
+        """Appends records; takes over the leader's log start offset and high watermark. Returns the appended bytes."""
+        partition, services = each.partition, self._services
+        high_watermark, start = partition.high_watermark, partition.log.log_start_offset
+        left = memoryview(data.records or b"")
+        size = len(left)
+        while left and each.compared is not None:
+            left = self._compare(key, each, each.compared, left)
+            await asyncio.sleep(0)
+            if self.partitions.get(key) is not each:
+                return 0
+        if each.compared is not None:
+            follower_log.apply_offsets(partition, data, each.compared, services.now_ms())
+        else:
+            while left := follower_log.append_piece(partition, data, left, services.now_ms()):
+                await asyncio.sleep(0)
+                if self.partitions.get(key) is not each:
+                    return 0
+        each.lag = max(0, data.high_watermark - each.fetch_offset)
+        if size or partition.log.log_start_offset != start:
+            self._changed[key] = None
+            services.received(key, size)
+        if partition.high_watermark != high_watermark:
+            services.advanced(partition)
+        return size
+
+    def _compare(self, key: TopicPartition, each: Followed, offset: int, records: memoryview) -> memoryview:
+        """Compares one piece, and truncates the log at the first difference. Returns the records that are left."""
+        offset, left, differs = follower_log.compare(each.partition, offset, records)
+        if differs:
+            self._truncate(key, each, offset)  # the next fetch brings the leader's records, once the disk is ready
+        each.compare_from(offset)
+        return left[:0] if differs else left
+
+    async def _start_over(self, key: TopicPartition, each: Followed, address: PeerAddress) -> None:
+        """Continues at an offset that the leader has, after OFFSET_OUT_OF_RANGE."""
+        start, end = await leader_offsets.start_and_end(self._services, address, self._lane, each)
+        if self.partitions.get(key) is not each:
+            return
+        partition, now_ms = each.partition, self._services.now_ms()
+        log_end_offset = partition.log.log_end_offset
+        match out_of_range(start, end, log_end_offset, each.compared):
+            case Restart(offset):
+                log.warning(
+                    "%s: the leader's log starts at offset %d, beyond the log end offset %d; all records are deleted",
+                    key,
+                    start,
+                    log_end_offset,
+                )
+                follower_log.restart(partition, offset, now_ms)
+                each.compared = None
+            case Truncate(offset):
+                if offset < log_end_offset:
+                    log.warning(
+                        "%s: the leader's log ends at offset %d, and the log is truncated to it from %d",
+                        key,
+                        end,
+                        log_end_offset,
+                    )
+                follower_log.truncate(partition, offset, now_ms)
+                each.compared = None
+                if offset == log_end_offset and not start <= offset <= end:
+                    self._delay(key, each)
+            case Compare(offset):
+                if offset == each.compared:
+                    self._delay(key, each)
+                each.compare_from(offset)
+        self._changed[key] = None
+
+    async def _check_epochs(self, address: PeerAddress) -> None:
+        """Asks an older leader where the logs diverge, for partitions not yet checked in this leader epoch."""
+        unchecked = [each for key, each in self.partitions.items() if not each.is_checked and key not in self._delayed]
+        if unchecked:
+            for each in await leader_offsets.truncate_to_epochs(self._services, address, self._lane, unchecked):
+                self._delay(each.partition.key, each)
+            for each in unchecked:
+                if self.partitions.get(each.partition.key) is each:
+                    self._note_comparison(each.partition.key, each)
+
+    async def _until_flushed(self) -> None:
+        """Waits for required flushes and for truncations in progress.
+
+        Fetching from an offset tells the leader that all records before it are durable. A log that is being truncated
+        accepts no records.
+        """
+        now_ms = self._services.now_ms()
+        unsafe = [
+            (each, flush_to)
+            for key in (self.partitions if self._conversation.is_full else self._changed)
+            if (each := self.partitions.get(key)) is not None
+            and (
+                (flush_to := each.partition.log.flusher.flush_by_count(now_ms)) > 0 or each.partition.log.is_truncating
+            )
+        ]
+        while unsafe := [
+            (each, flush_to)
+            for each, flush_to in unsafe
+            if self.partitions.get(each.partition.key) is each
+            and (each.partition.log.flusher.recovery_point < flush_to or each.partition.log.is_truncating)
+            and each.partition.log.failure is None
+        ]:
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._wake.wait()
+
+    def _delay(self, key: TopicPartition, each: Followed, pause_s: float | None = None) -> None:
+        """Backs off: leaves a partition out of fetches for a while."""
+        if self.partitions.get(key) is each:
+            if pause_s is None:
+                each.refusals += 1
+                pause_s = self._services.settings.backoff_s(each.refusals)
+            each.retry_at = self._loop.time() + pause_s
+            self._delayed[key] = None
+            self._changed[key] = None

@@ -1,0 +1,4 @@
+"""The consumer: records of assigned or subscribed partitions, as objects or as columns.
+
+Begin with `consumer`, then `fetcher` and `group_session`; `reader` reads a range without a group.
+"""

@@ -1,0 +1,234 @@
+"""The fetcher of a consumer: keeps fetches in flight for its partitions, and returns the answers chunk by chunk.
+
+Each leader has one Fetch in flight at a time, for its partitions that hold less than two chunks: the next chunk arrives
+while the last one is consumed, and no more are held. A chunk is one partition's part of one answer. Each partition has
+a generation that changes when its position is set, so that the answer to an older request is recognised and dropped.
+Source: Kafka's `Fetcher`, `FetchBuffer`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.client.consumer.fetching import (
+    Fetched,
+    FetchSizes,
+    Position,
+    answers_by_partition,
+    fetch_request,
+    fetched,
+    following_offset,
+)
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.connection import Connection, Pending, pump_any
+from headrace.client.core.timing import Backoff, Deadline
+from headrace.errors import CorruptMessage, KafkaError, OffsetOutOfRange
+from headrace.protocol import messages as m
+from headrace.types import NO_EPOCH, BrokerId, Offset, TopicPartition
+
+_CHUNKS_HELD = 2
+
+
+class Chunk(NamedTuple):
+    """One partition's part of one answer, from `position` on."""
+
+    partition: TopicPartition
+    position: Offset
+    following: Offset
+    answer: Fetched
+    generation: int
+
+
+class _Question(NamedTuple):
+    position: Offset
+    generation: int
+
+
+@dataclass(slots=True)
+class _Flight:
+    leader: BrokerId
+    connection: Connection
+    pending: Pending[m.FetchResponse]
+    requested: dict[TopicPartition, _Question]
+    deadline: Deadline
+
+
+class Fetcher:
+    """Fetches for the partitions that have a position; used by one thread."""
+
+    def __init__(self, cluster: Cluster, sizes: FetchSizes, isolation_level: int) -> None:
+        self.paused: set[TopicPartition] = set()
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self._cluster = cluster
+        self._sizes = sizes
+        self._isolation_level = isolation_level
+        self._next: dict[TopicPartition, Offset] = {}
+        self._generations: dict[TopicPartition, int] = {}
+        self._flights: list[_Flight] = []
+        self._chunks: deque[Chunk] = deque()
+        self._out_of_range: list[OffsetOutOfRange] = []
+        self._lost_positions: set[TopicPartition] = set()
+        self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
+        self._pause_until: Deadline | None = None
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: Offset) -> None:
+        """Fetch from `offset` on. Chunks and answers of an earlier position are dropped."""
+        self._generations[partition] = self._generations.get(partition, 0) + 1
+        self._next[partition] = offset
+        self._chunks = deque(chunk for chunk in self._chunks if chunk.partition != partition)
+
+    def keep_only(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop fetching every other partition."""
+        for partition in [known for known in self._next if known not in partitions]:
+            self.seek(partition, Offset(0))
+            del self._next[partition]
+            self.paused.discard(partition)
+
+    def is_current(self, chunk: Chunk) -> bool:
+        """Whether the chunk is still valid: the position of its partition was not set since."""
+        return self._generations.get(chunk.partition) == chunk.generation and chunk.partition in self._next
+
+    def take_out_of_range(self) -> dict[TopicPartition, OffsetOutOfRange]:
+        """Partitions whose position the broker refused, with the errors. Their positions are removed."""
+        lost = dict(zip(self._lost_positions, self._out_of_range, strict=True))
+        self._lost_positions, self._out_of_range = set(), []
+        return lost
+
+    # -- chunks
+
+    def next_chunk(self, deadline: Deadline) -> Chunk | None:
+        """The oldest chunk of a partition that is not paused; None if none arrives in time.
+
+        Raises KafkaErrors that are not retriable, such as CorruptMessage.
+        """
+        while True:
+            self._send_fetches()
+            chunk = self._take()
+            if chunk is not None:
+                self._send_fetches()
+                return chunk
+            if self._lost_positions:
+                return None
+            self._wait(deadline)
+            self._collect()
+            if deadline.expired and not self._chunks:
+                return None
+
+    def _take(self) -> Chunk | None:
+        for index, chunk in enumerate(self._chunks):
+            if chunk.partition not in self.paused:
+                del self._chunks[index]
+                return chunk
+        return None
+
+    def _wait(self, deadline: Deadline) -> None:
+        limit = deadline
+        if self._pause_until is not None and not self._pause_until.expired:
+            limit = deadline.sooner(self._pause_until.remaining_s * 1000)
+        elif not self._flights:
+            limit = deadline.sooner(self._cluster.settings.retry_backoff_ms)
+        pump_any([flight.connection for flight in self._flights], limit.remaining_s)
+
+    def _collect(self) -> None:
+        done = [flight for flight in self._flights if flight.pending.done]
+        for flight in self._flights:
+            if not flight.pending.done and flight.deadline.expired:
+                flight.connection.close()
+                done.append(flight)
+        self._flights = [flight for flight in self._flights if flight not in done]
+        for flight in done:
+            try:
+                parts = answers_by_partition(flight.pending.result())
+            except KafkaError as cause:
+                self._failed(cause, flight.requested)
+                continue
+            for partition, part in parts.items():
+                self._take_part(partition, part, flight.requested)
+
+    def _take_part(
+        self,
+        partition: TopicPartition,
+        part: m.FetchResponse.PartitionData,
+        requested: dict[TopicPartition, _Question],
+    ) -> None:
+        question = requested.get(partition)
+        if question is None or self._generations.get(partition) != question.generation:
+            return
+        try:
+            answer = fetched(partition, question.position, part)
+        except OffsetOutOfRange as cause:
+            self._next.pop(partition, None)
+            self._lost_positions.add(partition)
+            self._out_of_range.append(cause)
+            return
+        except KafkaError as cause:
+            self._failed(cause, [partition])
+            return
+        self._backoff.reset()
+        self.high_watermarks[partition] = answer.high_watermark
+        following = following_offset(answer.records, question.position)
+        if following > question.position:
+            self._next[partition] = following
+            self._chunks.append(Chunk(partition, question.position, following, answer, question.generation))
+        elif len(answer.records):
+            raise CorruptMessage(f"{partition} at offset {question.position}: the response has no complete batch")
+
+    def _failed(self, cause: KafkaError, partitions: Iterable[TopicPartition]) -> None:
+        """Request metadata and back off, or raise an error that is not retriable."""
+        if not cause.code.retriable:
+            raise cause
+        for partition in partitions:
+            self._cluster.forget(partition.topic)
+        self._pause_until = Deadline.after_ms(self._backoff.next_ms())
+
+    # -- asking
+
+    def _send_fetches(self) -> None:
+        if self._pause_until is not None and not self._pause_until.expired:
+            return
+        self._pause_until = None
+        for leader, requested in self._fetchable().items():
+            self._send(leader, requested)
+
+    def _fetchable(self) -> dict[BrokerId, dict[TopicPartition, _Question]]:
+        """Partitions with no fetch in flight and room for a chunk, by leaders that have no request in flight."""
+        out = {partition for flight in self._flights for partition in flight.requested}
+        busy = {flight.leader for flight in self._flights}
+        held: dict[TopicPartition, int] = {}
+        for chunk in self._chunks:
+            held[chunk.partition] = held.get(chunk.partition, 0) + 1
+        fetchable: dict[BrokerId, dict[TopicPartition, _Question]] = {}
+        for partition, offset in self._next.items():
+            if partition in out or partition in self.paused or held.get(partition, 0) >= _CHUNKS_HELD:
+                continue
+            leader = self._leader(partition)
+            if leader is not None and leader not in busy:
+                fetchable.setdefault(leader, {})[partition] = _Question(offset, self._generations[partition])
+        return fetchable
+
+    def _leader(self, partition: TopicPartition) -> BrokerId | None:
+        deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
+        try:
+            return self._cluster.leader(partition, deadline)
+        except KafkaError as cause:
+            self._failed(cause, [])
+            return None
+
+    def _send(self, leader: BrokerId, requested: dict[TopicPartition, _Question]) -> None:
+        deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
+        positions = {partition: Position(question.position, NO_EPOCH) for partition, question in requested.items()}
+        try:
+            connection = self._cluster.connection(leader, deadline)
+            request = fetch_request(positions, self._sizes, self._isolation_level)
+            pending = connection.send(request, m.FetchResponse, deadline)
+        except KafkaError as cause:
+            self._failed(cause, requested)
+            return
+        self._flights.append(_Flight(leader, connection, pending, requested, deadline))
+        for partition in requested:  # to the end, so that every partition is served first in turn
+            self._next[partition] = self._next.pop(partition)

@@ -1,0 +1,54 @@
+"""Settings shared by all client objects, with Kafka's names and underscores for dots.
+
+Names end in their unit: `_ms`, `_bytes`. Defaults are Kafka's unless a comment says why not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import NamedTuple
+
+RESPONSE_BYTES_MAX = 512 << 20
+"""The longest answer that a client takes; a length above it means that the peer does not speak Kafka."""
+
+
+class Address(NamedTuple):
+    """The address of a broker."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The connection, timeout and retry settings of a client."""
+
+    client_id: str = "headrace"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    tls: SSLContext | None = None
+
+
+def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
+    """The addresses in `host:port,host:port`, `[::1]:9092`, or a list of these. ValueError names the wrong one."""
+    parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    addresses = [_parse_address(part.strip()) for part in parts if part.strip()]
+    if not addresses:
+        raise ValueError("no broker address is given: expected HOST:PORT, or several separated by commas")
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    bare = text.split("://", 1)[-1]
+    host, colon, port_text = bare.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port_text.isascii() and port_text.isdigit()) or not 0 < int(port_text) < 65536:
+        raise ValueError(f"broker address {text!r} is not HOST:PORT with a port from 1 to 65535")
+    return Address(host, int(port_text))

@@ -1,0 +1,200 @@
+"""Administration of consumer groups: list, describe, set offsets, delete.
+
+The coordinator of a group returns its offsets and members, and sets its offsets. The list of groups comes from every
+broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from headrace.client.consumer.membership import PROTOCOL_TYPE, decode_assignment
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.connection import Connection
+from headrace.client.core.failures import error_for
+from headrace.client.core.settings import Address
+from headrace.client.core.timing import Deadline
+from headrace.errors import KafkaError
+from headrace.protocol import messages as m
+from headrace.types import Offset, TopicPartition
+
+T = TypeVar("T")
+
+_GROUP_KEY_TYPE = 0
+_ALL_TOPICS = None
+
+
+class GroupListing(NamedTuple):
+    """One group as a broker lists it; `state` is empty if the broker is older than Kafka 2.6."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+class GroupMember(NamedTuple):
+    """One member of a group, with its partitions."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset of a group, with its commit metadata."""
+
+    offset: Offset
+    metadata: str
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members; `assignor` is empty while there are none."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+class GroupAdmin:
+    """Calls about groups on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def list_groups(self) -> list[GroupListing]:
+        """Every group of the cluster, by name."""
+        deadline = self._cluster.deadline()
+        return self._cluster.retry(lambda: self._list(deadline), deadline)
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """One group; its state is Dead if it does not exist."""
+
+        def call(connection: Connection, deadline: Deadline) -> GroupDescription:
+            request = m.DescribeGroupsRequest(groups=[group_id])
+            answer = connection.call(request, m.DescribeGroupsResponse, deadline)
+            described = answer.groups[0]
+            if described.error_code:
+                raise error_for(described.error_code, f"group {group_id}")
+            return _description(described)
+
+        return self._at_coordinator(group_id, call)
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, Offset]:
+        """Every offset that the group has committed."""
+        return {partition: place.offset for partition, place in self.committed(group_id).items()}
+
+    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Every offset that the group has committed, with its commit metadata."""
+
+        def call(connection: Connection, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
+            request = m.OffsetFetchRequest(group_id=group_id, topics=_ALL_TOPICS)
+            answer = connection.call(request, m.OffsetFetchResponse, deadline)
+            if answer.error_code:
+                raise error_for(answer.error_code, f"offsets of group {group_id}")
+            return {
+                TopicPartition(topic.name, part.partition_index): CommittedOffset(
+                    Offset(part.committed_offset), part.metadata or ""
+                )
+                for topic in answer.topics
+                for part in topic.partitions
+                if part.committed_offset >= 0
+            }
+
+        return self._at_coordinator(group_id, call)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Set offsets of a group, and create it if necessary. Raises UNKNOWN_MEMBER_ID while it has members."""
+        if not offsets:
+            return
+        topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in offsets.items():
+            part = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=metadata
+            )
+            topics.setdefault(topic, []).append(part)
+        requested = m.OffsetCommitRequest.OffsetCommitRequestTopic
+        request = m.OffsetCommitRequest(
+            group_id=group_id, topics=[requested(name=name, partitions=parts) for name, parts in topics.items()]
+        )
+
+        def call(connection: Connection, deadline: Deadline) -> None:
+            for answered in connection.call(request, m.OffsetCommitResponse, deadline).topics:
+                for part in answered.partitions:
+                    if part.error_code:
+                        where = TopicPartition(answered.name, part.partition_index)
+                        raise error_for(part.error_code, f"commit of group {group_id} for {where}")
+
+        self._at_coordinator(group_id, call)
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group with its offsets. Raises NON_EMPTY_GROUP while it has members."""
+
+        def call(connection: Connection, deadline: Deadline) -> None:
+            request = m.DeleteGroupsRequest(groups_names=[group_id])
+            answer = connection.call(request, m.DeleteGroupsResponse, deadline)
+            for result in answer.results:
+                if result.error_code:
+                    raise error_for(result.error_code, f"group {group_id}")
+
+        self._at_coordinator(group_id, call)
+
+    def _list(self, deadline: Deadline) -> list[GroupListing]:
+        found: set[GroupListing] = set()
+        for broker in self._cluster.refresh([], deadline).brokers:
+            answer = self._cluster.call(broker, m.ListGroupsRequest(), m.ListGroupsResponse, deadline)
+            if answer.error_code:
+                raise error_for(answer.error_code, f"groups of broker {broker}")
+            found |= {GroupListing(group.group_id, group.group_state, group.protocol_type) for group in answer.groups}
+        return sorted(found)
+
+    def _at_coordinator(self, group_id: str, call: Callable[[Connection, Deadline], T]) -> T:
+        deadline = self._cluster.deadline()
+
+        def attempt() -> T:
+            request = m.FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE)
+            found = self._cluster.call_any(request, m.FindCoordinatorResponse, deadline)
+            if found.error_code:
+                raise error_for(found.error_code, f"coordinator of group {group_id}")
+            limit = deadline.sooner(self._cluster.settings.request_timeout_ms)
+            connection = self._cluster.dial(Address(found.host, found.port), limit)
+            try:
+                return call(connection, limit)
+            finally:
+                connection.close()
+
+        return self._cluster.retry(attempt, deadline)
+
+
+def _description(described: m.DescribeGroupsResponse.DescribedGroup) -> GroupDescription:
+    members = [
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _assignment(described.protocol_type, bytes(member.member_assignment)),
+        )
+        for member in described.members
+    ]
+    return GroupDescription(
+        described.group_id,
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+        tuple(sorted(members)),
+    )
+
+
+def _assignment(protocol_type: str, data: bytes) -> tuple[TopicPartition, ...]:
+    """A consumer's partitions; empty for groups of other protocol types (Connect), which encode something else."""
+    if protocol_type != PROTOCOL_TYPE:
+        return ()
+    try:
+        return tuple(decode_assignment(data))
+    except KafkaError:
+        return ()

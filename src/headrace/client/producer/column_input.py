@@ -1,0 +1,119 @@
+"""Converts columns of keys and values given by callers into Arrow-layout buffers.
+
+Used without a copy: `BinaryColumn`, and pyarrow binary or string arrays (int32 offsets) through their Arrow C data.
+Joined once: any sequence of bytes or None. pyarrow is recognised by duck typing and never imported here.
+
+    rows      0        1      2 (null)   3
+    offsets   0        5      7          7      9         int32[n + 1]
+    data      h e l l o w o   r l                          bytes
+    validity  1 1 0 1                                      LSB first; absent when no row is null
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+
+from headrace.limits import INT32_MAX
+from headrace.records.format2.columns import BinaryColumn, HeadersColumn
+from headrace.records.format2.columns import column_of as records_column_of
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """The parts in use of pyarrow.BinaryArray, StringArray, or ChunkedArray of these."""
+
+    @property
+    def null_count(self) -> int: ...
+    @property
+    def type(self) -> object: ...
+    def __len__(self) -> int: ...
+
+
+ColumnLike: TypeAlias = BinaryColumn | Sequence[bytes | None] | ArrowArray
+
+
+def column_of(given: ColumnLike | None) -> BinaryColumn | None:
+    """`given` as a column; None if it is None or has only nulls."""
+    if given is None or isinstance(given, BinaryColumn):
+        return given
+    if _is_arrow(given):
+        return _column_of_arrow(given)
+    assert not isinstance(given, ArrowArray)
+    return column_of_values(given)
+
+
+def row_count(column: BinaryColumn) -> int:
+    """The number of rows of the column."""
+    return memoryview(column.offsets).nbytes // 4 - 1
+
+
+def column_of_values(values: Sequence[bytes | None]) -> BinaryColumn | None:
+    """Bytes joined into a column; None if every value is None. ValueError above 2 GiB, the limit of int32 offsets."""
+    try:
+        column = records_column_of(values)
+    except OverflowError:
+        raise ValueError(f"a column can have at most {INT32_MAX} bytes: send it in parts") from None
+    return column if column.null_count < len(values) else None
+
+
+def headers_column(rows: Sequence[Headers]) -> HeadersColumn:
+    """Headers of each row as list offsets over a column of names and one of values."""
+    flat = [header for headers in rows for header in headers]
+    names = records_column_of([name.encode() for name, _ in flat])
+    values = records_column_of([value for _, value in flat])
+    return HeadersColumn(array("i", accumulate(map(len, rows), initial=0)), names, values)
+
+
+def int64_column(values: Iterable[int] | ArrowArray | memoryview) -> array[int] | memoryview:
+    """Milliseconds as an int64 buffer: an array, a memoryview, or a pyarrow int64 or timestamp[ms] array as it is."""
+    if isinstance(values, memoryview):
+        return values.cast("B").cast("q")
+    if isinstance(values, array):
+        return values if values.typecode == "q" else array("q", values)
+    if _is_arrow(values):
+        return _int64_of_arrow(values)
+    assert not isinstance(values, ArrowArray)
+    return array("q", values)
+
+
+def _is_arrow(given: object) -> TypeGuard[ArrowArray]:
+    return type(given).__module__.partition(".")[0] == "pyarrow"
+
+
+def _column_of_arrow(given: Any) -> BinaryColumn | None:
+    import pyarrow
+
+    whole = given.combine_chunks() if isinstance(given, pyarrow.ChunkedArray) else given
+    if isinstance(whole, pyarrow.ChunkedArray):
+        whole = pyarrow.concat_arrays(whole.chunks)
+    if whole.null_count == len(whole):
+        return None
+    if not (pyarrow.types.is_binary(whole.type) or pyarrow.types.is_string(whole.type)):
+        whole = whole.cast(pyarrow.binary())
+    if whole.null_count and whole.offset % 8:
+        whole = pyarrow.concat_arrays([whole, whole.slice(0, 0)])
+    start, count = whole.offset, len(whole)
+    validity, offsets, data = whole.buffers()
+    bitmap = None
+    if whole.null_count:
+        bitmap = memoryview(validity)[start // 8 : (start + count + 7) // 8]
+    slots = memoryview(offsets).cast("B")[4 * start : 4 * (start + count + 1)]
+    return BinaryColumn(slots, memoryview(data) if data is not None else b"", bitmap, whole.null_count)
+
+
+def _int64_of_arrow(given: Any) -> memoryview:
+    import pyarrow
+
+    whole = given.combine_chunks() if isinstance(given, pyarrow.ChunkedArray) else given
+    if pyarrow.types.is_timestamp(whole.type):
+        whole = whole.cast(pyarrow.timestamp("ms", whole.type.tz)).cast(pyarrow.int64())
+    elif not pyarrow.types.is_int64(whole.type):
+        whole = whole.cast(pyarrow.int64())
+    if whole.null_count:
+        raise ValueError("a record's timestamp cannot be null")
+    return memoryview(whole.buffers()[1]).cast("B")[8 * whole.offset : 8 * (whole.offset + len(whole))].cast("q")

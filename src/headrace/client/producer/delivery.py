@@ -1,0 +1,213 @@
+"""Batches in delivery to a partition, and the futures of their records.
+
+A `Batch` is the unit that is encoded, sent, retried and acknowledged; a `Delivery` is one record's view of its batch.
+Only the bytes and the time of a record are kept, so that a future costs one small object.
+
+    OPEN ──full, linger, flush──▶ waiting ──▶ in flight ──▶ done (offset, or an error)
+                                     ▲             │
+                                     └──retriable──┘
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headrace.client.core.failures import DeadlineExceeded
+from headrace.errors import KafkaError
+from headrace.records.format2.columns import BinaryColumn, HeadersColumn
+from headrace.records.format2.rows import RowBuffer
+from headrace.types import Offset, TopicPartition
+
+NO_SEQUENCE = -1
+RECORD_OVERHEAD_BYTES = 12
+"""What a record costs beside its key, value and headers: an estimate, on the safe side for small records."""
+
+_log = logging.getLogger(__name__)
+
+
+class RecordMetadata(NamedTuple):
+    """The place of an acknowledged record; `offset` is -1 if the broker sent none (acks=0, or a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int
+
+
+DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
+
+
+class ColumnSlice(NamedTuple):
+    """Rows `start` to `stop` (exclusive) of columns in Arrow's layout, or of `order` if there is one."""
+
+    keys: BinaryColumn | None
+    values: BinaryColumn | None
+    timestamps_ms: array[int] | memoryview
+    headers: HeadersColumn | None
+    start: int
+    stop: int
+    order: array[int] | None = None
+
+
+class Batch:
+    """Records of one partition that travel together."""
+
+    __slots__ = (
+        "_callbacks",
+        "_done",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "content",
+        "count",
+        "encoded",
+        "error",
+        "expires_s",
+        "log_append_time_ms",
+        "number",
+        "opened_s",
+        "partition",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        content: RowBuffer | ColumnSlice,
+        number: int,
+        opened_s: float,
+        expires_s: float,
+    ) -> None:
+        self.partition = partition
+        self.content = content
+        self.number = number
+        self.opened_s = opened_s
+        self.expires_s = expires_s
+        self.count = 0
+        self.size_bytes = 0
+        self.attempts = 0
+        self.base_sequence = NO_SEQUENCE
+        self.encoded: bytearray | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: KafkaError | None = None
+        self._callbacks: list[tuple[int, DeliveryCallback]] = []
+        self._done = threading.Event()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the batch was acknowledged or has failed."""
+        return self._done.is_set()
+
+    def outcome(self, timeout_s: float | None) -> KafkaError | None:
+        """Wait until the batch is done; returns its error or None. Raises DeadlineExceeded after the timeout."""
+        if not self._done.wait(timeout_s):
+            raise DeadlineExceeded(
+                f"{self.partition}: not acknowledged within {timeout_s} s; the producer continues to retry"
+            )
+        return self.error
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until the batch is done; raises its error."""
+        error = self.outcome(timeout_s)
+        if error is not None:
+            raise error
+
+    def finish(self, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
+        """Acknowledge or fail the batch, drop its content, and run the callbacks."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self.encoded = None
+        self._done.set()
+        callbacks, self._callbacks = self._callbacks, []
+        for index, callback in callbacks:
+            self._call_back(index, callback)
+        if isinstance(self.content, ColumnSlice):
+            self.content = self.content._replace(keys=None, values=None, headers=None)
+        else:
+            self.content.data = bytearray()
+
+    def add_callback(self, index: int, callback: DeliveryCallback) -> None:
+        """Call when done, from the sender's thread, or at once if already done. Exceptions are logged."""
+        if self._done.is_set():
+            self._call_back(index, callback)
+        else:
+            self._callbacks.append((index, callback))
+            if self._done.is_set() and (index, callback) in self._callbacks:
+                self._callbacks.remove((index, callback))
+                self._call_back(index, callback)
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """The place of record `index` of the batch."""
+        offset = Offset(self.base_offset + index if self.base_offset >= 0 else -1)
+        timestamp = self.log_append_time_ms if self.log_append_time_ms >= 0 else self._timestamp(index)
+        return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp)
+
+    def _timestamp(self, index: int) -> int:
+        if isinstance(self.content, RowBuffer):
+            return self.content.timestamps_ms[index]
+        rows = self.content
+        row = rows.start + index if rows.order is None else rows.order[rows.start + index]
+        return rows.timestamps_ms[row]
+
+    def _call_back(self, index: int, callback: DeliveryCallback) -> None:
+        try:
+            callback(None if self.error else self.metadata(index), self.error)
+        except Exception:
+            _log.exception("a delivery callback for %s raised an exception", self.partition)
+
+
+class Delivery:
+    """The future of one record."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the record was acknowledged or has failed."""
+        return self._batch.is_done
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait for the place of the record. Raises KafkaError if it could not be delivered."""
+        self._batch.wait(timeout_s)
+        return self._batch.metadata(self._index)
+
+    def exception(self, timeout_s: float | None = None) -> KafkaError | None:
+        """Wait for the result; returns the error if the record could not be delivered, else None."""
+        return self._batch.outcome(timeout_s)
+
+    def add_done_callback(self, callback: DeliveryCallback) -> None:
+        """Call `callback(metadata, error)`, one of them None, when the result is known."""
+        self._batch.add_callback(self._index, callback)
+
+
+class ColumnsDelivery:
+    """The future of one `send_columns`."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.batches = batches
+
+    @property
+    def count(self) -> int:
+        """The number of its records."""
+        return sum(batch.count for batch in self.batches)
+
+    def done(self) -> bool:
+        """Whether every batch was acknowledged or has failed."""
+        return all(batch.is_done for batch in self.batches)
+
+    def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
+        """The place of the first record of each batch; raises the first failure."""
+        for batch in self.batches:
+            batch.wait(timeout_s)
+        return [batch.metadata(0) for batch in self.batches]

@@ -1,0 +1,437 @@
+"""The producer's background thread: sends batches that are ready, and completes them with the brokers' answers.
+
+    plan (accumulator, under the lock) ─▶ encode (outside it) ─▶ one Produce request a leader ─▶ answers ─▶ settle
+
+Each broker has up to `max_in_flight` requests in flight. With idempotence every batch carries the producer id and a
+sequence number per partition, so a batch sent twice is stored once and a gap is refused. If a batch fails for good, its
+number leaves a gap: the sender waits until nothing is in flight, and continues with a new producer id and sequences
+from 0. It does the same if a broker has forgotten the producer.
+
+With transactions (`transactions.Transactions`), the id and epoch come from the coordinator, and a partition joins the
+transaction before its first batch is sent. A batch that fails for good fails the transaction: nothing is sent until it
+is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from dataclasses import dataclass
+
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.connection import Connection, Payload, Pending, pump_any
+from headrace.client.core.failures import DeadlineExceeded, error_for
+from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.delivery import Batch
+from headrace.client.producer.transactions import ProducerIdentity, Transactions
+from headrace.errors import ErrorCode, InvalidRecord, KafkaError
+from headrace.protocol import messages as m
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.columns import batch_of_rows, build_batch
+from headrace.records.format2.header import set_transactional
+from headrace.records.format2.rows import RowBuffer
+from headrace.types import BrokerId, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_IDLE_WAIT_S = 1.0
+_NEW_PRODUCER_ID = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+_ADVICE = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or lower batch_bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "raise the broker's limit or lower batch_bytes",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client is not authorized to write to the topic",
+    ErrorCode.INVALID_TIMESTAMP: "the topic's message.timestamp limits refuse the record's timestamp",
+    ErrorCode.INVALID_RECORD: "a compacted topic accepts only records with keys",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SendPolicy:
+    """The settings of encoding and acknowledgement."""
+
+    acks: int
+    codec: Codec
+    level: int | None
+    idempotent: bool
+    max_in_flight: int
+    request_timeout_ms: int
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One Produce request in flight."""
+
+    connection: Connection
+    pending: Pending[m.ProduceResponse]
+    batches: dict[TopicPartition, Batch]
+    deadline: Deadline
+
+
+class Sender:
+    """Runs in its own thread from `start` to `stop`; shares the accumulator with the producer under `lock`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        policy: SendPolicy,
+        transactions: Transactions | None = None,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        self.flushing = 0
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._policy = policy
+        self._transactions = transactions
+        self._flights: list[_Flight] = []
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._new_id_wanted = policy.idempotent and transactions is None
+        self._refresh_wanted: set[str] = set()
+        self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
+        self._pause_until_s = 0.0
+        self._stopping = False
+        self.asleep = False
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        os.set_blocking(self._wake_in, False)
+        self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
+
+    def start(self) -> None:
+        """Begin sending."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake the sender, because a batch may be ready. Cheap if the thread is awake."""
+        if self.asleep:
+            self.asleep = False
+            try:
+                os.write(self._wake_in, b"w")
+            except BlockingIOError:
+                pass  # the pipe is full of wake-ups already
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread. It does not wait for unsent batches: flush first."""
+        self._stopping = True
+        self.asleep = True
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def use_identity(self, identity: ProducerIdentity) -> None:
+        """Continue with a transaction's producer id and epoch. Nothing waits and nothing is in flight."""
+        with self.lock:
+            if (self._producer_id, self._producer_epoch) == identity:
+                return
+            self._producer_id, self._producer_epoch = identity
+            for queue in self._accumulator.queues.values():
+                queue.forget_sequences()
+
+    def drop_unsent(self, cause: KafkaError) -> None:
+        """Fail every batch that waits to be sent, because its transaction is aborted."""
+        with self.lock:
+            dropped = self._accumulator.take_unsent()
+        for batch in dropped:
+            self._finish(batch, -1, -1, cause)
+
+    # -- the loop
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except KafkaError as cause:
+                _log.log(
+                    logging.INFO if cause.code.retriable else logging.WARNING,
+                    "the sender pauses after an error: %s",
+                    cause,
+                )
+                self._pause()
+            except Exception:
+                _log.exception("an unexpected error occurred in the sender thread, which continues")
+                self._pause()
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        sent = now_s >= self._pause_until_s and self._send_ready(now_s)
+        self._receive(0.0 if sent else self._sleep_s(now_s))
+        self._fail_expired()
+
+    def _sleep_s(self, now_s: float) -> float:
+        self.asleep = True
+        with self.lock:
+            due = self._accumulator.next_due_s()
+        wait = _IDLE_WAIT_S if due is None else max(0.0, due - now_s)
+        if self._pause_until_s > now_s:
+            wait = max(wait, self._pause_until_s - now_s)
+        elif self.flushing and not self._flights and due is not None:
+            wait = 0.0
+        if self._blocked_by_flights():
+            wait = _IDLE_WAIT_S
+        return min(wait, _IDLE_WAIT_S)
+
+    def _blocked_by_flights(self) -> bool:
+        if self._new_id_wanted and self._flights:
+            return True
+        return bool(self._flights) and all(
+            flight.connection.in_flight >= self._policy.max_in_flight for flight in self._flights
+        )
+
+    # -- out
+
+    def _send_ready(self, now_s: float) -> bool:
+        if self._new_id_wanted and not self._renew_producer_id():
+            return False
+        with self.lock:
+            ready = list(self._accumulator.ready(now_s, self.flushing > 0))
+        if not ready:
+            return False
+        if self._transactions is not None and not self._may_send(self._transactions, ready):
+            return False
+        leaders = self._leaders(ready)
+        with self.lock:
+            planned = self._accumulator.plan(leaders, now_s, self.flushing > 0)
+        for leader, batches in planned.items():
+            self._send(leader, batches)
+        return bool(planned)
+
+    def _may_send(self, transactions: Transactions, ready: list[TopicPartition]) -> bool:
+        """Let partitions join the transaction. After a failure nothing may be sent: the batches fail, too."""
+        if transactions.error is not None:
+            self.drop_unsent(transactions.error)
+            return False
+        try:
+            transactions.add(ready, Deadline.after_ms(self._policy.request_timeout_ms))
+        except KafkaError as cause:
+            transactions.failed(cause)
+            self.drop_unsent(cause)
+            return False
+        return True
+
+    def _leaders(self, partitions: list[TopicPartition]) -> dict[TopicPartition, BrokerId]:
+        """Leaders with room for one more request. Requests metadata for partitions without a leader."""
+        topics = {partition.topic for partition in partitions}
+        missing = {topic for topic in topics if topic not in self._cluster.view.topics} | self._refresh_wanted
+        if missing or self._cluster.metadata_is_old:
+            self._cluster.refresh(missing | topics)
+            self._refresh_wanted.clear()
+        leaders = {}
+        for partition in partitions:
+            topic = self._cluster.view.topics.get(partition.topic)
+            infos = topic.partitions if topic is not None else ()
+            info = infos[partition.partition] if partition.partition < len(infos) else None
+            if info is None or info.leader not in self._cluster.view.brokers:
+                self._refresh_wanted.add(partition.topic)
+                self._pause()
+            elif self._in_flight_to(info.leader) < self._policy.max_in_flight:
+                leaders[partition] = info.leader
+        return leaders
+
+    def _in_flight_to(self, broker: BrokerId) -> int:
+        connection = self._cluster.held(broker)
+        return connection.in_flight if connection is not None else 0
+
+    def _send(self, leader: BrokerId, batches: list[Batch]) -> None:
+        deadline = Deadline.after_ms(self._policy.request_timeout_ms)
+        batches = [batch for batch in batches if self._encode(batch)]
+        if not batches:
+            return
+        try:
+            connection = self._cluster.connection(leader, deadline)
+            request = self._request(batches)
+            if self._policy.acks == 0:
+                connection.send_unanswered(request, m.ProduceResponse, deadline)
+                for batch in batches:
+                    self._finish(batch, -1, -1, None)
+                return
+            version = None if self._transactions is None else self._transactions.produce_version(connection)
+            pending = connection.send(request, m.ProduceResponse, deadline, version)
+        except (KafkaError, ValueError) as cause:
+            for batch in batches:
+                self._retry_or_fail(batch, cause if isinstance(cause, KafkaError) else KafkaError(str(cause)))
+            return
+        self._flights.append(_Flight(connection, pending, {batch.partition: batch for batch in batches}, deadline))
+
+    def _encode(self, batch: Batch) -> bool:
+        """Encode the batch. A batch that cannot be encoded fails alone."""
+        if batch.encoded is not None:
+            return True
+        policy, rows = self._policy, batch.content
+        sequence = batch.base_sequence if policy.idempotent else -1
+        try:
+            if isinstance(rows, RowBuffer):
+                batch.encoded = batch_of_rows(
+                    rows,
+                    codec=policy.codec,
+                    level=policy.level,
+                    producer_id=self._producer_id,
+                    producer_epoch=self._producer_epoch,
+                    base_sequence=sequence,
+                )
+            else:
+                batch.encoded = build_batch(
+                    rows.keys,
+                    rows.values,
+                    rows.start,
+                    rows.stop,
+                    rows.timestamps_ms,
+                    rows.headers,
+                    rows.order,
+                    codec=policy.codec,
+                    level=policy.level,
+                    producer_id=self._producer_id,
+                    producer_epoch=self._producer_epoch,
+                    base_sequence=sequence,
+                )
+        except (KafkaError, ValueError, TypeError, OverflowError, ImportError) as cause:
+            self._lose(batch, InvalidRecord(f"{batch.partition}: cannot encode the batch: {cause}"))
+            return False
+        if self._transactions is not None:
+            set_transactional(batch.encoded)
+        return True
+
+    def _request(self, batches: list[Batch]) -> m.ProduceRequest:
+        topics: dict[str, list[m.ProduceRequest.PartitionProduceData]] = {}
+        for batch in batches:
+            assert batch.encoded is not None
+            records = Payload(batch.encoded)
+            data = m.ProduceRequest.PartitionProduceData(index=batch.partition.partition, records=records)
+            topics.setdefault(batch.partition.topic, []).append(data)
+        return m.ProduceRequest(
+            transactional_id=None if self._transactions is None else self._transactions.transactional_id,
+            acks=self._policy.acks,
+            timeout_ms=self._policy.request_timeout_ms,
+            topic_data=[
+                m.ProduceRequest.TopicProduceData(name=name, partition_data=data) for name, data in topics.items()
+            ],
+        )
+
+    # -- in
+
+    def _receive(self, timeout_s: float) -> None:
+        connections = {id(flight.connection): flight.connection for flight in self._flights}
+        pump_any(connections.values(), timeout_s, self._wake_out)
+        self.asleep = False
+        self._drain_wake_ups()
+        still = []
+        for flight in self._flights:
+            if flight.pending.done:
+                self._settle(flight)
+            elif flight.deadline.expired:
+                flight.connection.close()
+                self._settle(flight)
+            else:
+                still.append(flight)
+        self._flights = still
+
+    def _drain_wake_ups(self) -> None:
+        try:
+            os.read(self._wake_out, select.PIPE_BUF)
+        except BlockingIOError:
+            pass  # nobody woke us
+
+    def _settle(self, flight: _Flight) -> None:
+        try:
+            answer = flight.pending.result()
+        except KafkaError as cause:
+            for batch in flight.batches.values():
+                self._retry_or_fail(batch, cause)
+            return
+        parts = {
+            TopicPartition(topic.name, part.index): part
+            for topic in answer.responses
+            for part in topic.partition_responses
+        }
+        for partition, batch in flight.batches.items():
+            if partition in parts:
+                self._settle_batch(batch, parts[partition])
+            else:
+                self._lose(batch, KafkaError(f"{partition} is missing from the broker's response"))
+
+    def _settle_batch(self, batch: Batch, part: m.ProduceResponse.PartitionProduceResponse) -> None:
+        code = part.error_code
+        if code == ErrorCode.NONE:
+            self._backoff.reset()
+            self._finish(batch, part.base_offset, part.log_append_time_ms, None)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._finish(batch, -1, -1, None)
+        else:
+            self._retry_or_fail(batch, error_for(code, self._explain(batch, code, part.error_message)))
+
+    def _explain(self, batch: Batch, code: int, said: str | None) -> str:
+        advice = next((text for known, text in _ADVICE.items() if known == code), "")
+        parts = [f"{batch.partition}: {batch.count} records refused", said or "", advice]
+        return "; ".join(part for part in parts if part)
+
+    # -- outcomes
+
+    def _retry_or_fail(self, batch: Batch, cause: KafkaError) -> None:
+        batch.attempts += 1
+        fresh_id = self._policy.idempotent and self._transactions is None and cause.code in _NEW_PRODUCER_ID
+        if fresh_id and not self._follows_a_retry(batch):
+            self._new_id_wanted = True
+        if not (cause.code.retriable or fresh_id or isinstance(cause, DeadlineExceeded)):
+            self._lose(batch, cause)
+            return
+        self._refresh_wanted.add(batch.partition.topic)
+        with self.lock:
+            queue = self._accumulator.queues[batch.partition]
+            queue.give_back(batch, time.monotonic() + self._backoff.next_ms() / 1000)
+        batch.error = cause
+
+    def _follows_a_retry(self, batch: Batch) -> bool:
+        """Whether an earlier batch of the partition will be sent again: then a gap is expected."""
+        retries = self._accumulator.queues[batch.partition].retries
+        return bool(retries) and retries[0].number < batch.number
+
+    def _lose(self, batch: Batch, cause: KafkaError) -> None:
+        if self._transactions is None:
+            self._new_id_wanted = self._policy.idempotent
+        else:
+            self._transactions.failed(cause)
+        self._finish(batch, -1, -1, cause)
+
+    def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
+        with self.lock:
+            self._accumulator.done(batch)
+            self.room.notify_all()
+        batch.finish(base_offset, log_append_time_ms, error)
+
+    def _fail_expired(self) -> None:
+        with self.lock:
+            expired = self._accumulator.take_expired(time.monotonic())
+        for batch in expired:
+            last = f"; last answer: {batch.error}" if batch.error else ""
+            timeout_ms = int(self._accumulator.limits.delivery_timeout_s * 1000)
+            self._lose(batch, DeadlineExceeded(f"{batch.partition}: not delivered within {timeout_ms} ms{last}"))
+
+    # -- producer id
+
+    def _renew_producer_id(self) -> bool:
+        """Get a producer id when nothing is in flight; returns whether sending may continue."""
+        if self._flights:
+            return False
+        request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+        answer = self._cluster.call_any(request, m.InitProducerIdResponse, self._cluster.deadline())
+        if answer.error_code:
+            raise error_for(answer.error_code, "the producer could not get a producer id, which idempotence requires")
+        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+        with self.lock:
+            for queue in self._accumulator.queues.values():
+                queue.forget_sequences()
+        self._new_id_wanted = False
+        return True
+
+    def _pause(self) -> None:
+        self._pause_until_s = time.monotonic() + self._backoff.next_ms() / 1000

@@ -1,0 +1,311 @@
+"""The transactions of a producer: which one is open, what belongs to it, and its requests to the coordinators.
+
+    uninitialized ──init──▶ ready ──begin──▶ open ──commit, abort──▶ ready
+                                              └──error──▶ failed ──abort──▶ ready
+    any ──fenced──▶ fatal
+
+    transaction.version     a partition joins the transaction         after commit and abort
+    0, 1                    AddPartitionsToTxn before its first batch the producer keeps its epoch
+    2 (KIP-890)             the broker adds it with its first batch   EndTxn returns the next epoch
+
+The version is that of the coordinator's broker: brokers of one cluster agree on it. The producer's thread calls `init`,
+`begin`, `commit` and so on; the sender's thread asks `may_send` and reports failures. Source: Kafka's
+`TransactionManager`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.connection import Connection
+from headrace.client.core.coordinator_link import GROUP, TRANSACTION, CoordinatorLink
+from headrace.client.core.failures import error_for
+from headrace.client.core.group_metadata import GroupMetadata
+from headrace.client.core.timing import Deadline
+from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.types import TopicPartition
+
+_EPOCH_BUMPED_FROM = 2
+_NEWEST_WITHOUT_BUMP = {ApiKey.END_TXN: 4, ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4}
+FATAL = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""Errors after which the producer can only be closed: most often another producer has the same transactional id."""
+
+
+class TransactionState(Enum):
+    """The state of a producer's transactions."""
+
+    UNINITIALIZED = auto()
+    READY = auto()
+    OPEN = auto()
+    FAILED = auto()
+    FATAL = auto()
+
+
+class TransactionError(KafkaError):
+    """A call that the state of the transaction does not allow, or a transaction that can only be aborted."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class ProducerIdentity(NamedTuple):
+    """The producer id and epoch of a transaction's batches."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+class Transactions:
+    """The transactions of one transactional id."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._cluster = cluster
+        self._coordinator = CoordinatorLink(cluster, transactional_id, TRANSACTION)
+        self._group_links: dict[str, CoordinatorLink] = {}
+        self._lock = threading.Lock()
+        self._partitions: set[TopicPartition] = set()
+        self._has_begun = False
+        self._needs_new_epoch = False
+        self.state = TransactionState.UNINITIALIZED
+        self.error: KafkaError | None = None
+        self.identity = ProducerIdentity()
+        self.version = 0
+
+    # -- of the producer's thread
+
+    def init(self, deadline: Deadline) -> None:
+        """Gets the producer id and epoch, which fences earlier producers and aborts their open transaction."""
+        self._require(TransactionState.UNINITIALIZED, "init_transactions may be called once")
+        self.identity = self._initialized(ProducerIdentity(), deadline)
+        self.state = TransactionState.READY
+
+    def begin(self) -> None:
+        """Begins a transaction. Nothing is sent yet."""
+        self._require(TransactionState.READY, "begin needs init_transactions, and the end of the last transaction")
+        self._partitions.clear()
+        self._has_begun = False
+        self.state = TransactionState.OPEN
+
+    def check_open(self) -> None:
+        """Raises `TransactionError` if no record may be sent."""
+        if self.state is not TransactionState.OPEN:
+            self._refuse("a record of a transactional producer belongs to a transaction: call begin first")
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, deadline: Deadline) -> None:
+        """Commits offsets of a group when the transaction commits. Raises `KafkaError`."""
+        self.check_open()
+        if not offsets:
+            return
+        try:
+            if self.version < _EPOCH_BUMPED_FROM:
+                self._add_offsets(group, deadline)
+            self._has_begun = True
+            link = self._group_links.setdefault(group.group_id, CoordinatorLink(self._cluster, group.group_id, GROUP))
+            link.call(lambda to, limit: self._commit_offsets(to, limit, offsets, group), deadline)
+        except KafkaError as cause:
+            self.failed(cause)
+            raise
+
+    def commit(self, deadline: Deadline) -> ProducerIdentity:
+        """Commits; everything was sent and acknowledged. Returns the identity of the next transaction."""
+        self.check_open()
+        return self._end(True, deadline)
+
+    def abort(self, deadline: Deadline) -> ProducerIdentity:
+        """Aborts; nothing is in flight. Returns the identity of the next transaction."""
+        if self.state not in (TransactionState.OPEN, TransactionState.FAILED):
+            self._refuse("there is no transaction to abort")
+        return self._end(False, deadline)
+
+    def close(self) -> None:
+        """Closes the connections. An open transaction is aborted by the coordinator when it times out."""
+        for link in (self._coordinator, *self._group_links.values()):
+            link.close()
+
+    # -- of the sender's thread
+
+    def produce_version(self, connection: Connection) -> int:
+        """The version of Produce that matches the transaction's version."""
+        return _version(connection, ApiKey.PRODUCE, self.version)
+
+    def add(self, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
+        """Adds partitions to the transaction before their first batch is sent. Raises `KafkaError`."""
+        self._has_begun = True
+        missing = [each for each in partitions if each not in self._partitions]
+        if not missing or self.version >= _EPOCH_BUMPED_FROM:
+            return
+        self._coordinator.call(lambda to, limit: self._add_partitions(to, limit, missing), deadline)
+        self._partitions.update(missing)
+
+    def failed(self, cause: KafkaError) -> None:
+        """Notes an error: the transaction can only be aborted, or the producer only be closed."""
+        with self._lock:
+            if self.state is TransactionState.FATAL:
+                return
+            self._needs_new_epoch = True
+            self.error = cause
+            self.state = TransactionState.FATAL if cause.code in FATAL else TransactionState.FAILED
+
+    def lost(self) -> None:
+        """Notes that sequence numbers were given to records that will not be sent."""
+        self._needs_new_epoch = True
+
+    # -- requests
+
+    def _initialized(self, known: ProducerIdentity, deadline: Deadline) -> ProducerIdentity:
+        request = m.InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=known.producer_id,
+            producer_epoch=known.epoch,
+        )
+
+        def ask(connection: Connection, limit: Deadline) -> ProducerIdentity:
+            self.version = connection.versions.transaction_version
+            answer = connection.call(request, m.InitProducerIdResponse, limit)
+            self._check(answer.error_code, "initialization")
+            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+        return self._calling(ask, deadline)
+
+    def _calling(self, ask: Callable[[Connection, Deadline], ProducerIdentity], deadline: Deadline) -> ProducerIdentity:
+        try:
+            return self._coordinator.call(ask, deadline)
+        except KafkaError as cause:
+            if cause.code in FATAL:
+                self.failed(cause)
+            raise
+
+    def _end(self, is_commit: bool, deadline: Deadline) -> ProducerIdentity:
+        if self._has_begun:
+            self.identity = self._calling(lambda to, limit: self._ended(to, limit, is_commit), deadline)
+        if self._needs_new_epoch and self.version < _EPOCH_BUMPED_FROM:
+            self.identity = self._initialized(self.identity, deadline)
+        self._needs_new_epoch = False
+        self.error = None
+        self.state = TransactionState.READY
+        return self.identity
+
+    def _ended(self, connection: Connection, limit: Deadline, is_commit: bool) -> ProducerIdentity:
+        request = m.EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            committed=is_commit,
+        )
+        version = _version(connection, ApiKey.END_TXN, self.version)
+        answer = connection.call(request, m.EndTxnResponse, limit, version)
+        self._check(answer.error_code, "commit" if is_commit else "abort")
+        if self.version < _EPOCH_BUMPED_FROM:
+            return self.identity
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    def _add_partitions(self, connection: Connection, limit: Deadline, partitions: Collection[TopicPartition]) -> None:
+        topics: dict[str, list[int]] = {}
+        for each in partitions:
+            topics.setdefault(each.topic, []).append(each.partition)
+        request = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.epoch,
+            v3_and_below_topics=[
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                for name, numbers in topics.items()
+            ],
+        )
+        answer = connection.call(request, m.AddPartitionsToTxnResponse, limit)
+        codes = {
+            each.partition_error_code: TopicPartition(topic.name, each.partition_index)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        codes.pop(ErrorCode.OPERATION_NOT_ATTEMPTED, None)  # the reason stands at another partition
+        for code, partition in codes.items():
+            self._check(code, f"{partition} cannot join the transaction")
+
+    def _add_offsets(self, group: GroupMetadata, deadline: Deadline) -> None:
+        request = m.AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            group_id=group.group_id,
+        )
+
+        def ask(connection: Connection, limit: Deadline) -> None:
+            answer = connection.call(request, m.AddOffsetsToTxnResponse, limit)
+            self._check(answer.error_code, f"offsets of group {group.group_id} cannot join the transaction")
+
+        self._coordinator.call(ask, deadline)
+
+    def _commit_offsets(
+        self, connection: Connection, limit: Deadline, offsets: Mapping[TopicPartition, int], group: GroupMetadata
+    ) -> None:
+        topics: dict[str, list[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = m.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            generation_id=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        version = _version(connection, ApiKey.TXN_OFFSET_COMMIT, self.version)
+        for answered in connection.call(request, m.TxnOffsetCommitResponse, limit, version).topics:
+            for part in answered.partitions:
+                where = TopicPartition(answered.name, part.partition_index)
+                self._check(part.error_code, f"offset of group {group.group_id} for {where}")
+
+    # -- checks
+
+    def _check(self, code: int, what: str) -> None:
+        if code:
+            raise error_for(code, f"transactional id {self.transactional_id}: {what}{_HINTS.get(code, '')}")
+
+    def _require(self, state: TransactionState, rule: str) -> None:
+        if self.state is not state:
+            self._refuse(rule)
+
+    def _refuse(self, rule: str) -> None:
+        if self.state is TransactionState.FATAL:
+            raise TransactionError(f"the producer must be closed after: {self.error}") from self.error
+        if self.state is TransactionState.FAILED:
+            raise TransactionError(f"the transaction must be aborted after: {self.error}") from self.error
+        raise TransactionError(f"{rule} (the producer is {self.state.name.lower()})")
+
+
+_HINTS = {
+    int(ErrorCode.PRODUCER_FENCED): "; another producer with this id was started, or the transaction timed out",
+    int(ErrorCode.INVALID_PRODUCER_EPOCH): "; another producer with this id was started, or the transaction timed out",
+}
+
+
+def _version(connection: Connection, api_key: ApiKey, transaction_version: int) -> int:
+    newest = None if transaction_version >= _EPOCH_BUMPED_FROM else _NEWEST_WITHOUT_BUMP[api_key]
+    return connection.versions.choose(api_key, newest)

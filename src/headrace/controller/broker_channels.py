@@ -1,0 +1,178 @@
+"""The controller's channel to each live broker: queues control requests and repeats each until the broker answers.
+
+    add       collects LeaderAndIsr, UpdateMetadata and StopReplica states of partitions in a batch
+    merge     while a broker is slow, later states overwrite earlier ones in the waiting batch, so the newest state of
+              each partition is sent once; a replica that must be deleted and then created again starts a new batch
+    send      sends the batch's LeaderAndIsr, UpdateMetadata and StopReplica, each repeated with growing pauses until
+              answered; sends the live brokers first if the batch names a leader whose registration this broker does
+              not know, because Apache Kafka's brokers do not follow a broker that they do not know
+    close     drops what waits, because the broker's registration is gone or the controller epoch is over
+
+Only callers that await a batch's `answered` wait for a slow broker. Source: Kafka's `ControllerChannelManager`, which
+keeps one request per event in an unbounded queue; a channel here holds at most two states per partition.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.controller.decisions.control_requests import (
+    ControlRequest,
+    ControlResponse,
+    Sender,
+    leader_and_isr,
+    stop_replicas,
+    update_metadata,
+)
+from headrace.errors import ErrorCode, KafkaError
+from headrace.metadata.model import Broker
+from headrace.protocol import messages as m
+from headrace.types import BrokerId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S = 0.02
+PAUSE_MAX_S = 0.3
+"""The pause before a request is repeated: doubles from the minimum to the maximum."""
+
+
+class Send(Protocol):
+    """Sends a request to a broker. Raises `OSError` or `KafkaError` when the broker cannot be reached."""
+
+    async def __call__(self, broker: Broker, request: ControlRequest) -> ControlResponse:
+        """Returns the broker's response."""
+        ...
+
+
+OnAnswer = Callable[[Broker, ControlRequest, ControlResponse], None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The states that one broker is sent next. `answered` is done once the broker has answered or is gone."""
+
+    answered: "asyncio.Future[None]"
+    lead: dict[TopicPartition, m.LeaderAndIsrRequest.LeaderAndIsrPartitionState] = field(default_factory=dict)
+    metadata: dict[TopicPartition, m.UpdateMetadataRequest.UpdateMetadataPartitionState] = field(default_factory=dict)
+    has_brokers: bool = False
+    is_full: bool = False  # `topic_ids` has every topic there is
+    stop: dict[TopicPartition, m.StopReplicaRequest.StopReplicaPartitionState] = field(default_factory=dict)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+
+    def requests(
+        self,
+        sender: Sender,
+        to: Broker,
+        brokers: Mapping[BrokerId, Broker],
+        listener: str | None,
+        known: Mapping[BrokerId, Broker],
+    ) -> Iterator[ControlRequest]:
+        """Yields the requests in the order in which they are sent. `known`: the brokers of the last UpdateMetadata."""
+        leaders = {BrokerId(state.leader) for state in self.lead.values()} - {to.id}
+        if any(brokers.get(each) != known.get(each) for each in leaders):
+            yield update_metadata(sender, to, {}, {}, brokers.values())
+        if self.lead:
+            yield leader_and_isr(sender, to, self.lead, self.topic_ids, brokers, listener)
+        if self.metadata or self.has_brokers:
+            yield update_metadata(sender, to, self.metadata, self.topic_ids, brokers.values(), is_full=self.is_full)
+        if self.stop:
+            yield stop_replicas(sender, to, self.stop)
+
+
+class Channel:
+    """The channel to one broker in one registration."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        to: Broker,
+        send: Send,
+        brokers: Callable[[], Mapping[BrokerId, Broker]],
+        on_answer: OnAnswer,
+        listener: str | None = None,
+    ) -> None:
+        """`brokers` returns the current live brokers. `on_answer` is called with each response and must not block."""
+        self._sender, self._to, self._send = sender, to, send
+        self._brokers, self._on_answer, self._listener = brokers, on_answer, listener
+        self._waiting: deque[Batch] = deque()
+        self._sending: Batch | None = None
+        self._known: Mapping[BrokerId, Broker] = {}
+        self._wake = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller to broker {to.id}")
+
+    @property
+    def broker(self) -> Broker:
+        """The broker at the other end, in its registration."""
+        return self._to
+
+    @property
+    def last_answered(self) -> "asyncio.Future[None] | None":
+        """Done once the broker has answered everything that was added so far; None when it has already."""
+        last = self._waiting[-1] if self._waiting else self._sending
+        return None if last is None else last.answered
+
+    def batch(self) -> Batch:
+        """The waiting batch. Add to it before the next await: the channel's task may take it then."""
+        if not self._waiting:
+            self._waiting.append(Batch(asyncio.get_running_loop().create_future()))
+            self._wake.set()
+        return self._waiting[-1]
+
+    def batch_after(self, partition: TopicPartition) -> Batch:
+        """Like `batch`, but starts a new batch if the waiting one stops this partition's replica."""
+        batch = self.batch()
+        if partition in batch.stop:
+            batch = Batch(asyncio.get_running_loop().create_future())
+            self._waiting.append(batch)
+        return batch
+
+    def close(self) -> None:
+        """Drops the waiting batches and completes their `answered`."""
+        self._task.cancel()
+        for batch in (*self._waiting, *([self._sending] if self._sending else [])):
+            _done(batch)
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                self._sending = batch = self._waiting.popleft()
+                brokers = dict(self._brokers())
+                for request in batch.requests(self._sender, self._to, brokers, self._listener, self._known):
+                    self._on_answer(self._to, request, await self._send_once(request))
+                    if isinstance(request, m.UpdateMetadataRequest):
+                        self._known = brokers
+                self._sending = None
+                _done(batch)
+
+    async def _send_once(self, request: ControlRequest) -> ControlResponse:
+        pause_s = PAUSE_MIN_S
+        while True:
+            try:
+                response = await self._send(self._to, request)
+            except Exception as error:
+                if pause_s == PAUSE_MIN_S:
+                    is_expected = isinstance(error, OSError | KafkaError)
+                    words = self._to.id, type(request).__name__, error
+                    log.warning(
+                        "broker %d did not answer %s; sending it again: %s",
+                        *words,
+                        exc_info=None if is_expected else error,
+                    )
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                continue
+            if response.error_code:
+                code = ErrorCode(response.error_code).name
+                log.warning("broker %d refused %s: %s", self._to.id, type(request).__name__, code)
+            return response
+
+
+def _done(batch: Batch) -> None:
+    if not batch.answered.done():
+        batch.answered.set_result(None)

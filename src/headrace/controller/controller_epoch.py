@@ -1,0 +1,307 @@
+"""One controller epoch: the cluster state that the controller knows, its writes, and its requests to brokers.
+
+write     multi[ check /controller_epoch ; ... ]     a controller that was replaced writes nothing
+change    writes leaderships, each with a version check, in several multis at once; reads those that another writer
+          changed again, and leaves them to the caller
+send      sends leaders to replicas and metadata to every live broker, through one channel per broker; never waits
+over      the session was lost or another controller was elected: nothing is written, sent or answered any more
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from headrace.controller.broker_channels import Channel, OnAnswer, Send
+from headrace.controller.decisions.cluster_state import ClusterState
+from headrace.controller.decisions.control_requests import Sender, leader_state, metadata_state, stop_state
+from headrace.errors import ErrorCode, KafkaError
+from headrace.metadata import znodes
+from headrace.metadata.model import Broker, PartitionLeadership
+from headrace.metastore.store import BadVersion, Check, Create, MetadataStore, NoNode, Op, OpResult, SessionLost, Set
+from headrace.types import BrokerId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+OPS_PER_MULTI_MAX = 1000
+BYTES_PER_MULTI_MAX = 512 * 1024
+"""Keeps a multi below ZooKeeper's limit on a request (`jute.maxbuffer`, 1 MiB)."""
+
+_OP_OVERHEAD_BYTES = 64
+
+
+class NotController(KafkaError):
+    """This broker is not the controller."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class ControllerEpoch:
+    """What a controller knows, writes and sends from its election to the next one."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        sender: Sender,
+        epoch_version: int,
+        *,
+        send: Send,
+        on_answer: OnAnswer,
+        on_over: Callable[[], None],
+        listener: str | None = None,
+    ) -> None:
+        """`epoch_version` is the version of the node /controller_epoch. `on_over` is called when a write finds another
+        controller."""
+        self.state = ClusterState()
+        self.store = store
+        self.sender = sender
+        self.is_over = False
+        self.guard = Check(znodes.CONTROLLER_EPOCH, epoch_version)
+        self._send, self._on_answer, self._on_over, self._listener = send, on_answer, on_over, listener
+        self._channels: dict[BrokerId, Channel] = {}
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch."""
+        return self.sender.controller_epoch
+
+    def end(self) -> None:
+        """Ends the epoch and drops what is not yet sent."""
+        self.is_over = True
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    # Writing
+
+    async def write(self, ops: Sequence[Op]) -> list[OpResult]:
+        """Writes in order, in several multis if one would be too large. Raises `NotController`, and what the metadata
+        store raises."""
+        results: list[OpResult] = []
+        for chunk in chunked(ops):
+            results += await self._multi(chunk)
+        return results
+
+    async def _multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if self.is_over:
+            raise NotController(f"controller epoch {self.epoch} is over")
+        try:
+            return (await self.store.multi([self.guard, *ops]))[1:]
+        except BadVersion as error:
+            if error.index:
+                error.index -= 1
+                raise
+            self._on_over()
+            raise NotController(f"another controller was elected after epoch {self.epoch}") from None
+        except SessionLost:
+            raise NotController("the session with the metadata store ended; the write may have succeeded") from None
+
+    async def change(self, changes: Mapping[TopicPartition, PartitionLeadership]) -> set[TopicPartition]:
+        """Writes leaderships, each over the one with the same `partition_epoch`. Returns the partitions written.
+
+        Another writer has changed the other partitions; they are read again into `state`.
+        """
+        ops: list[Op] = [
+            Set(znodes.partition_state(*each), znodes.encode_leadership(new), new.partition_epoch)
+            for each, new in changes.items()
+        ]
+        by_path = {op.path: each for op, each in zip(ops, changes, strict=True)}
+        written: set[TopicPartition] = set()
+        writing = [self._change(chunk, by_path, changes) for chunk in chunked(ops)]
+        for done in await asyncio.gather(*writing, return_exceptions=True):  # no write outlives a failure of another
+            if isinstance(done, BaseException):
+                raise done
+            written |= done
+        return written
+
+    async def _change(
+        self,
+        ops: Sequence[Op],
+        by_path: Mapping[str, TopicPartition],
+        changes: Mapping[TopicPartition, PartitionLeadership],
+    ) -> set[TopicPartition]:
+        written: set[TopicPartition] = set()
+        while ops:
+            try:
+                versions = await self._multi(ops)
+            except (BadVersion, NoNode) as error:
+                log.info("another writer changed %s", error.path)
+                ops, found = await self._without_stale(ops, by_path, changes)
+                written |= found
+                continue
+            known = {}
+            for op, version in zip(ops, versions, strict=True):
+                assert isinstance(version, int)
+                known[by_path[op.path]] = changes[by_path[op.path]]._replace(partition_epoch=version)
+            self.remember(known)
+            return written | known.keys()
+        return written
+
+    async def _without_stale(
+        self,
+        ops: Sequence[Op],
+        by_path: Mapping[str, TopicPartition],
+        changes: Mapping[TopicPartition, PartitionLeadership],
+    ) -> tuple[list[Op], set[TopicPartition]]:
+        """(the ops whose version is still current, the partitions that already have the new leadership). The latter
+        happens when the answer to a write was lost."""
+        fresh: list[Op] = []
+        found: set[TopicPartition] = set()
+        for op, node in zip(ops, await self.store.get_many([op.path for op in ops]), strict=True):
+            partition = by_path[op.path]
+            wanted = changes[partition]
+            if node is None:
+                self.state.leadership.pop(partition, None)
+            elif node.version == wanted.partition_epoch:
+                fresh.append(op)
+            else:
+                now = znodes.decode_leadership(node.data, node.version, node.mzxid)
+                self.state.leadership[partition] = now
+                if now._replace(partition_epoch=0, mzxid=0) == wanted._replace(partition_epoch=0, mzxid=0):
+                    found.add(partition)
+        return fresh, found
+
+    async def reload(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads leaderships again that another writer may have changed."""
+        wanted = list(partitions)
+        nodes = await self.store.get_many([znodes.partition_state(*each) for each in wanted])
+        for partition, node in zip(wanted, nodes, strict=True):
+            if node is None:
+                self.state.leadership.pop(partition, None)
+            else:
+                self.state.leadership[partition] = znodes.decode_leadership(node.data, node.version, node.mzxid)
+
+    async def create_states(self, elected: Mapping[TopicPartition, PartitionLeadership]) -> None:
+        """Writes the first states of partitions, and their parent nodes where missing: a crash may have left a topic
+        half written, and tools write the topic's node only."""
+        if not elected:
+            return
+        wanted = dict.fromkeys(znodes.partitions(each.topic) for each in elected)
+        wanted |= dict.fromkeys(znodes.partition(*each) for each in elected)
+        nodes = await self.store.get_many(list(wanted))
+        ops: list[Op] = [Create(path) for path, node in zip(wanted, nodes, strict=True) if node is None]
+        ops += [Create(znodes.partition_state(*each), znodes.encode_leadership(new)) for each, new in elected.items()]
+        await self.write(ops)
+        self.remember(elected)
+
+    def remember(self, written: Mapping[TopicPartition, PartitionLeadership]) -> None:
+        """Updates `state` with leaderships that were written. Every known broker registered before the write, so
+        `mzxid` is set to the newest registration's epoch."""
+        mzxid = max((broker.epoch for broker in self.state.brokers.values()), default=0)
+        for partition, leadership in written.items():
+            self.state.leadership[partition] = leadership._replace(mzxid=mzxid)
+
+    # Sending
+
+    def open_channels(self) -> list[Broker]:
+        """Opens channels to live brokers and closes the others. Returns the brokers that are new or registered anew.
+
+        Call it after the elections that a broker's registration causes are written: a broker that receives a control
+        request concludes that its unclean shutdown was handled.
+        """
+        brokers = self.state.brokers
+        for number, channel in list(self._channels.items()):
+            if number not in brokers or brokers[number].epoch != channel.broker.epoch:
+                self._channels.pop(number).close()
+        came = [broker for number, broker in brokers.items() if number not in self._channels]
+        for broker in came:
+            self._channels[broker.id] = Channel(
+                self.sender, broker, self._send, lambda: self.state.brokers, self._on_answer, self._listener
+            )
+        return came
+
+    def send(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        new: frozenset[TopicPartition] = frozenset(),
+        to: Iterable[Broker] | None = None,
+        leaders: bool = True,
+    ) -> dict[BrokerId, "asyncio.Future[None]"]:
+        """Sends leaders and metadata of these partitions, and the live brokers, to `to` (every live broker when None).
+
+        Returns a future for each broker, done once the broker has answered or is gone. Without `leaders` only metadata
+        is sent.
+        """
+        channels = self._to(to)
+        if not channels:
+            return {}
+        for channel in channels:
+            channel.batch().has_brokers = True
+        by_id = {channel.broker.id: channel for channel in channels}
+        for partition in partitions:
+            metadata = metadata_state(self.state, partition)
+            if metadata is None:
+                continue
+            topic_id = self.state.topics[partition.topic].id
+            for channel in channels:
+                batch = channel.batch()
+                batch.metadata[partition] = metadata
+                batch.topic_ids[partition.topic] = topic_id
+            if leaders and partition.topic not in self.state.deleting:
+                self._send_leader(partition, by_id, is_new=partition in new)
+        return {channel.broker.id: channel.batch().answered for channel in channels}
+
+    def send_all(self, to: Iterable[Broker] | None = None) -> None:
+        """Sends the whole cluster state to these brokers (all when None). They drop topics that it does not name:
+        a topic may have been deleted while they could not be reached."""
+        if self.state.is_complete:
+            topic_ids = {topic.name: topic.id for topic in self.state.topics.values()}
+            for channel in self._to(to):
+                batch = channel.batch()
+                batch.is_full = True
+                batch.topic_ids.update(topic_ids)
+        self.send([partition for partition, _ in self.state.partitions()], to=to)
+
+    def send_new(self, partition: TopicPartition, brokers: Iterable[BrokerId]) -> None:
+        """Sends a partition's leader to brokers that must create their replica."""
+        self._send_leader(partition, {each: self._channels[each] for each in brokers if each in self._channels}, True)
+
+    def _send_leader(self, partition: TopicPartition, channels: Mapping[BrokerId, Channel], is_new: bool) -> None:
+        replicas = self.state.topics[partition.topic].partitions[partition.partition]
+        state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=is_new)
+        for broker in replicas.replicas:
+            channel = channels.get(broker)
+            if channel is not None:
+                batch = channel.batch_after(partition)
+                before = batch.lead.get(partition)
+                if before is not None and before.is_new and not is_new:
+                    state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=True)
+                batch.lead[partition] = state
+                batch.topic_ids[partition.topic] = self.state.topics[partition.topic].id
+
+    def stop(self, partition: TopicPartition, brokers: Iterable[BrokerId], *, delete: bool) -> None:
+        """Sends StopReplica of a partition to these brokers. The responses come to `on_answer`."""
+        state = stop_state(self.state, partition, delete=delete)
+        for broker in brokers:
+            channel = self._channels.get(broker)
+            if channel is not None:
+                batch = channel.batch()
+                if delete:
+                    batch.lead.pop(partition, None)
+                batch.stop[partition] = state
+
+    def answered(self, brokers: Collection[BrokerId] | None = None) -> list["asyncio.Future[None]"]:
+        """Futures that are done once these live brokers (all when None) have answered everything sent so far."""
+        return [
+            answered
+            for number, channel in self._channels.items()
+            if (brokers is None or number in brokers) and (answered := channel.last_answered) is not None
+        ]
+
+    def _to(self, brokers: Iterable[Broker] | None) -> list[Channel]:
+        if brokers is None:
+            return list(self._channels.values())
+        return [self._channels[broker.id] for broker in brokers if broker.id in self._channels]
+
+
+def chunked(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
+    """Splits ops into parts that each fit into one multi, in order."""
+    start = size = 0
+    for index, op in enumerate(ops):
+        weight = len(op.path) + (0 if not isinstance(op, Create | Set) else len(op.data)) + _OP_OVERHEAD_BYTES
+        if index > start and (index - start >= OPS_PER_MULTI_MAX or size + weight > BYTES_PER_MULTI_MAX):
+            yield ops[start:index]
+            start, size = index, 0
+        size += weight
+    if start < len(ops):
+        yield ops[start:]

@@ -1,0 +1,160 @@
+"""Leader election: chooses leader and ISR from a partition's replicas, its ISR and the live brokers. Pure.
+
+    case         condition                   new state
+    new          no state yet                the first live replica leads; the ISR is every live replica
+    keep         leader and ISR alive        unchanged
+    shrink       a follower gone             it leaves the ISR; next leader epoch
+    restart      leader registered anew      same leader, next leader epoch
+                 since the state was written
+    offline      leader gone                 the first live replica, in assignment order, that is in the ISR
+    unclean      no live replica in ISR      with `unclean.leader.election.enable`: the first live replica, as the
+                                             only ISR member; records that only the old ISR had are lost
+    none         no candidate                leader -1; the ISR is kept, because it names the replicas that have every
+                                             committed record
+    preferred    on request                  the first replica, if it is alive and in the ISR; the ISR is kept
+    shutdown     leader stopping             another live member of the ISR; the old leader leaves the ISR
+
+Each leadership has a leader epoch of its own. Apache Kafka keeps the epoch when a leader returns before the controller
+noticed its absence. headrace raises it: a leader that returns from a crash may have lost the end of its log, and
+clients and followers can detect that only by a new epoch (KIP-320, KIP-101).
+
+For the same reason a broker that registers after a crash leaves the ISR until it has caught up: as leader it could make
+followers truncate committed records. It stays only if no other member of the ISR is alive, and then alone. The time at
+which a state was written does not show whether the crash was taken into account: a write that was decided before the
+controller saw the registration may happen after it. So a broker counts as unclean until every state was elected again
+and a note of that is in the metadata store (`leader_manager`).
+Source: Kafka's `PartitionStateMachine`, `PartitionLeaderElectionAlgorithms`, `ReplicaStateMachine`; KIP-966.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from headrace.metadata.model import INITIAL_LEADER_EPOCH, Broker, PartitionLeadership, Replicas
+from headrace.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
+
+Live = Mapping[BrokerId, Broker]
+"""The live brokers without those whose replica of the partition is on a failed log directory."""
+
+
+def elect_new(
+    replicas: Replicas, live: Live, controller_epoch: int, leaving: Collection[BrokerId] = ()
+) -> PartitionLeadership | None:
+    """The first state of a partition, or None while no replica is alive."""
+    alive = tuple(broker for broker in replicas.replicas if broker in live and broker not in leaving)
+    return PartitionLeadership(alive[0], INITIAL_LEADER_EPOCH, alive, controller_epoch) if alive else None
+
+
+def elect_all_new(
+    topic: str,
+    partitions: Mapping[int, Replicas],
+    live: Live,
+    controller_epoch: int,
+    leaving: Collection[BrokerId] = (),
+) -> dict[TopicPartition, PartitionLeadership]:
+    """`elect_new` for partitions of one topic, without those that have no live replica yet."""
+    elected = {
+        TopicPartition(topic, number): elect_new(replicas, live, controller_epoch, leaving)
+        for number, replicas in partitions.items()
+    }
+    return {partition: leadership for partition, leadership in elected.items() if leadership is not None}
+
+
+def elect(
+    replicas: Replicas,
+    state: PartitionLeadership,
+    live: Live,
+    controller_epoch: int,
+    *,
+    unclean: bool = False,
+    leaving: Collection[BrokerId] = (),
+) -> PartitionLeadership | None:
+    """The state to write over `state` (same `partition_epoch`, for the version check), or None to keep it.
+
+    `leaving` are live brokers that have requested a controlled shutdown: they keep leading, but are not elected.
+    """
+    in_sync = _trusted(state, live, replicas.replicas)
+    leader = live.get(state.leader)
+    if leader is not None and state.leader in in_sync:
+        if in_sync == state.isr and leader.is_clean and leader.epoch <= state.mzxid:
+            return None
+        return _next(state, state.leader, in_sync, controller_epoch)
+    candidates = [broker for broker in replicas.replicas if broker in live and broker not in leaving]
+    for broker in candidates:
+        if broker in in_sync:
+            return _next(state, broker, in_sync, controller_epoch)
+    if unclean and candidates:
+        return _next(state, candidates[0], (candidates[0],), controller_epoch)._replace(is_recovering=True)
+    return _next(state, NO_LEADER, state.isr, controller_epoch) if state.has_leader else None
+
+
+def elect_preferred(
+    replicas: Replicas,
+    state: PartitionLeadership,
+    live: Live,
+    controller_epoch: int,
+    leaving: Collection[BrokerId] = (),
+) -> PartitionLeadership | None:
+    """Elects the first replica; None if it is not alive, not in the ISR, or about to stop."""
+    preferred = replicas.replicas[0]
+    if preferred not in live or preferred not in state.isr or preferred in leaving:
+        return None
+    return _next(state, preferred, state.isr, controller_epoch)
+
+
+def elect_for_shutdown(
+    replicas: Replicas, state: PartitionLeadership, live: Live, controller_epoch: int, leaving: Collection[BrokerId]
+) -> PartitionLeadership | None:
+    """Elects a broker that is not about to stop, and removes those that are from the ISR; None without candidate."""
+    in_sync = tuple(broker for broker in state.isr if broker in live and broker not in leaving)
+    for broker in replicas.replicas:
+        if broker in in_sync:
+            return _next(state, broker, in_sync, controller_epoch)
+    return None
+
+
+def leave_isr(state: PartitionLeadership, broker: BrokerId, controller_epoch: int) -> PartitionLeadership | None:
+    """The ISR without a follower; None if it is not in the ISR, or is its only member."""
+    if broker not in state.isr or len(state.isr) == 1 or broker == state.leader:
+        return None
+    return _next(state, state.leader, tuple(each for each in state.isr if each != broker), controller_epoch)
+
+
+def elect_among(
+    target: Sequence[BrokerId], state: PartitionLeadership, live: Live, controller_epoch: int
+) -> PartitionLeadership | None:
+    """Leader and ISR, in the next epoch, if only `target` are replicas; None if none of them may lead."""
+    in_sync = tuple(broker for broker in state.isr if broker in target)
+    if state.leader in in_sync and state.leader in live:
+        return _next(state, state.leader, in_sync, controller_epoch)
+    for broker in target:
+        if broker in in_sync and broker in live:
+            return _next(state, broker, in_sync, controller_epoch)
+    return None
+
+
+def raise_epoch(state: PartitionLeadership, controller_epoch: int) -> PartitionLeadership:
+    """The same leader and ISR in the next leader epoch."""
+    return _next(state, state.leader, state.isr, controller_epoch)
+
+
+def _trusted(state: PartitionLeadership, live: Live, order: Sequence[BrokerId]) -> tuple[BrokerId, ...]:
+    """The live members of the ISR without those that returned from a crash. If all did, the leader alone, or the first
+    in assignment order."""
+    alive = [broker for broker in state.isr if broker in live]
+    whole = tuple(broker for broker in alive if live[broker].is_clean)
+    if whole or not alive:
+        return whole
+    if state.leader in alive:
+        return (state.leader,)
+    return tuple(broker for broker in order if broker in alive)[:1]
+
+
+def _next(
+    state: PartitionLeadership, leader: BrokerId, isr: tuple[BrokerId, ...], controller_epoch: int
+) -> PartitionLeadership:
+    return state._replace(
+        leader=leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        isr=isr,
+        controller_epoch=controller_epoch,
+        is_recovering=state.is_recovering and leader in (NO_LEADER, state.leader),  # a clean election ends it
+    )

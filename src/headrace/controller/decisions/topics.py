@@ -1,0 +1,153 @@
+"""CreateTopics and DeleteTopics: checks requests and assigns the replicas of new topics. Pure.
+
+    name         1 to 249 of [a-zA-Z0-9._-], not `.` or `..`; `a.b` and `a_b` exclude each other, because
+                 metrics write both as `a_b`
+    counts       -1 means the broker's default, else at least 1; not together with an assignment
+    assignment   partitions 0..n-1, the same number of replicas each, no broker twice, every broker alive
+    configs      names and values as in `headrace.config`
+
+Each refusal has the code and, in substance, the message of Apache Kafka.
+Source: Kafka's `Topic`, `ZkAdminManager`, `AdminZkClient.validateTopicCreate`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.config import validate_topic_overrides
+from headrace.controller.decisions.assignment import Assignment, assign_replicas
+from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from headrace.metadata.model import Broker
+from headrace.types import BrokerId
+
+UNSET = -1
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A request to create a topic. -1 for `num_partitions` and `replication_factor` means the defaults."""
+
+    name: str
+    num_partitions: int = UNSET
+    replication_factor: int = UNSET
+    assignments: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class TopicOutcome(NamedTuple):
+    """A request that was granted. `topic_id` is zero if it was only validated."""
+
+    topic_id: bytes
+    num_partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """`num.partitions` and `default.replication.factor`."""
+
+    num_partitions: int = 1
+    replication_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsView:
+    """Topic names, those marked for deletion among them, and live brokers. Valid until the next await."""
+
+    names: Collection[str]
+    flat_names: Mapping[str, Collection[str]]
+    """For each `flat_name`, the topics that have it."""
+    deleting: Collection[str]
+    brokers: Mapping[BrokerId, Broker]
+
+
+def validate_name(name: str) -> None:
+    """Raises `InvalidTopic` for a name that Kafka does not allow."""
+    if not name:
+        raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopic(f"Topic name is invalid: {name!r} is not allowed")
+    if len(name) > TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopic(
+            f"Topic name is invalid: the length of {name[:TOPIC_NAME_CHARS_MAX]!r}... is longer than the max allowed "
+            f"length {TOPIC_NAME_CHARS_MAX}"
+        )
+    if not _LEGAL.issuperset(name):
+        raise InvalidTopic(
+            f"Topic name is invalid: {name!r} contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+
+
+def flat_name(name: str) -> str:
+    """A topic's name as metrics write it."""
+    return name.replace(".", "_")
+
+
+def plan_topic(request: NewTopic, view: TopicsView, defaults: TopicDefaults, start_index: int) -> Assignment:
+    """Checks a new topic and assigns its replicas, by partition. Raises `KafkaError` with Kafka's code."""
+    validate_name(request.name)
+    _check_is_new(request.name, view)
+    if request.assignments:
+        if request.num_partitions != UNSET or request.replication_factor != UNSET:
+            raise InvalidRequest(
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time."
+            )
+        assignment = _check_assignment(request.assignments, view.brokers)
+    else:
+        partitions = defaults.num_partitions if request.num_partitions == UNSET else request.num_partitions
+        factor = defaults.replication_factor if request.replication_factor == UNSET else request.replication_factor
+        _check_partition_count(partitions)
+        racks = {broker.id: broker.rack for broker in view.brokers.values()}
+        assignment = assign_replicas(racks, partitions, factor, start_index=start_index)
+    validate_topic_overrides(request.configs)
+    return assignment
+
+
+def check_deletable(name: str, view: TopicsView, *, enabled: bool) -> None:
+    """Raises `KafkaError` if the topic cannot be deleted."""
+    if not enabled:
+        raise KafkaError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
+    if name not in view.names:
+        raise KafkaError("This server does not host this topic-partition.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _check_is_new(name: str, view: TopicsView) -> None:
+    if name in view.deleting:
+        raise KafkaError(f"Topic '{name}' is marked for deletion.", ErrorCode.TOPIC_ALREADY_EXISTS)
+    if name in view.names:
+        raise KafkaError(f"Topic '{name}' already exists.", ErrorCode.TOPIC_ALREADY_EXISTS)
+    colliding = view.flat_names.get(flat_name(name), ())
+    if colliding:
+        others = ", ".join(sorted(colliding))
+        raise InvalidTopic(f"Topic '{name}' collides with existing topics: {others}")
+
+
+def _check_partition_count(count: int) -> None:
+    if count > PARTITIONS_PER_TOPIC_MAX:
+        raise KafkaError(
+            f"Number of partitions {count} is above the limit of {PARTITIONS_PER_TOPIC_MAX}.",
+            ErrorCode.INVALID_PARTITIONS,
+        )
+
+
+def _check_assignment(requested: Mapping[int, tuple[BrokerId, ...]], brokers: Mapping[BrokerId, Broker]) -> Assignment:
+    _check_partition_count(len(requested))
+    if sorted(requested) != list(range(len(requested))):
+        raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
+    if len({len(replicas) for replicas in requested.values()}) != 1 or not requested[0]:
+        raise _bad_assignment("All partitions should have the same number of replicas")
+    for partition, replicas in requested.items():
+        if len(set(replicas)) != len(replicas):
+            raise _bad_assignment(f"Duplicate replica assignment found: partition {partition} -> {list(replicas)}")
+        for broker in replicas:
+            if broker not in brokers:
+                raise _bad_assignment(f"Partition {partition} names broker {broker}, which is not registered")
+    return dict(requested)
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(message, ErrorCode.INVALID_REPLICA_ASSIGNMENT)

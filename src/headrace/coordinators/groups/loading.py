@@ -1,0 +1,82 @@
+"""Loading: builds groups from the records of one partition of `__consumer_offsets`.
+
+The last record of a key counts; a tombstone removes it. Offsets written in a transaction wait for its marker; without
+one, they stay pending in the group. A group with offsets but no metadata belongs to simple consumers, which commit
+without joining. Source: Kafka's `GroupMetadataManager.doLoadGroupsAndOffsets`.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from headrace.coordinators.groups.group import Group
+from headrace.coordinators.groups.offsets import CommittedOffset
+from headrace.coordinators.groups.records import GroupKey, OffsetKey, read_group, read_key, read_offset
+from headrace.types import NO_PRODUCER
+
+GroupOffsets = dict[OffsetKey, CommittedOffset]
+
+
+@dataclass(slots=True)
+class Loading:
+    """The state of one partition while its records are read."""
+
+    partition: int
+    groups: dict[str, Group] = field(default_factory=dict)
+    offsets: GroupOffsets = field(default_factory=dict)
+    transactional: dict[int, GroupOffsets] = field(default_factory=dict)
+    deleted_topics: set[str] = field(default_factory=set)
+    """Names of topics that were deleted while the partition was read."""
+
+    def record(self, key: bytes, value: bytes | None, record_offset: int, producer_id: int = NO_PRODUCER) -> None:
+        """Replays one record; `producer_id` is that of a transactional batch. Raises `CorruptMessage`.
+
+        `record_offset` is the base offset of the record's batch, by which commits are ordered.
+        """
+        match read_key(key):
+            case OffsetKey() as offset_key:
+                if value is None:
+                    self._remove(offset_key)
+                elif producer_id == NO_PRODUCER:
+                    self.offsets[offset_key] = read_offset(value, record_offset)
+                else:
+                    self.transactional.setdefault(producer_id, {})[offset_key] = read_offset(value, record_offset)
+            case GroupKey(group_id):
+                if value is None:
+                    self.groups.pop(group_id, None)
+                else:
+                    self.groups[group_id] = read_group(group_id, self.partition, value)
+            case None:
+                pass  # a record of another kind of group
+
+    def _remove(self, key: OffsetKey) -> None:
+        """Replays a tombstone: the offset was deleted, also those that transactions had not decided."""
+        self.offsets.pop(key, None)
+        for offsets in self.transactional.values():
+            offsets.pop(key, None)
+
+    def marker(self, producer_id: int, committed: bool) -> None:
+        """Replays a transaction's marker."""
+        for key, offset in self.transactional.pop(producer_id, {}).items():
+            known = self.offsets.get(key)
+            if committed and (known is None or known.record_offset < offset.record_offset):
+                self.offsets[key] = offset
+
+    def finish(self, now_ms: int) -> list[Group]:
+        """The groups after the last record."""
+        groups = dict(self.groups)
+
+        def group_of(key: OffsetKey) -> Group:
+            if key.group_id not in groups:
+                groups[key.group_id] = Group(key.group_id, self.partition, now_ms)
+            return groups[key.group_id]
+
+        for key, offset in self.offsets.items():
+            group_of(key).offsets.committed[key.partition] = offset
+        for producer_id, undecided in self.transactional.items():
+            by_group: defaultdict[str, dict[OffsetKey, CommittedOffset]] = defaultdict(dict)
+            for key, offset in undecided.items():
+                by_group[key.group_id][key] = offset
+            for offsets in by_group.values():
+                group = group_of(next(iter(offsets)))
+                group.offsets.transactional[producer_id] = {key.partition: each for key, each in offsets.items()}
+        return list(groups.values())

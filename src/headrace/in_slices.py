@@ -1,0 +1,30 @@
+"""Iterates over long work in slices, so that the event loop serves other requests in between.
+
+Slices are counted, not timed: a simulation that runs twice yields at the same elements.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Iterable
+from typing import TypeVar
+
+from headrace.limits import ELEMENTS_PER_SLICE
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+async def in_slices(elements: Iterable[T], size: int = ELEMENTS_PER_SLICE) -> AsyncIterator[T]:
+    """Yields the elements, and gives the event loop a turn after every `size` of them."""
+    for number, each in enumerate(elements, 1):
+        yield each
+        if number % size == 0:
+            await asyncio.sleep(0)
+
+
+async def counted(keys: Iterable[K]) -> Counter[K]:
+    """How often each key occurs, counted in slices."""
+    counts: Counter[K] = Counter()
+    async for key in in_slices(keys):
+        counts[key] += 1
+    return counts

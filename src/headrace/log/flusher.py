@@ -1,0 +1,284 @@
+"""Flushes a log to the disk, in three steps, so that another thread can do the slow one.
+
+    work = flusher.begin()          the log's owner: collects the files with unflushed data
+    work.run()                      any thread: syncs them
+    flusher.finish(work)            the log's owner: advances the recovery point to the log end offset of the first step
+
+The flush does not cover records that are appended between the first and the last step.
+
+`flush_in_background` runs at most one flush of a log at a time. Requests that come meanwhile wait for the next flush,
+which serves all of them: a group commit. So no segment is synced twice for the same records.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from headrace.config import TopicConfig
+from headrace.errors import StorageError
+from headrace.log.filenames import INDEX, TIME_INDEX
+from headrace.log.files import Files, LogFile
+from headrace.log.leader_epochs import LeaderEpochs
+from headrace.log.segment_list import SegmentList
+from headrace.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+NOTHING_WANTED = -1
+"""The value of `_wanted_to` when no further flush is requested."""
+
+Background = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
+"""Runs its first argument on any thread, then calls its second on the owner's thread with the exception, or None."""
+
+
+def inline(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+    """A `Background` that runs both at once, on the caller's thread."""
+    try:
+        work()
+    except OSError as error:
+        done(error)
+    else:
+        done(None)
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """A `soon` that calls the function at once."""
+    call()
+
+
+def ignore_flush(_: TopicPartition) -> None:
+    """An `on_flush` that does nothing."""
+
+
+class FlushScheduling(NamedTuple):
+    """When and where a log's background work runs, and what its end causes."""
+
+    background: Background = inline
+    soon: Callable[[Callable[[], None]], object] = at_once
+    """Calls a function after the owner has handled the pending requests, so that one flush serves all of them."""
+    on_flush: Callable[[TopicPartition], None] = ignore_flush
+    """Called on the owner's thread when background work of a log has ended, with success or failure."""
+
+
+INLINE = FlushScheduling()
+"""Runs all work at once, on the caller's thread."""
+
+
+class FlushWork(NamedTuple):
+    """The files and directories to sync so that the disk has the log up to `end_offset` (exclusive)."""
+
+    end_offset: int
+    generation: int
+    """Identifies the log's state. A flush from before a truncation or a move does not advance the recovery point."""
+
+    files: Files
+    logs: list[LogFile]
+    paths: list[Path]
+    directories: list[Path]
+
+    def run(self) -> None:
+        """Sync everything, except files that were deleted meanwhile. Any thread. Raises OSError."""
+        for log in self.logs:
+            log.sync()
+        for path in self.paths:
+            with suppress(FileNotFoundError):
+                self.files.open_readonly(path).sync()
+        for directory in self.directories:
+            with suppress(FileNotFoundError):
+                self.files.sync_directory(directory)
+
+    def try_run(self) -> OSError | None:
+        """`run`, with the error for an answer. Any thread."""
+        try:
+            self.run()
+        except OSError as error:
+            return error
+        return None
+
+
+class FlushedLog(Protocol):
+    """The part of a log that its flusher uses."""
+
+    files: Files
+    directory: Path
+    partition: TopicPartition
+    config: TopicConfig
+    failure: str | None
+    log_end_offset: int
+    leader_epochs: LeaderEpochs
+    segments: SegmentList
+
+    def fail(self, reason: str) -> None:
+        """Refuse appends from now on."""
+
+
+class Flusher:
+    """Tracks how much of one log is on the disk, and flushes the rest. One thread owns it together with its log."""
+
+    __slots__ = (
+        "_directories", "_generation", "_is_soon", "_last_ms", "_log", "_paths", "_scheduling", "_wanted_to",
+        "checkpointed_to", "is_under_way", "recovery_point",
+    )  # fmt: skip
+
+    def __init__(self, log: FlushedLog, scheduling: FlushScheduling, recovery_point: int, now_ms: int) -> None:
+        self._log = log
+        self._scheduling = scheduling
+        self.recovery_point = recovery_point
+        """All records below this offset are on the disk."""
+        self.checkpointed_to = recovery_point
+        """The recovery point in the checkpoint file."""
+        self.is_under_way = self._is_soon = False
+        self._wanted_to = NOTHING_WANTED  # the requested end (exclusive) of the flush after the one under way
+        self._last_ms = now_ms
+        self._generation = 0
+        self._paths: list[Path] = []
+        self._directories: list[Path] = []
+
+    # What there is to flush
+
+    @property
+    def unflushed_records(self) -> int:
+        """The number of offsets that a power failure could lose."""
+        return self._log.log_end_offset - self.recovery_point
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Whether a flush begins after the owner has handled the pending requests."""
+        return self._is_soon
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` requires a flush now. False while a flush is under way."""
+        log, unflushed = self._log, self.unflushed_records
+        if unflushed <= 0 or self.is_under_way or log.failure is not None:
+            return False
+        return unflushed >= log.config.flush_count or now_ms - self._last_ms >= log.config.flush_ms
+
+    def note_files(self, *paths: Path) -> None:
+        """Sync these files with the next flush, in addition to the segments."""
+        self._paths += paths
+
+    def note_names(self, directory: Path) -> None:
+        """Sync a directory with the next flush, so that its file names are on the disk."""
+        if directory not in self._directories:
+            self._directories.append(directory)
+
+    def truncated(self, offset: int) -> None:
+        """Note that the log ends at `offset` now. The flush under way no longer advances the recovery point."""
+        self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def checkpointed(self, recovery_point: int) -> None:
+        """Note that the checkpoint file has this recovery point."""
+        self.checkpointed_to = recovery_point
+
+    def relocated(self, flushed_to: int) -> None:
+        """Note that the log is in another directory, where the disk has it up to `flushed_to` (exclusive)."""
+        self.truncated(flushed_to)
+        self._paths, self._directories = [], []
+
+    # One flush
+
+    def begin(self, end_offset: int | None = None) -> FlushWork:
+        """Collect what to sync so that the disk has the log up to `end_offset` (exclusive; None is the log end offset).
+
+        The active segment's indexes are left out, because recovery rebuilds them.
+        """
+        log = self._log
+        if end_offset is None:
+            end_offset = log.log_end_offset
+        segments = log.segments
+        first = len(segments)
+        if self.unflushed_records:
+            first = segments.number_of(self.recovery_point)
+        unsynced = [segment for segment in segments[first:] if segment.base_offset < end_offset]
+        paths, self._paths = self._paths, []
+        for segment in unsynced:
+            if log.files.exists(segment.txn_index.path):
+                paths.append(segment.txn_index.path)
+            if segment is not segments.active:
+                paths += segment.path(INDEX), segment.path(TIME_INDEX)
+        epochs_path = log.leader_epochs.take_unsynced()
+        if epochs_path is not None:
+            paths.append(epochs_path)
+            self.note_names(log.directory)
+        directories, self._directories = self._directories, []
+        logs = [segment.file for segment in unsynced]
+        return FlushWork(end_offset, self._generation, log.files, logs, list(dict.fromkeys(paths)), directories)
+
+    def finish(self, work: FlushWork, now_ms: int, error: Exception | None = None) -> None:
+        """Advance the recovery point after `work.run()`. After an error the log refuses appends for good.
+
+        A later fsync may succeed although the data is lost, so the recovery point never advances after an error.
+        """
+        log = self._log
+        if log.failure is not None:
+            return
+        if error is not None:
+            log.fail(f"{log.partition} could not be flushed: {error}")
+            logger.error("%s; the partition refuses appends until the next start", log.failure)
+        elif work.generation == self._generation:
+            self.recovery_point = max(self.recovery_point, work.end_offset)
+            self._last_ms = now_ms
+
+    def flush(self, now_ms: int) -> None:
+        """Flush at once, on this thread. Raises StorageError."""
+        work = self.begin()
+        self.finish(work, now_ms, work.try_run())
+        if self._log.failure is not None:
+            raise StorageError(self._log.failure)
+
+    # In the background
+
+    def flush_in_background(self, now_ms: int, end_offset: int | None = None) -> None:
+        """Flush up to `end_offset` (exclusive; None is the log end offset) in the background.
+
+        The flush begins after the one that is under way.
+        """
+        log = self._log
+        self._wanted_to = max(self._wanted_to, log.log_end_offset if end_offset is None else end_offset)
+        if self.is_under_way:
+            return
+        end_offset, self._wanted_to = min(self._wanted_to, log.log_end_offset), NOTHING_WANTED
+        self.is_under_way = True
+        work = self.begin(end_offset)
+        self._scheduling.background(work.run, lambda error: self._ended(work, now_ms, error))
+
+    def _ended(self, work: FlushWork, now_ms: int, error: Exception | None) -> None:
+        """Finish a background flush, and begin the next one when it was requested meanwhile."""
+        self.is_under_way = False
+        self.finish(work, now_ms, error)
+        if self._log.failure is None:
+            if self.unflushed_records >= self._log.config.flush_count:
+                self.flush_by_count(now_ms)
+            elif self._wanted_to != NOTHING_WANTED:
+                self.flush_in_background(now_ms, self._wanted_to)
+        self._scheduling.on_flush(self._log.partition)
+
+    def run_in_background(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Run other disk work of the log in the background; `done` is called on the owner's thread."""
+
+        def end(error: Exception | None) -> None:
+            done(error)
+            self._scheduling.on_flush(self._log.partition)
+
+        self._scheduling.background(work, end)
+
+    def flush_by_count(self, now_ms: int) -> int:
+        """The offset (exclusive) that must be on the disk before the producer is answered; 0 when nothing has to wait.
+
+        `flush.messages` decides. The flush begins soon, or after the one under way, and serves all waiting producers.
+        """
+        log = self._log
+        end_offset = log.log_end_offset
+        if end_offset - self.recovery_point < log.config.flush_count:
+            return 0
+        if not (self.is_under_way or self._is_soon) and log.failure is None:
+            self._is_soon = True
+            self._scheduling.soon(lambda: self._by_count_now(now_ms))
+        return end_offset if self.recovery_point < end_offset else 0
+
+    def _by_count_now(self, now_ms: int) -> None:
+        self._is_soon = False
+        if self._log.failure is None and self.unflushed_records:
+            self.flush_in_background(now_ms)

@@ -1,0 +1,5 @@
+"""The metadata store on a ZooKeeper ensemble: ordered operations, reconnection, and writes whose answer was lost.
+
+Only `connection` may import kazoo. Begin with `store`; `requests` has the requests under way, `recovery` the work after
+each new connection, and `link` is the interface between these and `connection`.
+"""

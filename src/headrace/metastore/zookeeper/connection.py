@@ -1,0 +1,384 @@
+"""The connection to a ZooKeeper ensemble through kazoo (the extra `zookeeper`), which only this module imports.
+
+kazoo has one thread, which owns the socket. Answers and watch events are passed to the event loop in the order in which
+that thread receives them. kazoo's own queues, one for answers and one for watch events, each with a thread, would lose
+the order between the two. No call here blocks on a server.
+
+Deviations from kazoo's defaults:
+
+    wake-ups      a pipe, which holds 65,536; kazoo's socket pair holds 277 and then blocks the caller
+    TLS           a socket with bytes that are decrypted but unread counts as readable
+    connecting    a silent server gets the session time-out divided by the number of servers
+    thread        started again after an error ended it
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization
+from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from headrace.metastore.store import (
+    BadPath,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotAllowed,
+    NotEmpty,
+    Op,
+    OpResult,
+    SessionLost,
+    SessionState,
+    Set,
+    StoreError,
+    StoreRefused,
+)
+from headrace.metastore.zookeeper.ensemble import Ensemble
+from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
+from headrace.metastore.zookeeper.store import ZooKeeperStore
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 1.0
+"""The delay before kazoo's thread is started again after an error ended it."""
+
+_ERRORS: dict[type[Exception], type[Exception]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.BadArgumentsError: BadPath,
+    kazoo_errors.NoAuthError: NotAllowed,
+    kazoo_errors.InvalidACLError: NotAllowed,
+    kazoo_errors.ConnectionLoss: ConnectionBroken,
+    RuntimeError: ConnectionBroken,  # an answer to another request than was sent; it ends kazoo's thread
+    kazoo_errors.SessionExpiredError: SessionLost,
+    kazoo_errors.ConnectionClosedError: SessionLost,
+    kazoo_errors.AuthFailedError: SessionLost,
+}
+_EVENTS = {
+    EventType.CREATED: EventKind.CREATED,
+    EventType.CHANGED: EventKind.CHANGED,
+    EventType.DELETED: EventKind.DELETED,
+    EventType.CHILD: EventKind.CHILDREN,
+}
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+_OTHERS_WRITE_BELOW = "/consumers"
+"""Kafka's consumers before 0.9 keep their offsets there, each with its own credentials or none."""
+_SECRET = ("/config/users", "/delegation_token/tokens")
+
+
+class Unreachable(OSError):
+    """No server answered in time."""
+
+
+async def open_store(ensemble: Ensemble) -> ZooKeeperStore:
+    """Opens a metadata store with a session. Raises `Unreachable`, or `StoreError` if the ensemble refuses an operation
+    that a broker needs."""
+    link = KazooLink(ensemble)
+    seconds = ensemble.connection_timeout_ms / 1000
+    link.start()
+    try:
+        async with asyncio.timeout(seconds):
+            await link.store.opened()
+    except TimeoutError:
+        await link.store.close()
+        raise Unreachable(f"no server answered within {seconds:g} s") from None
+    except BaseException:
+        await link.store.close()
+        raise
+    return link.store
+
+
+class KazooLink:
+    """A `Link`: one kazoo client and the metadata store that it serves."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._acls = AccessLists(ensemble.root, ensemble.set_acl)
+        self._handler = _Handler(self._post, self._answered, self._happened, 1 + ensemble.hosts.count(","))
+        self._ensemble = ensemble
+        self._client = self._make_client()
+        self._ending = False
+        self.store = ZooKeeperStore(self, ensemble.root, self._loop)
+
+    def _make_client(self) -> KazooClient:
+        ensemble = self._ensemble
+        own_log = logging.getLogger(f"{__name__}.kazoo")
+        own_log.setLevel(max(log.getEffectiveLevel(), logging.ERROR))  # kazoo warns of each attempt to connect
+        client = KazooClient(
+            hosts=ensemble.hosts,
+            timeout=ensemble.session_timeout_ms / 1000,
+            handler=self._handler,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
+            ),
+            logger=own_log,
+            **how_to_speak(ensemble),
+        )
+        client.add_listener(lambda state: self._on_state(client, state))
+        return client
+
+    def start(self) -> None:
+        """Starts to connect."""
+        self._client.start_async()
+
+    # Requests; on the loop
+
+    def data(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.data`."""
+        return self._own(self._client.get_async(path, watch))
+
+    def stat(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.stat`."""
+        return self._own(self._client.exists_async(path, watch))
+
+    def children(self, path: str, watch: Watching | None) -> Answer:
+        """See `Link.children`."""
+        return self._own(self._client.get_children_async(path, watch, include_data=True))
+
+    def write(self, ops: Sequence[Op]) -> Answer:
+        """See `Link.write`."""
+        transaction = self._client.transaction()
+        transaction.operations.extend(map(self._operation, ops))  # its own methods cut a path's last '/'
+        answer = self._own(transaction.commit_async())
+        answer.ops = ops
+        return answer
+
+    def end(self, done: Callable[[], None]) -> None:
+        """See `Link.end`."""
+        self._ending = True
+        self._drop(self._client, done)
+
+    def _drop(self, client: KazooClient, done: Callable[[], None]) -> None:
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:
+                log.warning("the session with ZooKeeper could not be closed, and expires after its timeout: %s", error)
+            self._post(done)
+
+        self._handler.spawn(stop)
+
+    def _operation(self, op: Op) -> object:
+        match op:
+            case Create(path, data, ephemeral, sequential):
+                # A null value for empty data, as Apache Kafka writes it: its controller parses other values as JSON.
+                return serialization.Create(
+                    path, data or None, self._acls.of(path), int(ephemeral) | int(sequential) << 1
+                )
+            case Set(path, data, version):
+                return serialization.SetData(path, data, version)
+            case Delete(path, version):
+                return serialization.Delete(path, version)
+            case Check(path, version):
+                return serialization.CheckVersion(path, version)
+
+    @staticmethod
+    def _own(answer: "_Answer") -> "_Answer":
+        return answer
+
+    # Events from kazoo's thread
+
+    def _post(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _on_state(self, client: KazooClient, state: str) -> None:
+        client_id = client.client_id
+        session = client_id[0] if client_id else 0
+        self._post(self._session_changed, client, _STATES[state], session, client.client_state)
+
+    def _session_changed(self, client: KazooClient, state: SessionState, session: int, detail: str) -> None:
+        if self._ending or client is not self._client:
+            return
+        match state:
+            case SessionState.CONNECTED:
+                log.info("the broker is connected to ZooKeeper with session %#x", session & (1 << 64) - 1)
+            case SessionState.SUSPENDED:
+                log.warning("the connection to ZooKeeper is lost; reconnecting")
+            case SessionState.LOST:
+                log.error("the session with ZooKeeper ended (%s)", detail.lower())
+        self.store.session_changed(state, session)
+        if state is SessionState.LOST and detail != KeeperState.EXPIRED_SESSION:
+            self._loop.call_later(RESTART_SECONDS, self._restart)
+
+    def _restart(self) -> None:
+        if not self._ending:
+            self._drop(self._client, lambda: None)
+            self._client = self._make_client()
+            self.start()
+
+    def _answered(self, answer: "_Answer", result: Any, error: Exception | None) -> None:
+        if error is None and answer.ops is not None:
+            result, error = _write_results(answer.ops, result)
+        elif error is not None:
+            error = _translated(error)
+        self.store.answered(answer, result, error)
+
+    def _happened(self, watching: Watching, event: WatchedEvent) -> None:
+        if event.type in _EVENTS:
+            self.store.happened(watching, _EVENTS[event.type])
+
+
+def how_to_speak(ensemble: Ensemble) -> dict[str, Any]:
+    """kazoo's arguments for authentication and TLS."""
+    tls = ensemble.tls
+    return {
+        "auth_data": [("digest", ensemble.digest)] if ensemble.digest else None,
+        "use_ssl": tls is not None,
+        "ca": (tls and tls.trusted) or None,
+        "keyfile": (tls and tls.key_and_certificate) or None,
+        "certfile": (tls and tls.key_and_certificate) or None,
+        "keyfile_password": (tls and tls.password) or None,
+        "check_hostname": tls is not None and tls.check_hostname,
+    }
+
+
+def _write_results(ops: Sequence[Op], results: Sequence[Any]) -> tuple[list[OpResult] | None, Exception | None]:
+    """(results, None) or (None, error) from kazoo's list of a transaction's results. In a refused transaction, kazoo
+    reports operations before the refused one as rolled back, and those after it as inconsistent."""
+    for index, result in enumerate(results):
+        if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
+            error = _translated(result)
+            if isinstance(error, StoreError):
+                error.index = index
+            return None, error
+    paired = zip(ops, results, strict=True)
+    return [r if isinstance(op, Create) else r.version if isinstance(op, Set) else None for op, r in paired], None
+
+
+def _translated(error: Exception) -> Exception:
+    for theirs, ours in _ERRORS.items():
+        if isinstance(error, theirs):
+            return ours("")
+    refused = StoreRefused("")
+    refused.args = ("", str(error) or type(error).__name__)
+    return refused
+
+
+class AccessLists:
+    """The access control lists of new nodes, as Apache Kafka sets them with `zookeeper.set.acl`."""
+
+    def __init__(self, root: str, is_set: bool) -> None:
+        self._root = root
+        self._is_set = is_set
+
+    def of(self, path: str) -> list[ACL]:
+        """Open to all; with `zookeeper.set.acl`, all rights for the creator, and read for others unless the node has
+        secrets."""
+        bare = path[len(self._root) :]
+        if not self._is_set or bare == _OTHERS_WRITE_BELOW:
+            return list(OPEN_ACL_UNSAFE)
+        if bare.startswith(_SECRET):
+            return list(CREATOR_ALL_ACL)
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+
+class _Answer(Answer):
+    """kazoo's asynchronous result, delivered on the event loop."""
+
+    def __init__(self, handler: "_Handler") -> None:
+        self._handler = handler
+        self.ops: Sequence[Op] | None = None
+
+    def set(self, value: object = None) -> None:
+        """Called by kazoo, on either thread."""
+        self._handler.post(self._handler.answered, self, value, None)
+
+    def set_exception(self, exception: Exception) -> None:
+        """Called by kazoo, on either thread."""
+        self._handler.post(self._handler.answered, self, None, exception)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler: one thread, without its two threads for callbacks."""
+
+    def __init__(
+        self,
+        post: Callable[..., None],
+        answered: Callable[[_Answer, Any, Exception | None], None],
+        happened: Callable[[Watching, WatchedEvent], None],
+        servers: int,
+    ) -> None:
+        super().__init__()
+        self.post = post
+        self.answered = answered
+        self._happened = happened
+        self._servers = servers
+
+    def start(self) -> None:
+        """Starts no threads."""
+        self._running = True
+
+    def stop(self) -> None:
+        """See `start`."""
+        self._running = False
+
+    def async_result(self) -> _Answer:
+        """See `_Answer`."""
+        return _Answer(self)
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        """Called on kazoo's thread for each watch that fires."""
+        self.post(self._happened, callback.func, *callback.args)
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Gives each server its share of the session time-out."""
+        kwargs["timeout"] /= self._servers
+        return super().create_connection(*args, **kwargs)
+
+    def create_socket_pair(self) -> tuple["_PipeEnd", "_PipeEnd"]:
+        """(the read end, the write end)."""
+        read, write = os.pipe()
+        return _PipeEnd(read), _PipeEnd(write)
+
+    def select(self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: Any = None) -> Any:
+        """`select.select`, for TLS sockets too."""
+        pending = [each for each in rlist if hasattr(each, "pending") and each.pending()]
+        if not pending:
+            return super().select(rlist, wlist, xlist, timeout)
+        others = [each for each in rlist if each not in pending]
+        readable, writable, failed = super().select(others, wlist, xlist, 0) if others or wlist else ([], [], [])
+        return [*pending, *readable], writable, failed
+
+
+class _PipeEnd:
+    """One end of a pipe, with the socket methods that kazoo uses to wake its thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def recv(self, size: int) -> bytes:
+        return os.read(self._descriptor, size)
+
+    def send(self, data: bytes) -> int:
+        return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)

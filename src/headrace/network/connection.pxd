@@ -1,0 +1,68 @@
+# The C types of connection.py's names; connection.py itself stays plain Python.
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef int _THROTTLE, _FULL
+
+cdef class Slot:
+    cdef public list chunks
+    cdef public object request
+    cdef public Py_ssize_t size, memory
+    cdef public object abandon
+
+cdef class Connection:
+    cdef object _transport, _loop, _owner, _dispatch, _receive_into, _slots, _frames, _throttle
+    cdef object _inbound, _outbound, _memory
+    cdef list _unsent
+    cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
+    cdef int _reasons, _fd
+    cdef double _throttled_until_ms
+    cdef bint _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on
+    cdef readonly bint is_timed
+    cdef readonly str host, peer, listener
+    cdef public str software, principal
+    cdef public object admitted
+    cdef public int64_t received_ns, looked_ns
+
+    cdef _begin(self)
+    cpdef _go_on_beginning(self)
+    cdef _read_pending(self)
+    cpdef _read_if_reading(self)
+
+    @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t)
+    cpdef _on_readable(self)
+
+    @cython.locals(taken=Py_ssize_t)
+    cdef Py_ssize_t _take_up(self, list frames) except -1
+
+    @cython.locals(frames=list, taken=Py_ssize_t)
+    cpdef _go_on(self)
+
+    @cython.locals(slot=Slot)
+    cpdef place(self)
+
+    cpdef answer(self, list chunks, request)
+    cpdef answer_later(self, Slot slot, list chunks, request)
+    cdef _fill(self, Slot slot, list chunks, request)
+    cdef _put_out(self, list chunks, request)
+    cdef _note_sent(self)
+
+    @cython.locals(slot=Slot)
+    cdef _flush(self)
+
+    cpdef _send(self)
+    cdef _warm_up(self)
+    cpdef _warmed(self, warming)
+    cdef _pace(self)
+    cdef bint _is_held(self) except -1
+
+    @cython.locals(queued=Py_ssize_t)
+    cdef bint _is_full(self) except -1
+
+    cdef _count(self)
+    cdef _throttle_until(self, double until_ms)
+    cdef _unthrottle(self)
+    cdef _read_again(self)
+    cdef _stop_reading(self)
+    cpdef bint is_left_behind(self) except -1
+    cpdef close(self, str reason)

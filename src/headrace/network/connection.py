@@ -1,0 +1,452 @@
+# cython: language_level=3, annotation_typing=False, binding=False
+"""A client's connection: reads requests and sends responses in the order of the requests.
+
+A request that can be answered at once is answered inside the read callback. A request that must wait (a long poll, a
+join, acks=all) keeps its place in the order as a `Slot`. Requests behind it are dispatched all the same; their
+responses wait for it.
+
+A held connection dispatches no request and reads nothing. `Held` lists the reasons. Each is set and released by itself,
+so that the end of one does not end another: a throttled connection whose large batch is checked meanwhile stays
+throttled. The connection resumes when no reason is left. Responses are sent at all times.
+
+The module is compiled, since every request passes it four times (read, dispatched, answered, sent); it also runs
+uncompiled.
+
+The connection knows no API: it passes frames to the dispatcher and gets chunks back. Limits: while a peer does not read
+its responses, or sends requests faster than they are answered, no request of it is dispatched; and after
+`REQUESTS_PER_TURN_MAX` requests of one connection the others get their turn.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import IntFlag
+from time import monotonic_ns
+from typing import Protocol
+
+from headrace.errors import InvalidRequest
+from headrace.limits import (
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    REQUESTS_PER_TURN_MAX,
+    RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
+)
+from headrace.network.outbound import FileRange, Outbound, Progress
+from headrace.network.request_times import Timed
+from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
+from headrace.network.transport import Transport, Wants
+from headrace.protocol.conversation.frames import FrameReader
+from headrace.security.access import ANONYMOUS, Decisions
+
+log = logging.getLogger(__name__)
+
+_THROTTLE, _FULL = 2, 4  # of `Held`, as C integers
+
+Chunks = list[bytes | FileRange]
+
+
+class Held(IntFlag):
+    """Reasons for which a connection dispatches no request."""
+
+    ORDER = 1
+    """A request is in progress that no later one may overtake: a large batch checked on an executor, a topic
+    created."""
+    THROTTLE = _THROTTLE
+    """The client exceeded its quota; the hold ends at a given time."""
+    FULL = _FULL
+    """The peer does not read its responses, or sends requests faster than they are answered; or it has responses to
+    read while the responses of all connections together exceed `queued.max.response.bytes`."""
+    AUTHENTICATION = 8
+    """The peer has yet to prove its identity."""
+    DECODING = 16
+    """A large request is decoded in slices; later requests must not overtake it."""
+    ENCODING = 32
+    """A large response is encoded in slices; a client that sends request after request waits for it."""
+
+
+class Slot:
+    """The place of one request in the order of a connection's responses."""
+
+    __slots__ = ("abandon", "chunks", "memory", "request", "size")
+
+    def __init__(self) -> None:
+        self.chunks: Chunks | None = None
+        self.request: Timed | None = None  # set with the chunks
+        self.size = 0  # of the chunks, in bytes
+        self.memory = 0  # the same, without file ranges
+        self.abandon: Callable[[], None] | None = None  # called if the connection closes before the response exists
+
+
+class Dispatch(Protocol):
+    """The receiver of a connection's frames."""
+
+    def __call__(self, connection: "Connection", frame: memoryview) -> None:
+        """Handles one request frame, which is valid until the call returns."""
+
+
+class Owner(Protocol):
+    """The owner of connections: the server."""
+
+    def connection_closed(self, connection: "Connection", reason: str) -> None:
+        """Removes a closed connection."""
+
+
+class Connection:
+    """One accepted stream, owned by the event loop."""
+
+    __slots__ = (
+        "_counted_bytes", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_buffering", "_is_closed",
+        "_is_reading", "_is_sending", "_loop", "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_slots",
+        "_throttle", "_throttled_until_ms", "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted",
+        "host", "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "software",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        transport: Transport,
+        listener: str,
+        inbound: FrameReader,
+        dispatch: Dispatch,
+        owner: Owner,
+        loop: asyncio.AbstractEventLoop,
+        memory: ResponseMemory,
+        *,
+        is_timed: bool = False,
+    ) -> None:
+        """`is_timed`: whether the times of requests are measured, which metrics need."""
+        self.is_timed = is_timed
+        self._transport, self._loop, self._owner, self._dispatch = transport, loop, owner, dispatch
+        self._fd = transport.fileno()
+        self._receive_into = transport.receive_into
+        self._is_buffering = transport.is_buffering
+        self._inbound, self._outbound = inbound, Outbound()
+        self._slots: deque[Slot] = deque()
+        self._unsent: list[Timed] = []  # requests whose responses are in `_outbound`
+        self._waiting_bytes = 0  # of responses that wait for an earlier one
+        self._waiting_memory = 0  # the same, without file ranges
+        self._memory = memory
+        self._counted_bytes = 0  # this connection's part of `memory`
+        self._frames: deque[memoryview] = deque()  # received, not yet dispatched
+        self._reasons = 0  # of `Held`
+        self._throttle: asyncio.TimerHandle | None = None
+        self._throttled_until_ms = 0.0
+        self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
+        self.listener = listener
+        self.host, port = transport.address()
+        self.peer = f"{self.host}:{port}"
+        self.principal = ANONYMOUS
+        self.admitted: Decisions | None = None  # what the admission decided for this connection
+        self.software = ""  # the client's name and version, from ApiVersions
+        self.received_ns = monotonic_ns()  # when bytes were last received
+        self.looked_ns = self.received_ns  # when the current request was dispatched
+        self._begin()
+
+    # -- handshake
+
+    def _begin(self) -> None:
+        """Continues the handshake; begins to read when it is complete."""
+        wants = self._transport.handshake()
+        if wants is Wants.NOTHING:
+            self._read_again()
+        elif wants is Wants.READ:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._go_on_beginning)
+        else:
+            self._is_sending = True
+            self._loop.add_writer(self._fd, self._go_on_beginning)
+
+    def _go_on_beginning(self) -> None:
+        self._stop_reading()
+        if self._is_sending:
+            self._is_sending = False
+            self._loop.remove_writer(self._fd)
+        try:
+            self._begin()
+        except OSError as error:
+            self.close(f"the handshake failed: {error.strerror or error}")
+
+    # -- in
+
+    def _on_readable(self) -> None:
+        inbound = self._inbound
+        try:
+            count = self._receive_into(inbound.target())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(error.strerror or str(error))
+            return
+        if count == 0:
+            self.close("closed by the client")
+            return
+        self.received_ns = self.looked_ns = monotonic_ns()
+        try:
+            frames = inbound.received(count)
+        except InvalidRequest as error:
+            self.close(error.message)
+            return
+        taken = self._take_up(frames)
+        if taken < len(frames) and not self._is_closed:
+            self._frames.extend([memoryview(bytearray(frame)) for frame in frames[taken:]])
+        self._flush()
+        if self._is_buffering:
+            self._read_pending()
+
+    def _read_pending(self) -> None:
+        """Schedules a read of bytes that the transport has buffered: the socket does not become readable for them."""
+        if self._is_reading and not self._is_closed and self._transport.pending():
+            self._loop.call_soon(self._read_if_reading)
+
+    def _read_if_reading(self) -> None:
+        if self._is_reading:
+            self._on_readable()
+
+    def _take_up(self, frames: list[memoryview]) -> int:
+        """Dispatches as many frames as the limits allow; returns their number."""
+        taken = 0
+        try:
+            for frame in frames:
+                if taken == REQUESTS_PER_TURN_MAX or self._is_closed or self._is_held():
+                    break
+                taken += 1
+                self._dispatch(self, frame)
+        except InvalidRequest as error:
+            self.close(error.message)
+        except Exception:  # a bug of the broker: the client must not wait for a response that never comes
+            log.exception("a request could not be handled", extra={"peer": self.peer})
+            self.close("an internal error")
+        return taken
+
+    @property
+    def held(self) -> Held:
+        """The reasons for which no request is dispatched; empty while requests are."""
+        return Held(self._reasons)
+
+    def hold(self, reason: Held, until_ms: float | None = None) -> None:
+        """Dispatches no further request until `release(reason)`.
+
+        `until_ms`, for THROTTLE: the event loop's time, in ms, at which the hold ends by itself. The latest one counts.
+        """
+        if self._is_closed:
+            return
+        if until_ms is not None:
+            self._throttle_until(until_ms)
+        self._reasons |= reason
+        self._stop_reading()
+
+    def release(self, reason: Held) -> None:
+        """Ends the hold for one reason. When none is left, the connection resumes with the frames already received."""
+        self._reasons &= ~reason
+        if reason & _THROTTLE:
+            self._unthrottle()
+        self._go_on()
+
+    def _throttle_until(self, until_ms: float) -> None:
+        if self._throttle is not None:
+            if until_ms <= self._throttled_until_ms:
+                return
+            self._throttle.cancel()
+        self._throttled_until_ms = until_ms
+        self._throttle = self._loop.call_at(until_ms / 1000, self.release, Held.THROTTLE)
+
+    def _unthrottle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.looked_ns = monotonic_ns()
+        frames = [self._frames.popleft() for _ in range(min(len(self._frames), REQUESTS_PER_TURN_MAX))]
+        taken = self._take_up(frames)
+        if taken < len(frames) and not self._is_closed:
+            self._frames.extendleft(frames[: taken - 1 : -1] if taken else frames[::-1])
+        self._flush()
+
+    # -- out
+
+    def place(self) -> Slot:
+        """Reserves the next place in the order of the responses."""
+        slot = Slot()
+        self._slots.append(slot)
+        return slot
+
+    def answer(self, chunks: Chunks, request: Timed | None) -> None:
+        """Queues the response to the current request; it is sent when the read callback ends. `request`: None if its
+        times are not measured."""
+        if self._slots:
+            self._fill(self.place(), chunks, request)
+        elif chunks:
+            self._put_out(chunks, request)
+
+    def answer_later(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
+        """Sends the response to a request that had to wait. Without chunks it has none (acks=0)."""
+        self._fill(slot, chunks, request)
+        if self._slots and self._slots[0] is slot:
+            self._flush()
+
+    def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
+        slot.chunks, slot.request, slot.abandon = chunks, request, None
+        slot.memory = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes))
+        slot.size = slot.memory + sum(chunk.size for chunk in chunks if not isinstance(chunk, bytes))
+        self._waiting_bytes += slot.size
+        self._waiting_memory += slot.memory
+        if slot.memory > UNCOUNTED_BYTES:
+            self._count()
+
+    def _put_out(self, chunks: Chunks, request: Timed | None) -> None:
+        for chunk in chunks:
+            self._outbound.add(chunk)
+        if self.is_timed and request is not None:
+            self._unsent.append(request)
+
+    def _note_sent(self) -> None:
+        """Ends the times of queued requests: their responses are sent, or too many wait to be tracked apart."""
+        now_ns = monotonic_ns()
+        for request in self._unsent:
+            request.times.add(request, now_ns)
+        self._unsent.clear()
+
+    def _flush(self) -> None:
+        if self._is_closed:
+            return
+        slots = self._slots
+        while slots and slots[0].chunks is not None:
+            slot = slots.popleft()
+            self._waiting_bytes -= slot.size
+            self._waiting_memory -= slot.memory
+            if slot.chunks:
+                self._put_out(slot.chunks, slot.request)
+        if self._outbound and not self._is_sending:
+            self._send()
+        else:
+            self._pace()
+
+    def _send(self) -> None:
+        try:
+            progress = self._outbound.send(self._transport)
+        except OSError as error:
+            self.close(error.strerror or str(error))
+            return
+        if self._unsent and (progress is Progress.DONE or len(self._unsent) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX):
+            self._note_sent()
+        if progress is Progress.DONE:
+            if self._is_sending:
+                self._loop.remove_writer(self._fd)
+                self._is_sending = False
+        elif progress is Progress.COLD:
+            self._warm_up()
+        elif not self._is_sending:
+            self._loop.add_writer(self._fd, self._send)
+            self._is_sending = True
+        self._pace()
+
+    def _warm_up(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+        else:
+            self._loop.remove_writer(self._fd)
+        self._loop.run_in_executor(None, self._outbound.warm).add_done_callback(self._warmed)
+
+    def _warmed(self, warming: "asyncio.Future[None]") -> None:
+        self._is_sending = False
+        error = warming.exception()
+        if error is not None:
+            self.close(f"reading the log failed: {error}")
+        elif not self._is_closed:
+            self._send()
+
+    # -- pace
+
+    def _pace(self) -> None:
+        """Resumes or stops reading, by the amount that waits to be sent."""
+        if self._is_closed:
+            return
+        if self._is_held():
+            self._stop_reading()
+        elif self._frames:
+            self._stop_reading()
+            if not self._goes_on:
+                self._goes_on = True
+                self._loop.call_soon(self._go_on)
+        elif not self._is_reading:
+            self._read_again()
+
+    def _is_held(self) -> bool:
+        if self._is_full():
+            self._reasons |= _FULL
+        else:
+            self._reasons &= ~_FULL
+        return self._reasons != 0
+
+    def _is_full(self) -> bool:
+        queued = self._outbound.queued_bytes + self._waiting_bytes
+        if queued > UNCOUNTED_BYTES or self._counted_bytes:
+            self._count()
+            if self._counted_bytes and self._memory.is_exhausted:
+                return True
+        return (
+            queued > RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
+            or len(self._slots) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+        )
+
+    def _count(self) -> None:
+        """Updates this connection's part of the broker's total."""
+        queued = self._outbound.memory_bytes + self._waiting_memory
+        self._counted_bytes = self._memory.recount(self._counted_bytes, queued)
+
+    def _read_again(self) -> None:
+        self._is_reading = True
+        self._loop.add_reader(self._fd, self._on_readable)
+        if self._is_buffering:
+            self._read_pending()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    # -- end
+
+    @property
+    def last_active(self) -> float:
+        """When bytes were last received, by the event loop's clock."""
+        return self.received_ns / 1e9
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
+        return self._is_closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for a response."""
+        return not (self._slots or self._outbound or self._frames or self._reasons)
+
+    def is_left_behind(self) -> bool:
+        """Whether the peer has closed its side while the connection is full, and so does not read the end of the stream
+        (Linux)."""
+        if not self._is_full() or self._is_closed:
+            return False
+        return self._transport.is_left()
+
+    def close(self, reason: str) -> None:
+        """Closes the connection and drops unsent responses."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._reasons = 0
+        self._unthrottle()
+        self._stop_reading()
+        if self._is_sending:
+            self._loop.remove_writer(self._fd)
+        self._transport.close()
+        self._outbound.clear()
+        self._counted_bytes = self._memory.recount(self._counted_bytes, 0)
+        for slot in self._slots:
+            if slot.abandon is not None:
+                slot.abandon()
+        self._slots.clear()
+        self._unsent.clear()
+        self._frames.clear()
+        self._owner.connection_closed(self, reason)

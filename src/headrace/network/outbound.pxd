@@ -1,0 +1,32 @@
+# The C types of outbound.py's names; outbound.py itself stays plain Python.
+cimport cython
+
+cdef Py_ssize_t _JOIN_BYTES_MAX, _READ_BYTES
+
+cdef class Outbound:
+    cdef object _queue
+    cdef Py_ssize_t _offset
+    cdef Py_ssize_t _warm_until
+    cdef readonly Py_ssize_t queued_bytes, memory_bytes
+
+    @cython.locals(size=Py_ssize_t)
+    cpdef add(self, chunk)
+
+    @cython.locals(budget=Py_ssize_t, sent=Py_ssize_t, size=Py_ssize_t)
+    cpdef send(self, transport)
+
+    @cython.locals(size=Py_ssize_t)
+    cpdef warm(self)
+
+    cpdef clear(self)
+
+    @cython.locals(parts=list, size=Py_ssize_t)
+    cdef _joined_bytes(self, bytes first)
+
+    cdef bint _file_follows(self)
+
+    @cython.locals(size=Py_ssize_t)
+    cdef _advance(self, Py_ssize_t sent)
+
+    @cython.locals(start=Py_ssize_t)
+    cdef bint _is_cold(self, rng, Py_ssize_t size) except -1

@@ -1,0 +1,213 @@
+"""`Peers` over TCP: a connection for each broker and lane, opened at first use.
+
+    ask ── connected? ── no ──▶ connect, ApiVersions ──┐
+              └─ yes ──────────────────────────────────┴▶ encode in the newest common version, send, wait
+
+Requests of one lane are sent in the order of the calls, and many may be in flight. A response that is late breaks the
+connection, since the responses behind it would be late too. After a failure the next attempt waits, twice as long each
+time. Peers may be older or newer, or Apache Kafka: ApiVersions tells which versions each serves.
+Left out: TLS and SASL between brokers.
+"""
+
+import asyncio
+import socket
+from typing import TypeVar
+
+from headrace.errors import InvalidRequest, KafkaError
+from headrace.limits import PEER_ANSWER_BYTES_MAX
+from headrace.network.peers.peer_connection import PeerConnection
+from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
+from headrace.protocol.codec.message import Message
+from headrace.protocol.conversation.asking import SCRATCH_BYTES
+from headrace.protocol.conversation.negotiation import common_version, negotiation
+from headrace.protocol.headers import read_response_header
+
+R = TypeVar("R", bound=Message)
+
+CONNECT_TIMEOUT_MS = 10_000
+_BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.05, 1.0
+_HELD_SCRATCH_BYTES = 4096
+
+
+class PeerLinks:
+    """The connections of one broker to all others."""
+
+    def __init__(self, client_id: str, *, answer_bytes_max: int = PEER_ANSWER_BYTES_MAX) -> None:
+        """`client_id` identifies this broker in its requests."""
+        self._client_id, self._answer_bytes_max = client_id, answer_bytes_max
+        self._links: dict[tuple[PeerAddress, str], _Link] = {}
+
+    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+        """As `Peers.ask`. Also raises `UnsupportedVersion` when the peer serves no version that can represent the
+        request."""
+        link = self._links.get((to, lane))
+        if link is None:
+            link = self._links[to, lane] = _Link(to, self._client_id, self._answer_bytes_max)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await link.send(request, answer)
+        except TimeoutError:
+            link.close(f"no response within {timeout_ms} ms")
+            raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
+
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> PeerConnection:
+        """As `Peers.hold`."""
+        link = _Link(to, self._client_id, self._answer_bytes_max, scratch_bytes=_HELD_SCRATCH_BYTES)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await link.opened()
+        except TimeoutError:
+            raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
+
+    async def close(self) -> None:
+        """As `Peers.close`."""
+        for link in self._links.values():
+            link.end()
+
+
+class _Link:
+    """The connection to one broker in one lane, reopened when it breaks."""
+
+    def __init__(
+        self, to: PeerAddress, client_id: str, answer_bytes_max: int, *, scratch_bytes: int = SCRATCH_BYTES
+    ) -> None:
+        self._scratch_bytes = scratch_bytes
+        self._to, self._client_id, self._answer_bytes_max = to, client_id, answer_bytes_max
+        self._name = f"broker {to.id} at {to.host}:{to.port}"
+        self._connection: PeerConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._backoff_s = 0.0
+        self._retry_at = 0.0
+        self._attempts = 0
+        self._refusal: PeerUnreachable | None = None
+        self._is_ended = False
+
+    async def send(self, request: Message, answer: type[R]) -> R:
+        connection = self._connection
+        if connection is None or connection.failure is not None or self._connecting.locked():
+            attempts = self._attempts
+            async with self._connecting:  # in the order of the calls
+                if self._refusal is not None and self._attempts > attempts:
+                    raise self._refusal  # an earlier caller has just tried
+                connection = await self._connected()
+                waiting = self._send(connection, request)
+        else:
+            waiting = self._send(connection, request)
+        version, frame = waiting
+        try:
+            return _decoded(answer, request, version, await frame)
+        except InvalidRequest as error:
+            connection.close(error.message)
+            raise PeerUnreachable(f"{self._name} sent a malformed response: {error.message}") from error
+
+    def end(self) -> None:
+        """Closes the connection, even one that is being opened, and opens no other."""
+        self._is_ended = True
+        self.close("this broker is shutting down")
+
+    def close(self, why: str) -> None:
+        """Closes the connection, if it is open."""
+        if self._connection is not None:
+            self._connection.close(why)
+            self._connection = None
+
+    def _send(self, connection: PeerConnection, request: Message) -> tuple[int, asyncio.Future[memoryview]]:
+        assert request.API_KEY is not None, f"{type(request).__name__} is not a request"
+        ours = request.VERSIONS
+        served = connection.versions.get(request.API_KEY)
+        version = common_version(self._name, request.API_KEY, (ours[0], ours[-1]), served)
+        return version, connection.send(request, version)
+
+    async def _connected(self) -> PeerConnection:
+        """The connection, opened if necessary. Raises `PeerUnreachable`."""
+        if self._connection is not None and self._connection.failure is None:
+            return self._connection
+        if self._is_ended:
+            raise PeerUnreachable("this broker is shutting down")
+        loop = asyncio.get_running_loop()
+        pause_s = self._retry_at - loop.time()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._backoff_s = min(_BACKOFF_MAX_S, max(_BACKOFF_MIN_S, 2 * self._backoff_s))
+        self._retry_at = loop.time() + self._backoff_s
+        try:
+            connection = await self.opened()
+        except PeerUnreachable as refusal:
+            self._refusal = refusal
+            raise
+        finally:
+            self._attempts += 1
+        self._backoff_s, self._refusal = 0.0, None
+        return connection
+
+    async def opened(self) -> PeerConnection:
+        """Opens a connection and asks for the broker's API versions. Raises `PeerUnreachable`."""
+        loop = asyncio.get_running_loop()
+        sock = await self._connect(loop)
+        if self._is_ended:
+            sock.close()
+            raise PeerUnreachable("this broker is shutting down")
+        self._connection = connection = PeerConnection(
+            sock,
+            self._name,
+            self._client_id,
+            loop=loop,
+            answer_bytes_max=self._answer_bytes_max,
+            scratch_bytes=self._scratch_bytes,
+        )
+        try:
+            await _negotiate(connection, self._name)
+        except PeerUnreachable:
+            raise
+        except KafkaError as error:
+            connection.close(error.message)
+            raise PeerUnreachable(f"{self._name} did not answer ApiVersions: {error.message}") from error
+        except BaseException:
+            connection.close("it did not answer ApiVersions")
+            raise
+        return connection
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
+        failure: OSError | None = None
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                for family, kind, proto, _, address in await loop.getaddrinfo(
+                    self._to.host, self._to.port, type=socket.SOCK_STREAM
+                ):
+                    sock = socket.socket(family, kind, proto)
+                    sock.setblocking(False)
+                    try:
+                        await loop.sock_connect(sock, address)
+                    except OSError as error:
+                        sock.close()
+                        failure = error
+                    except BaseException:
+                        sock.close()
+                        raise
+                    else:
+                        return sock
+        except TimeoutError:
+            raise PeerUnreachable(f"{self._name} did not accept a connection within {CONNECT_TIMEOUT_MS} ms") from None
+        except OSError as error:  # the host name cannot be resolved
+            failure = error
+        kind_of = PeerRefused if isinstance(failure, ConnectionRefusedError) else PeerUnreachable
+        why = "its host name has no address" if failure is None else failure.strerror or str(failure)
+        raise kind_of(f"the connection to {self._name} failed: {why}") from failure
+
+
+def _decoded(answer: type[R], request: Message, version: int, frame: memoryview) -> R:
+    assert request.API_KEY is not None
+    _, pos = read_response_header(frame, request.API_KEY, version)
+    return answer.decode(version, frame, pos)[0]
+
+
+async def _negotiate(connection: PeerConnection, name: str) -> None:
+    asking = negotiation(name)
+    request, version = next(asking)
+    while True:
+        frame = await connection.send(request, version)
+        try:
+            request, version = asking.send(frame)
+        except StopIteration as done:
+            connection.versions = done.value.versions
+            return

@@ -1,0 +1,64 @@
+"""The interface for requests from one broker to another.
+
+Its users are the controller (LeaderAndIsr, UpdateMetadata, StopReplica), leaders (AlterPartition, to the controller),
+followers (Fetch, OffsetForLeaderEpoch), and brokers that forward a client's request to the controller. `peer_links`
+implements it over sockets; a simulation has its own implementation.
+"""
+
+from typing import NamedTuple, Protocol, TypeVar
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol.codec.message import Message
+from headrace.types import BrokerId
+
+R = TypeVar("R", bound=Message)
+"""The class of the response."""
+
+
+class PeerAddress(NamedTuple):
+    """A broker's address for other brokers."""
+
+    id: BrokerId
+    host: str
+    port: int
+
+
+class PeerUnreachable(KafkaError):
+    """No response: no connection, a broken connection, or a time-out. The peer may have handled the request."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class PeerRefused(PeerUnreachable):
+    """The peer's machine refused the connection, so its process is gone. A time-out would not prove that."""
+
+
+class Held(Protocol):
+    """A connection that serves only to detect when it breaks."""
+
+    async def broken(self) -> None:
+        """Returns when the connection has ended, from either side."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+        ...
+
+
+class Peers(Protocol):
+    """Connections to the other brokers of a cluster, opened at first use and reopened after they broke."""
+
+    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+        """Sends a request and returns the decoded response. Requests of one `lane` to one broker are sent and answered
+        in the order of the calls. Each lane has its own connection, so that a long poll delays no other request.
+        Raises `PeerUnreachable`."""
+        ...
+
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Held:
+        """Opens a separate connection to a broker and waits for a first response on it; the caller closes it. Tries
+        once, without pauses. Raises `PeerUnreachable`, `PeerRefused`."""
+        ...
+
+    async def close(self) -> None:
+        """Closes every connection; pending requests raise `PeerUnreachable`."""
+        ...

@@ -1,0 +1,218 @@
+"""The load job: loads the records of a topic that a Delta table does not have, exactly once.
+
+    1  open the table            one handle: the progress read from it is what the commit builds on
+    2  plan offset ranges        from the table's progress to the end of the log
+    3  Spark tasks write Parquet into a directory of this attempt alone; nothing refers to it
+    4  commit                    files and progress in one Delta commit, on the handle of step 1
+
+A driver killed at any point leaves a correct table. Before step 4 the table has none of the rows, and the next run
+plans them again. After step 4 it has both rows and progress. Task attempts that Spark repeats use other file names, and
+only successful attempts are collected. If another driver of the job commits in between, step 4 fails and the job starts
+over. If nothing is new, the job commits nothing and does not start Spark.
+
+Rows keep their origin: every table has topic, partition, offset and timestamp. With `value_json` the value is parsed
+into columns of its own, and a value that is not such JSON is kept as text in `corrupt_value`.
+
+A killed run leaves a directory load-* that no commit refers to. A week later such files can be removed with
+`DeltaTable(path).vacuum(full=True, dry_run=False)`.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from headrace.spark.load.delta_table import LoadTable, LostRaceError, collect_files, offsets_by_topic
+from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
+from headrace.spark.source.offsets import OffsetRange, resolve_ranges
+from headrace.spark.source.options import OptionError, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ATTEMPTS_MAX: Final = 5
+SHORT_LIVED_RECORDS: Final = 1_000_000
+"""Up to this many records the session is started for a job of seconds."""
+
+CORRUPT_COLUMN: Final = "corrupt_value"
+_ORIGIN: Final = ("topic", "partition", "offset", "timestamp", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJob:
+    """The source and the target of a load.
+
+    `read_options` are the source's options: brokers, topics, and with startingOffsets=earliest (the default) or a
+    time where partitions begin that this job has not loaded yet. `value_json` is a Spark schema, as in
+    `origin STRING, delay DOUBLE`.
+    """
+
+    table: Path
+    read_options: Mapping[str, str]
+    name: str = "load"
+    value_json: str | None = None
+    master: str = "local[2]"
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    is_repeated: bool = False
+    """Whether the session will load again and again, so that a slower start is worth it."""
+
+
+class LoadResult(NamedTuple):
+    """The result of a run. `table_version` is None if nothing was committed."""
+
+    table_version: int | None
+    rows: int
+    files: int
+    ranges: tuple[OffsetRange, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "committed": self.table_version is not None,
+            "table_version": self.table_version,
+            "rows": self.rows,
+            "files": self.files,
+            "offsets": offsets_by_topic(self.ranges),
+        }
+
+
+NOTHING_NEW: Final = LoadResult(None, 0, 0, ())
+
+
+class Step(Enum):
+    """The progress of an attempt; a kill at each step leaves a different state."""
+
+    PLANNED = auto()
+    """Spark tasks begin to write next."""
+    WRITTEN = auto()
+    """All files are written, none is in the table."""
+    COMMITTED = auto()
+    """Rows and progress are in the table, and nobody was told."""
+
+
+OnStep: TypeAlias = "Callable[[Step, Path, SparkSession], None]"
+"""Called with the directory of the attempt's files and the session that writes them."""
+
+
+def run_load(job: LoadJob, on_step: "OnStep | None" = None) -> LoadResult:
+    """Run the job once. Raises LostRaceError if other drivers of the job won `ATTEMPTS_MAX` times in a row."""
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            return _attempt(job, on_step or _ignore)
+        except LostRaceError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _ignore(step: Step, directory: Path, spark: "SparkSession") -> None:
+    """The default observer, which does nothing."""
+
+
+def _attempt(job: LoadJob, on_step: "OnStep") -> LoadResult:
+    table = LoadTable.open(job.table)
+    ranges = plan_ranges(job, table)
+    if not ranges:
+        return NOTHING_NEW
+    spark = _session(job, ranges)
+    rows = shape(read_ranges(spark, job, ranges), job.value_json)
+    if table is None:
+        table = LoadTable.create(job.table, rows.schema.json())
+    table.check_schema(rows.schema.json())
+    directory = job.table / f"load-{table.loads(job.name) + 1}-{uuid.uuid4().hex[:12]}"
+    on_step(Step.PLANNED, directory, spark)
+    rows.write.option("compression", "zstd").parquet(str(directory))
+    files = collect_files(job.table, directory)
+    on_step(Step.WRITTEN, directory, spark)
+    try:
+        version = table.commit(job.name, ranges, files)
+    except LostRaceError:
+        shutil.rmtree(directory)  # safe: only the refused commit would have referred to it
+        raise
+    on_step(Step.COMMITTED, directory, spark)
+    return LoadResult(version, sum(file.rows for file in files), len(files), tuple(ranges))
+
+
+def plan_ranges(job: LoadJob, table: LoadTable | None) -> list[OffsetRange]:
+    """The offsets that the topic has and this snapshot of `table` does not have.
+
+    Raises DataLossError if records were deleted before they were loaded, unless failOnDataLoss is false.
+    """
+    options = parse_options(job.read_options)
+    with connect(options) as cluster:
+        log = ClusterBounds(cluster, isolation_level(options.client_settings))
+        known = {
+            partition: offset
+            for partition in log.partitions_of(options.selection)
+            if table and (offset := table.next_offset(job.name, partition)) is not None
+        }
+        return resolve_ranges(options, log, resume_at=known)
+
+
+def read_ranges(spark: "SparkSession", job: LoadJob, ranges: Sequence[OffsetRange]) -> "DataFrame":
+    """Reads exactly these offsets through headrace's source, even if the topic changes meanwhile."""
+    settings = {key: value for key, value in job.read_options.items() if _goes_to_the_reader(key)}
+    offsets = offsets_by_topic(ranges)
+    return (
+        spark.read.format("headrace")
+        .options(**settings)
+        .option("assign", json.dumps({topic: list(map(int, partitions)) for topic, partitions in offsets.items()}))
+        .option("startingOffsets", _one_side(offsets, 0))
+        .option("endingOffsets", _one_side(offsets, 1))
+        .load()
+    )
+
+
+def shape(rows: "DataFrame", value_json: str | None) -> "DataFrame":
+    """The table's columns: the source's own, or with a schema for JSON values their origin and one for each field."""
+    if value_json is None:
+        return rows
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType
+
+    fields = _parse_schema(value_json)
+    taken = {name.lower() for name in (*_ORIGIN, CORRUPT_COLUMN)}
+    clashing = [name for name in fields.names if name.lower() in taken]
+    if clashing:
+        raise OptionError("value-json", value_json, f"{', '.join(clashing)} are the record's own names")
+    with_corrupt = fields.add(CORRUPT_COLUMN, StringType())
+    parsed = F.from_json(F.col("value").cast("string"), with_corrupt, {"columnNameOfCorruptRecord": CORRUPT_COLUMN})
+    return rows.select(*_ORIGIN, parsed.alias("parsed")).select(*_ORIGIN, "parsed.*")
+
+
+def _parse_schema(value_json: str) -> "StructType":
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    try:
+        fields = StructType.fromDDL(value_json)
+    except ParseException:
+        fields = None
+    if not isinstance(fields, StructType) or not fields.names:  # "INT" alone would be a type too
+        raise OptionError("value-json", value_json, "write columns and their types: 'origin STRING, delay DOUBLE'")
+    return fields
+
+
+def _session(job: LoadJob, ranges: Sequence[OffsetRange]) -> "SparkSession":
+    from headrace.spark.session import session
+
+    records = sum(one.size for one in ranges)
+    # No _SUCCESS file: the Delta commit makes a load visible.
+    settings = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **job.spark_settings}
+    short_lived = records <= SHORT_LIVED_RECORDS and not job.is_repeated
+    return session(f"headrace load {job.name}", master=job.master, settings=settings, short_lived=short_lived)
+
+
+def _goes_to_the_reader(option: str) -> bool:
+    """Whether an option still applies after the offsets are planned."""
+    name = option.lower()
+    return not name.startswith(("assign", "subscribe", "starting", "ending"))
+
+
+def _one_side(offsets: Mapping[str, Mapping[str, Sequence[int]]], side: int) -> str:
+    """{"t":{"0":5}}: the starts (side 0) or ends (side 1) as the source's options take them."""
+    return json.dumps({topic: {p: edges[side] for p, edges in by.items()} for topic, by in offsets.items()})

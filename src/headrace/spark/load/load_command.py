@@ -1,0 +1,212 @@
+"""`headrace load TOPIC ... --table DIR`: the command of the load job.
+
+    headrace load flights --bootstrap 127.0.0.1:9092 --table ./flights --value-json 'origin STRING, dep_delay DOUBLE'
+    headrace load flights --table ./flights --follow                                     goes on as records come
+    headrace load flights --table ./again --job again --from-time 2026-01-31T12:00Z      a replay into a second table
+
+Exit codes: 0 loaded, or nothing new, or ended while following; 1 it failed and the table is as it was; 2 the command
+line is wrong. With --json one object goes to stdout (with --follow one line for each load), and nothing else does.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from headrace.errors import KafkaError
+from headrace.spark.java import JavaNotFoundError
+from headrace.spark.load.delta_table import JOB_NAME, LoadTable, LostRaceError, SchemaChangedError
+from headrace.spark.load.follow import ended_by_sigterm, follow
+from headrace.spark.load.load import LoadJob, LoadResult, OnStep, plan_ranges, run_load
+from headrace.spark.source.offsets import DataLossError
+from headrace.spark.source.options import OptionError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_PAUSE_SECONDS_MAX = 86_400
+_EXPECTED_FAILURES = (KafkaError, LostRaceError, SchemaChangedError, JavaNotFoundError, DataLossError)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The argument parser of the command."""
+    parser = argparse.ArgumentParser(
+        prog="headrace load",
+        description="Load the new records of topics into a Delta table exactly once, with Spark.",
+        epilog="Run the command again at any time, also after it was killed: it continues where the table ends.",
+    )
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to load, with all their partitions")
+    broker = os.environ.get("HEADRACE_BOOTSTRAP", DEFAULT_BOOTSTRAP)
+    parser.add_argument(
+        "--bootstrap",
+        "-b",
+        default=broker,
+        metavar="HOST:PORT",
+        help=f"brokers to connect to first, separated by commas (default {broker})",
+    )
+    parser.add_argument(
+        "--table", required=True, metavar="DIR", help="the directory of the Delta table; created if it does not exist"
+    )
+    parser.add_argument("--pattern", metavar="REGEX", help="load topics whose whole name matches, instead of TOPIC")
+    parser.add_argument(
+        "--job",
+        default="load",
+        metavar="NAME",
+        help="the name that the job's progress is stored under in the table (default load)",
+    )
+    parser.add_argument(
+        "--value-json",
+        metavar="SCHEMA",
+        help="parse values as JSON with this schema, such as 'origin STRING, dep_delay DOUBLE'",
+    )
+    parser.add_argument(
+        "--from-time",
+        metavar="TIME",
+        help="start partitions without progress at this time (ISO 8601, or milliseconds since 1970)",
+    )
+    parser.add_argument("--min-partitions", metavar="N", help="minimum number of Spark tasks, approximately")
+    parser.add_argument(
+        "--allow-data-loss", action="store_true", help="continue if records were deleted before they were loaded"
+    )
+    parser.add_argument(
+        "--kafka", action="append", default=[], metavar="KEY=VALUE", help="a setting of the client; repeatable"
+    )
+    parser.add_argument("--master", default="local[2]", help="the Spark master (default local[2])")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; repeatable")
+    parser.add_argument("--follow", action="store_true", help="keep loading until SIGTERM or Ctrl-C")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=2.0,
+        metavar="S",
+        help="with --follow: seconds to wait when there are no new records (default 2)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be loaded, without starting Spark")
+    parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, on_step: "OnStep | None" = None) -> int:
+    """Runs the command with these arguments (default: the process's own). Returns the exit code.
+
+    `on_step` is called at each step of the load, but not with --follow.
+    """
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    started = time.monotonic()
+    try:
+        job = _job(parser, arguments)
+        if arguments.follow:
+            _follow(arguments, job)
+            return 0
+        if arguments.dry_run:
+            ranges = plan_ranges(job, LoadTable.open(job.table))
+            result = LoadResult(None, sum(one.size for one in ranges), 0, tuple(ranges))
+        else:
+            result = run_load(job, on_step)
+    except OptionError as wrong:
+        print(f"headrace load: {wrong}", file=sys.stderr)
+        return 2
+    except _EXPECTED_FAILURES as failed:
+        print(f"headrace load: {failed}", file=sys.stderr)
+        return 1
+    _report(arguments, result, time.monotonic() - started)
+    return 0
+
+
+def _follow(arguments: argparse.Namespace, job: LoadJob) -> None:
+    begun = time.monotonic()
+
+    def report(result: LoadResult) -> None:
+        nonlocal begun
+        _report(arguments, result, time.monotonic() - begun)
+        sys.stdout.flush()
+        begun = time.monotonic()
+
+    with ended_by_sigterm() as end, suppress(KeyboardInterrupt):
+        follow(job, arguments.pause, end, report, lambda trouble: print(f"headrace load: {trouble}", file=sys.stderr))
+
+
+def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> LoadJob:
+    if bool(arguments.topics) == bool(arguments.pattern):
+        _refuse(parser, "give either TOPIC arguments or --pattern")
+    if not JOB_NAME.fullmatch(arguments.job):
+        _refuse(parser, f"--job {arguments.job!r}: use letters, digits, dots, dashes and underscores, 128 at most")
+    table = Path(arguments.table).absolute()
+    if "://" in arguments.table:
+        _refuse(parser, f"--table {arguments.table}: only a path on a local or mounted file system is supported")
+    if arguments.follow and arguments.dry_run:
+        _refuse(parser, "--follow and --dry-run exclude each other: give one of them")
+    if not 0 <= arguments.pause <= _PAUSE_SECONDS_MAX:
+        _refuse(parser, f"--pause {arguments.pause}: seconds, from 0 to {_PAUSE_SECONDS_MAX}")
+    if "%" in str(table):
+        _refuse(parser, f"--table {arguments.table}: choose a path without a percent sign")
+    options = {"kafka.bootstrap.servers": arguments.bootstrap}
+    if arguments.pattern:
+        options["subscribePattern"] = arguments.pattern
+    else:
+        options["subscribe"] = ",".join(arguments.topics)
+    options |= {f"kafka.{key}": value for key, value in _pairs(parser, "--kafka", arguments.kafka)}
+    if arguments.from_time is not None:
+        options |= {
+            "startingTimestamp": _milliseconds(arguments.from_time),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+    if arguments.min_partitions is not None:
+        options["minPartitions"] = arguments.min_partitions
+    if arguments.allow_data_loss:
+        options["failOnDataLoss"] = "false"
+    return LoadJob(
+        table=table,
+        read_options=options,
+        name=arguments.job,
+        value_json=arguments.value_json,
+        master=arguments.master,
+        spark_settings=dict(_pairs(parser, "--conf", arguments.conf)),
+        is_repeated=arguments.follow,
+    )
+
+
+def _milliseconds(text: str) -> str:
+    """A time in the form of the source's options; without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text) if not text.isdecimal() else None
+    except ValueError:
+        raise OptionError("from-time", text, "write 2026-01-31T12:00Z, or milliseconds since 1970") from None
+    if moment is None:
+        return text
+    return str(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def _pairs(parser: argparse.ArgumentParser, option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+    for text in given:
+        if "=" not in text:
+            _refuse(parser, f"{option} {text!r}: write KEY=VALUE")
+    return [(key, value) for key, _, value in (text.partition("=") for text in given)]
+
+
+def _refuse(parser: argparse.ArgumentParser, problem: str) -> NoReturn:
+    parser.exit(2, f"headrace load: {problem}\n")
+
+
+def _report(arguments: argparse.Namespace, result: LoadResult, seconds: float) -> None:
+    if arguments.json:
+        print(json.dumps({**result.as_json(), "job": arguments.job, "seconds": round(seconds, 2)}))
+        return
+    for one in result.ranges:
+        print(f"{one.topic}-{one.partition}  offsets {one.start} to {one.end}")
+    if arguments.dry_run:
+        print(f"would load up to {result.rows} records")
+    elif result.table_version is None:
+        print(f"nothing new; {arguments.table} is up to date")
+    else:
+        committed = f"committed as version {result.table_version} in {seconds:.1f} s"
+        print(f"{result.rows} rows in {result.files} files, {committed}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""A connection on an event loop: why it takes up no request, and what lets it go on."""
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headrace.limits import RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
+from headrace.network.connection import Connection, Held
+from headrace.network.response_memory import UNLIMITED, ResponseMemory
+from headrace.network.tls import TlsTransport
+from headrace.network.transport import PlainTransport, Transport
+from headrace.protocol.conversation.frames import FrameReader
+from tests.rotation import random_bytes
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    skipped_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped_s
+
+
+class OpenedFile(NamedTuple):
+    """A file that stays open."""
+
+    fd: int
+
+    def read(self, size: int, position: int) -> bytes:
+        return os.pread(self.fd, size, position)
+
+
+class Range(NamedTuple):
+    """Bytes of a file."""
+
+    file: OpenedFile
+    position: int
+    size: int
+
+
+class Served:
+    """A connection whose requests are noted, and answered with themselves; and its peer."""
+
+    def __init__(self, loop: SkippingLoop, certificate: Path | None = None) -> None:
+        """`certificate`: of the served side, which speaks TLS then."""
+        self.loop = loop
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.peer = socket.create_connection(listening.getsockname())
+            sock, _ = listening.accept()
+        sock.setblocking(False)
+        self.peer.settimeout(5)
+        self.requests: list[bytes] = []
+        self.holds_at: dict[bytes, Held] = {}
+        self.answer_bytes = 1
+        self.ranges: list[Range] = []
+        self.reason = ""
+        inbound = FrameReader(memoryview(bytearray(1 << 10)), 1 << 20)
+        transport: Transport = PlainTransport(sock)
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            transport = TlsTransport(context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
+        self.connection = Connection(
+            transport, "PLAINTEXT", inbound, self.dispatch, self, loop, ResponseMemory(UNLIMITED)
+        )
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        request = bytes(frame)
+        self.requests.append(request)
+        connection.answer([request * self.answer_bytes, *self.ranges], None)
+        if request in self.holds_at:
+            connection.hold(self.holds_at.pop(request))
+
+    def connection_closed(self, connection: Connection, reason: str) -> None:
+        self.reason = reason
+
+    def ask(self, *requests: bytes) -> None:
+        """Sends requests, and lets the loop do what it can."""
+        self.peer.sendall(b"".join(len(each).to_bytes(4, "big") + each for each in requests))
+        self.settle()
+
+    def settle(self) -> None:
+        """Runs the loop until it has had its turn with everything that is there now."""
+        for _ in range(10):
+            self.loop.run_until_complete(asyncio.sleep(0))
+
+    def received(self, count: int) -> bytes:
+        """So many bytes of answers."""
+        found = b""
+        while len(found) < count:
+            self.settle()
+            found += self.peer.recv(count - len(found))
+        return found
+
+    def put_forward(self, seconds: float) -> None:
+        self.loop.skipped_s += seconds
+        self.settle()
+
+    def now_ms(self) -> float:
+        return self.loop.time() * 1000
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    loop = SkippingLoop()
+    found = Served(loop)
+    yield found
+    found.connection.close("the test is over")
+    found.peer.close()
+    loop.close()
+
+
+def test_a_connection_that_is_held_takes_up_nothing_until_it_is_released(served: Served) -> None:
+    served.holds_at[b"a"] = Held.ORDER
+    served.ask(b"a", b"b")
+    served.ask(b"c")
+    assert served.requests == [b"a"]
+    assert served.connection.held is Held.ORDER
+    assert served.peer.recv(10) == b"a"
+    served.connection.release(Held.ORDER)
+    served.settle()
+    assert served.requests == [b"a", b"b", b"c"]
+    assert served.received(2) == b"bc"
+
+
+@pytest.mark.parametrize("first", [Held.ORDER, Held.THROTTLE, Held.AUTHENTICATION])
+@pytest.mark.parametrize("second", [Held.ORDER, Held.THROTTLE, Held.AUTHENTICATION])
+def test_the_end_of_one_reason_leaves_another_in_force(served: Served, first: Held, second: Held) -> None:
+    if first is second:
+        return
+    served.connection.hold(first)
+    served.connection.hold(second)
+    served.ask(b"a")
+    served.connection.release(first)
+    served.settle()
+    assert (served.requests, served.connection.held) == ([], second)
+    served.connection.release(second)
+    served.settle()
+    assert (served.requests, served.connection.held) == ([b"a"], Held(0))
+
+
+def test_a_throttled_connection_goes_on_by_itself_when_its_time_is_over(served: Served) -> None:
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
+    served.ask(b"a")
+    served.put_forward(29)
+    assert (served.requests, served.connection.is_idle) == ([], False)
+    served.put_forward(2)
+    assert served.requests == [b"a"]
+
+
+def test_the_latest_end_of_a_throttle_counts(served: Served) -> None:
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 60_000)
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 10_000)
+    served.ask(b"a")
+    served.put_forward(59)
+    assert served.requests == []
+    served.put_forward(2)
+    assert served.requests == [b"a"]
+
+
+def test_answers_leave_while_a_connection_is_throttled(served: Served) -> None:
+    served.holds_at[b"b"] = Held.THROTTLE
+    served.ask(b"a", b"b", b"c")
+    assert served.requests == [b"a", b"b"]
+    assert served.peer.recv(10) == b"ab"
+
+
+def test_a_full_connection_goes_on_when_its_peer_has_read_and_stays_throttled(served: Served) -> None:
+    served.answer_bytes = RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX + (8 << 20)
+    served.ask(b"a", b"b")
+    assert served.requests == [b"a"]
+    assert served.connection.held is Held.FULL
+    served.connection.hold(Held.THROTTLE)
+    expected = served.answer_bytes
+    served.answer_bytes = 1
+    received = 0
+    while received < expected:
+        served.settle()
+        received += len(served.peer.recv(1 << 20))
+    served.settle()
+    assert (served.requests, served.connection.held) == ([b"a"], Held.THROTTLE)
+    served.connection.release(Held.THROTTLE)
+    served.settle()
+    assert served.requests == [b"a", b"b"]
+
+
+def test_a_throttled_connection_that_ends_leaves_no_timer(served: Served) -> None:
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
+    served.connection.close("enough")
+    served.put_forward(31)
+    assert (served.requests, served.reason) == ([], "enough")
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
+    assert served.connection.held is Held(0)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and its certificate for localhost, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
+    return path
+
+
+def test_a_tls_stream_carries_large_requests_and_answers_out_of_files(certificate: Path, tmp_path: Path) -> None:
+    content = random_bytes("a file", 3 << 20)
+    (tmp_path / "segment").write_bytes(content)
+    requests = [random_bytes("first", 300_000), b"b", random_bytes("third", 20_000), b"c"]
+    loop = SkippingLoop()
+    served = Served(loop, certificate)
+    fd = os.open(tmp_path / "segment", os.O_RDONLY)
+    served.ranges = [Range(OpenedFile(fd), 100, len(content) - 100)]
+    expected = b"".join(each + content[100:] for each in requests)
+
+    def talk() -> bytes:
+        context = ssl.create_default_context(cafile=f"{certificate}.crt")
+        with context.wrap_socket(served.peer, server_hostname="localhost") as peer:
+            peer.sendall(b"".join(len(each).to_bytes(4, "big") + each for each in requests))
+            received = bytearray()
+            while len(received) < len(expected):
+                received += peer.recv(1 << 20)
+            return bytes(received)
+
+    received = loop.run_until_complete(loop.run_in_executor(None, talk))
+    assert served.requests == requests
+    assert received == expected
+    served.connection.close("the test is over")
+    os.close(fd)
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+def test_a_failed_handshake_ends_the_connection(certificate: Path) -> None:
+    loop = SkippingLoop()
+    served = Served(loop, certificate)
+    served.peer.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    served.settle()
+    assert "handshake failed" in served.reason
+    served.peer.close()
+    loop.close()

@@ -1,0 +1,83 @@
+"""A topic is deleted, and made anew under its name: no broker keeps anything of the one before."""
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.protocol import messages as m
+from tests.asker import Asker
+from tests.cluster.local_cluster import LocalCluster
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+
+DEADLINE_S = 30.0
+GROUP = 0
+
+
+def coordinator(cluster: LocalCluster, group: str) -> int:
+    """The broker that coordinates a group."""
+    found: list[int] = []
+
+    def is_found() -> bool:
+        with Asker(cluster.brokers[1].bootstrap) as asker:
+            answer = asker.ask(m.FindCoordinatorRequest(key=group, key_type=GROUP), 3)
+        found.append(answer.node_id)
+        return bool(answer.error_code == 0)
+
+    eventually(is_found, f"a coordinator of {group}")
+    return found[-1]
+
+
+def told_by(cluster: LocalCluster, broker: int, topic: str) -> list[int]:
+    """The numbers of a topic's partitions, as one broker tells clients."""
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    with Asker(cluster.brokers[broker].bootstrap) as asker:
+        (found,) = asker.ask(request, 8).topics
+    return sorted(each.partition_index for each in found.partitions)
+
+
+def test_offsets_go_with_the_topic_on_the_coordinator_of_each_group_whoever_served_the_deletion(
+    cluster: LocalCluster,
+) -> None:
+    cluster.create_topic("renewed", 1, 3)
+    groups = {coordinator(cluster, f"renewed-{number}"): f"renewed-{number}" for number in range(12)}
+    assert len(groups) > 1, "one broker coordinates every group"
+    partition = TopicPartition("renewed", 0)
+    consumers = {
+        group: Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group}) for group in groups.values()
+    }
+    for consumer in consumers.values():
+        consumer.commit(offsets=[TopicPartition("renewed", 0, 5)], asynchronous=False)
+        assert consumer.committed([partition])[0].offset == 5
+    with cluster.admin() as admin:
+        admin.delete_topics(["renewed"])
+    cluster.create_topic("renewed", 1, 3)
+    eventually(lambda: all(told_by(cluster, each, "renewed") for each in cluster.brokers), "a new topic")
+    found = {group: each.committed([partition])[0].offset for group, each in consumers.items()}
+    assert found == dict.fromkeys(consumers, OFFSET_INVALID)
+    for consumer in consumers.values():
+        consumer.close()
+
+
+def test_a_broker_that_missed_a_deletion_and_a_new_topic_of_the_name_tells_of_the_new_one_alone(
+    cluster: LocalCluster,
+) -> None:
+    away = next(number for number in cluster.brokers if number != cluster.controller())
+    others = [number for number in cluster.brokers if number != away]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for name in ("missed", "gone"):
+        admin.create_topics([NewTopic(name, 3, replica_assignment=[others] * 3)])[name].result(DEADLINE_S)
+    for name in ("missed", "gone"):
+        eventually(lambda name=name: told_by(cluster, away, name) == [0, 1, 2], f"{name} on every broker")  # type: ignore[misc]
+    cluster.pause(away)
+    cluster.wait_until_present(others)  # its session has ended, and what it was to be told is dropped
+    for deleted in admin.delete_topics(["missed", "gone"]).values():
+        deleted.result(DEADLINE_S)
+    admin.create_topics([NewTopic("missed", 1, replica_assignment=[others])])["missed"].result(DEADLINE_S)
+    cluster.resume(away)
+    cluster.wait_until_ready()
+    assert told_by(cluster, away, "missed") == [0]
+    assert told_by(cluster, away, "gone") == []

@@ -1,0 +1,71 @@
+"""A broker that may have missed something is told everything, as all that there is; the others what changed."""
+
+import pytest
+
+from headrace.controller.decisions.control_requests import Sender, update_metadata
+from headrace.metadata import znodes
+from headrace.metadata.model import FULL_UPDATE
+from headrace.protocol import messages as m
+from headrace.types import BrokerId
+from tests.controller.paper_brokers import Cluster, create, registration
+
+
+def told(cluster: Cluster, broker: int) -> list[tuple[bool, list[tuple[str, int]]]]:
+    """Of each UpdateMetadata of a broker: whether it is all there is, and its topics with how many partitions."""
+    return [
+        (each.type == FULL_UPDATE, [(topic.topic_name, len(topic.partition_states)) for topic in each.topic_states])
+        for each in cluster.told.get(broker, ())
+        if isinstance(each, m.UpdateMetadataRequest)
+    ]
+
+
+async def test_only_a_broker_that_comes_is_told_everything(cluster: Cluster) -> None:
+    await create(cluster, "t", {0: (1, 2), 1: (2, 1)})
+    await cluster.go(3)
+    await create(cluster, "u", {0: (1, 2)})
+    cluster.forget()
+    await cluster.come(3)
+    assert told(cluster, 3) == [(True, [("t", 2), ("u", 1)])]
+    assert told(cluster, 1) == [(False, [])] == told(cluster, 2)
+
+
+async def test_a_topic_without_a_first_leader_is_named_so_that_nobody_takes_it_for_deleted(cluster: Cluster) -> None:
+    await create(cluster, "model", {0: (2, 3)})
+    data = (await cluster.store.get(znodes.topic("model"))).data
+    await cluster.go(2)
+    await cluster.go(3)
+    await cluster.store.create(znodes.topic("leaderless"), data)
+
+    async def is_known() -> bool:
+        active = cluster.controller._candidate.active
+        return active is not None and "leaderless" in active.controller_epoch.state.topics
+
+    await cluster.until(is_known)
+    cluster.forget()
+    await cluster.store.delete(znodes.broker(1))
+    await cluster.come(1)
+    assert (True, [("model", 1), ("leaderless", 0)]) in [
+        (full, sorted(each, reverse=True)) for full, each in told(cluster, 1)
+    ]
+
+
+async def test_nobody_is_told_that_these_are_all_topics_while_one_cannot_be_read(cluster: Cluster) -> None:
+    await create(cluster, "t", {0: (1, 2)})
+    await create(cluster, "broken", {0: (1, 2)})
+    await cluster.store.set(znodes.topic("broken"), b"?")
+    await cluster.store.delete(znodes.CONTROLLER)
+
+    async def is_elected() -> bool:
+        return cluster.controller.epoch == 2 and cluster.controller.is_active
+
+    cluster.forget()
+    await cluster.until(is_elected)
+    assert told(cluster, 2)
+    assert not any(is_full for is_full, _ in told(cluster, 2))
+
+
+@pytest.mark.parametrize("version", range(5, 9))  # those that headrace and Apache Kafka since 2.2 serve
+def test_a_broker_of_an_older_version_is_told_the_same_without_the_word_that_it_is_all(version: int) -> None:
+    request = update_metadata(Sender(BrokerId(1), 1), registration(2), {}, {"t": b"i" * 16}, (), is_full=True)
+    decoded, _ = m.UpdateMetadataRequest.decode(version, request.encode(version), 0)
+    assert decoded.type == (FULL_UPDATE if version >= 8 else 0)

@@ -1,0 +1,22 @@
+"""How much a property is tried with: all in `make test`, a part in `make quick`."""
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+QUICK = os.environ.get("HEADRACE_QUICK", "0") != "0"
+"""Whether this is `make quick`."""
+FEWER = 5
+DEFAULT = 100
+"""What Hypothesis tries where a test does not say otherwise."""
+
+
+def examples(count: int = DEFAULT) -> int:
+    """`count`, or a fifth of it in `make quick`."""
+    return max(1, count // FEWER) if QUICK else count
+
+
+def slow_after(fast: int, seeds: Sequence[int]) -> list[object]:
+    """The parameters of a test: `make quick` runs the first few seeds only."""
+    return [*seeds[:fast], *(pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[fast:])]

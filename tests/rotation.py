@@ -1,0 +1,32 @@
+"""The seed of what tests vary from run to run: HEADRACE_SEED, or else today's date (UTC).
+
+`make test` covers other seeds, and other cells of a grid, each day, and the same ones again all day long. The end of
+each run prints the seed. `make soak` draws one, and prints it first.
+"""
+
+import os
+from datetime import UTC, datetime
+from random import Random
+
+VARIABLE = "HEADRACE_SEED"
+
+
+def settle() -> None:
+    """Decides it, for this process and those that it starts."""
+    os.environ.setdefault(VARIABLE, datetime.now(UTC).strftime("%Y%m%d"))
+
+
+def seed() -> int:
+    """This run's seed."""
+    settle()
+    return int(os.environ[VARIABLE])
+
+
+def drawn(what: str, number: int) -> int:
+    """The `number`-th seed for `what` in this run: positive, below 2**40."""
+    return Random(f"{seed()}/{what}/{number}").randrange(1, 1 << 40)
+
+
+def random_bytes(what: str, size: int) -> bytes:
+    """Bytes that are the same in each run with the same seed."""
+    return Random(f"{seed()}/{what}").randbytes(size)

@@ -1,0 +1,58 @@
+"""Seeds that once failed, and what each found. They run with `make test`.
+
+A seed tells the same story only as long as simulator and broker ask chance for the same things in the same order, so
+with time these become ordinary seeds. What they found has a test or a mutant of its own.
+"""
+
+from typing import NamedTuple
+
+from tests.simulation.network import Weather
+from tests.simulation.plan import CRASH, Plan
+
+
+class Regression(NamedTuple):
+    """A seed and what it found; with the plan, where the seed draws another one by now."""
+
+    seed: int
+    found: str
+    plan: Plan | None = None
+
+
+_CRASHES_OF_OLD_FORMATS = Plan(
+    faults=(CRASH,),
+    failures_max=2,
+    gap_ms=500,
+    weather=Weather(),
+    damage=0.05,
+    topic_settings={"segment.bytes": "1048576"},
+).with_format("0.10.2")
+
+REGRESSIONS = (
+    Regression(
+        600412, "a producer's batch was refused, and its retry was called a duplicate of what was never written"
+    ),
+    Regression(
+        600167, "the nemesis took the power of every replica of __consumer_offsets-0, as it counted events alone"
+    ),
+    Regression(7000568, "the nemesis took a broker for whole that had crashed, and was not back in the ISR"),
+    Regression(
+        7200001, "a broker that stopped logged a failed LeaderAndIsr, as the settings of a topic could not be read"
+    ),
+    Regression(
+        7400034,
+        "without leader epochs, a follower truncated to its high watermark though its leader was dead",
+        _CRASHES_OF_OLD_FORMATS._replace(min_insync_replicas=1, failures_max=3, damage=0.0),
+    ),
+    Regression(
+        7400028,
+        "without leader epochs, a follower truncated to its high watermark, and its leader died before the next fetch",
+        _CRASHES_OF_OLD_FORMATS._replace(partitions=3, reads_followers=True),
+    ),
+    Regression(
+        60058, "a broker waited 30 s for the answer of a coordinator that had lost its power, and refused transactions"
+    ),
+    Regression(425, "found in a long run before the list was kept"),
+    Regression(5464, "found in a long run before the list was kept"),
+    Regression(5554, "found in a long run before the list was kept"),
+    Regression(5573, "found in a long run before the list was kept"),
+)

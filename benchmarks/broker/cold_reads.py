@@ -1,9 +1,9 @@
-"""Whether a consumer of what is on the disk alone delays those of what is in memory.
+"""Measures whether a consumer of records on disk delays consumers of records in memory.
 
-A reader goes through a topic of some GiB again and again, while somebody else produces to another topic, a record a
-request, and reads its tail. Before half of the rounds the pages of the first topic are dropped from the page cache
-(`posix_fadvise`). The p50 and p99 of the produces and of the tail's fetches, in ms, warm and cold in turns; medians,
-and the ratio of each pair of rounds. Where the disk of DIR answers from a cache of its own, there is less to see.
+A reader reads a topic of some GiB again and again. Meanwhile a client produces to another topic, one record per
+request, and reads its tail. In half of the rounds, the pages of the first topic are dropped from the page cache before
+(`posix_fadvise`). Reports the p50 and p99 of the produces and of the tail fetches in ms, for alternating warm and cold
+rounds: medians, and the ratio of each pair of rounds. The effect is smaller if the disk of DIR has a cache of its own.
 
     python benchmarks/broker/cold_reads.py [--dir DIR] [--gib 2] [--seconds 6] [--rounds 5]
 """
@@ -29,7 +29,7 @@ FETCH_BYTES = 8 << 20
 
 
 class Round(NamedTuple):
-    """What the producer and the tail's reader waited for an answer, and what the reader got meanwhile."""
+    """The latencies of the producer and of the tail reader, and the bytes of the cold reader."""
 
     produce_p50_ms: float
     produce_p99_ms: float
@@ -39,14 +39,14 @@ class Round(NamedTuple):
 
 
 def fill(wire: Wire, gib: float) -> None:
-    """Batches of 1 MB."""
+    """Fill the cold topic with batches of 1 MB."""
     records = batch([b"x" * 10_000] * 100)
     for _ in range(int(gib * (1 << 30) / len(records))):
         assert wire.produce(COLD, records).error_code == 0
 
 
 def drop_pages(data: Path) -> None:
-    """Forget what is cached of the cold topic."""
+    """Drop the cold topic from the page cache."""
     for path in data.glob(f"{COLD}-0/*.log"):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -54,7 +54,7 @@ def drop_pages(data: Path) -> None:
 
 
 class Reader:
-    """Reads the cold topic over and over, for as long as it is wanted."""
+    """Reads the cold topic again and again until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bytes = 0
@@ -64,7 +64,7 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stops the reader."""
         self._wanted = False
         self._thread.join()
 
@@ -108,7 +108,7 @@ def run_round(server: HeadraceServer, seconds: float, *, is_cold: bool) -> Round
 
 
 def main() -> None:
-    """Prints the medians of both kinds of rounds, and of their ratios."""
+    """Prints the medians of the warm and cold rounds, and of their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir")
     parser.add_argument("--gib", type=float, default=2)

@@ -1,11 +1,11 @@
-"""What it costs that acknowledged means flushed: `headrace.flush.acks` on and off, beside Apache Kafka's
-`flush.messages=1`.
+"""Measures the cost of flushing records before they are acknowledged: `headrace.flush.acks` on and off, beside Apache
+Kafka's `flush.messages=1`.
 
-One 100-byte record a request, acks=1, over raw sockets, one request in flight on each connection, as in
-`small_requests.py`. Both brokers run at the same time on this machine, but only one is asked at a time, in turns;
-medians of the rounds, and the ratios of flushed headrace to the others within a round. The syncs are counted in a round
-of their own under strace, which makes the broker slower, so that round gives no other figure. What a sync takes depends
-on the disk, which is measured first, alone: an append of 4 KiB and an fdatasync, again and again.
+Requests have one 100-byte record and acks=1, over raw sockets, with one request in flight per connection, as in
+`small_requests.py`. Both brokers run on this machine, but receive requests in turns. Reports medians of the rounds, and
+the ratios of flushed headrace to the others within a round. An extra round under strace counts the syncs; strace slows
+the broker down, so this round gives no other figure. The duration of a sync depends on the disk, which is measured
+first: an append of 4 KiB and an fdatasync, repeatedly.
 
     python benchmarks/broker/durable.py [--seconds 2] [--rounds 5] [--json]
 """
@@ -41,7 +41,7 @@ COUNTING_S = 1.5
 
 
 class Way(NamedTuple):
-    """One way of asking: a broker, a topic, and the topic's settings."""
+    """A case: a broker, a topic, and the settings of the topic."""
 
     name: str
     peer: Peer
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 
 def disk_sync_ms(directory: Path, seconds: float = 1) -> dict[str, float]:
-    """Milliseconds of one appended and synced page, with nothing else in between."""
+    """The time of one appended and synced page in ms, without other load."""
     took, page, end = [], bytes(4096), time.perf_counter() + seconds
     with (directory / "page").open("wb", buffering=0) as file:
         while (started := time.perf_counter()) < end:
@@ -62,7 +62,7 @@ def disk_sync_ms(directory: Path, seconds: float = 1) -> dict[str, float]:
 
 @contextmanager
 def ways(directory: Path) -> Iterator[list[Way]]:
-    """headrace with and without, and Apache Kafka where it can run."""
+    """headrace with and without flushes, and Apache Kafka if it can run."""
     with ExitStack() as stack:
         server = HeadraceServer(directory / "headrace").start()
         stack.callback(server.stop)
@@ -88,7 +88,7 @@ def make(peer: Peer, topic: str, settings: dict[str, str]) -> None:
 
 
 def syncs_per_produce(way: Way, connections: int, partitions: int, directory: Path) -> float | None:
-    """fsync, fdatasync and msync calls of the broker for each answered produce; None where strace is not there."""
+    """The broker's fsync, fdatasync and msync calls per acknowledged produce; None without strace."""
     if not shutil.which("strace"):
         return None
     trace = directory / "strace.out"
@@ -103,7 +103,7 @@ def syncs_per_produce(way: Way, connections: int, partitions: int, directory: Pa
 
 
 def measure(seconds: float, rounds: int, directory: Path) -> dict[str, object]:
-    """Every case, every way."""
+    """Measure all cases."""
     cases: dict[str, dict[str, dict[str, float | None]]] = {}
     disk = disk_sync_ms(directory)
     with ways(directory) as found:

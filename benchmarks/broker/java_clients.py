@@ -1,8 +1,8 @@
-"""Apache Kafka's own performance tools against headrace and against Apache Kafka, in turns.
+"""Runs Apache Kafka's performance tools against headrace and against Apache Kafka, in turns.
 
-ProducerPerformance with default settings and acks=all at 100 B, 1 KiB and 10 KiB, then ConsumerPerformance over the
-1 KiB topic. Both brokers run at the same time, one is asked at a time; medians of the rounds, and the ratio of each
-pair. CPU seconds are the broker's own, per round. Needs Java and Maven.
+ProducerPerformance runs with default settings and acks=all at 100 B, 1 KiB and 10 KiB, then ConsumerPerformance over
+the 1 KiB topic. Both brokers run at the same time, but receive requests in turns. Reports medians of the rounds, and
+the ratio of each pair. CPU seconds are those of the broker, per round. Needs Java and Maven.
 
     python benchmarks/broker/java_clients.py [--rounds 5] [--scale 1.0] [--json]
 """
@@ -29,7 +29,7 @@ _PRODUCED = re.compile(r"([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) 
 
 
 class Run(NamedTuple):
-    """What one run of a tool measured."""
+    """The result of one run of a tool."""
 
     records_per_s: float
     p99_ms: float
@@ -37,14 +37,14 @@ class Run(NamedTuple):
 
 
 def _tool(*arguments: str) -> str:
-    """What a tool prints, in a JVM as a user would have it."""
+    """The output of a tool that runs in a JVM with default settings."""
     with tempfile.TemporaryDirectory() as logs:
         command = [*kafka.java_command(Path(logs), "-Xmx512m"), *arguments]
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
 
 
 def produce(peer: Peer, topic: str, size: int, count: int) -> Run:
-    """ProducerPerformance, default settings but acks=all."""
+    """Run ProducerPerformance with default settings and acks=all."""
     before = peer.process.cpu_times()
     output = _tool(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count),
@@ -57,7 +57,7 @@ def produce(peer: Peer, topic: str, size: int, count: int) -> Run:
 
 
 def consume(peer: Peer, topic: str, count: int) -> Run:
-    """ConsumerPerformance over the whole topic; its own rate of fetching, without the time to join the group."""
+    """Run ConsumerPerformance over the whole topic. Its rate excludes the time to join the group."""
     before = peer.process.cpu_times()
     output = _tool(
         "org.apache.kafka.tools.ConsumerPerformance", "--topic", topic, "--num-records", str(count),

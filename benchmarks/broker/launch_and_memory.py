@@ -1,9 +1,9 @@
-"""From launch to the first acknowledged record, and resident memory idle and after 3 GB: headrace, then Apache Kafka.
+"""Measures the time from launch to the first acknowledged record, and the resident memory idle and after 3 GB.
 
-Each start is on a data directory that has the topic already, as a restart would find it; the two take turns, and
-neither runs while the other is measured. Apache Kafka has the heap that its own start script gives it, 1 GB. The 3 GB
-are produced in batches of 1 MB to one partition, acks=all. Medians of the starts, one load. Needs Java and Maven for
-Apache Kafka; without them headrace is measured alone.
+headrace and Apache Kafka are measured in turns, and never run at the same time. Each start uses a data directory that
+already has the topic, like a restart. Apache Kafka has the heap of its own start script, 1 GB. The 3 GB are produced in
+batches of 1 MB to one partition with acks=all. Reports medians of the starts, and one load. Apache Kafka needs Java and
+Maven; without them headrace is measured alone.
 
     python benchmarks/broker/launch_and_memory.py [--rounds 5] [--gigabytes 3] [--json]
 """
@@ -36,14 +36,14 @@ Command = Callable[[int], list[str]]
 
 
 def headrace(data: Path) -> Command:
-    """The command line that starts ours on a port."""
+    """The command line that starts headrace on a port."""
     return lambda port: [
         sys.executable, "-m", "headrace", "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data / "data"),
     ]  # fmt: skip
 
 
 def apache_kafka(data: Path) -> Command:
-    """The same for Apache Kafka; the directory is formatted once."""
+    """The command line that starts Apache Kafka on a port; formats its directory once."""
     data.mkdir()
     properties = data / "server.properties"
     (controller_port,) = free_ports(1)
@@ -63,7 +63,7 @@ def apache_kafka(data: Path) -> Command:
 
 
 def launched(command: Command, log: Path) -> tuple[subprocess.Popen[bytes], int, float]:
-    """A broker that has acknowledged a record: its process, its port, and how long that took in seconds."""
+    """Launch a broker. Returns its process, its port, and the seconds until the first acknowledged record."""
     (port,) = free_ports(1)
     line = command(port)
     records = batch([b"x" * 100])
@@ -86,12 +86,12 @@ def launched(command: Command, log: Path) -> tuple[subprocess.Popen[bytes], int,
 
 
 def resident_mib(process: subprocess.Popen[bytes]) -> float:
-    """What a process holds in memory."""
+    """The resident memory of a process."""
     return float(psutil.Process(process.pid).memory_info().rss) / (1 << 20)
 
 
 def loaded_mib(process: subprocess.Popen[bytes], port: int, gigabytes: float) -> float:
-    """What it holds after that many bytes."""
+    """The resident memory of a broker after it has received this many bytes."""
     records = batch([b"x" * 1000] * (BATCH_BYTES // 1010))
     with Wire(f"127.0.0.1:{port}") as wire:
         for _ in range(int(gigabytes * 1e9 / len(records))):

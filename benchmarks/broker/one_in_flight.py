@@ -1,7 +1,8 @@
-"""One 1 KiB record in flight, acks=all, by franz-go: headrace beside Apache Kafka, in turns.
+"""Measures the latency of one 1 KiB record in flight, acks=all, with franz-go: headrace beside Apache Kafka.
 
-How long a producer that waits for each record waits. Both brokers run at the same time on this machine, one is asked at
-a time; medians of the rounds, and the ratio of each pair. Needs Go; Apache Kafka needs Java and Maven.
+The producer waits for each record before it sends the next one. Both brokers run at the same time on this machine, but
+receive requests in turns. Reports medians of the rounds, and the ratio of each pair. Needs Go; Apache Kafka needs Java
+and Maven.
 
     python benchmarks/broker/one_in_flight.py [--seconds 4] [--rounds 5] [--json]
 """
@@ -25,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 class Round(NamedTuple):
-    """What one round measured."""
+    """The result of one round."""
 
     p50_ms: float
     p99_ms: float
@@ -34,7 +35,7 @@ class Round(NamedTuple):
 
 
 def run_round(program: Path, peer: Peer, seconds: float) -> Round:
-    """One record after the other, for `seconds`."""
+    """Send one record after the other for `seconds`."""
     before = peer.process.cpu_times()
     command = [str(program), f"127.0.0.1:{peer.port}", TOPIC, str(RECORD_BYTES), str(seconds)]
     output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout

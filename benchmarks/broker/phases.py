@@ -1,7 +1,7 @@
-"""Where the time of one produce and one fetch goes: microseconds per phase, in process, without the network.
+"""Measures the phases of one produce and one fetch in microseconds, in process, without the network.
 
-Each phase is the broker's own function, called many times on what the phase before it left; the best of the rounds. A
-whole produce is measured too, from readable to answered, with all but the system calls of its socket.
+Each phase is a function of the broker, called many times with the result of the phase before. Reports the best round.
+A whole produce is measured too, from the readable event to the response, without the system calls of the socket.
 
     python benchmarks/broker/phases.py [--json]
 """
@@ -12,29 +12,31 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.broker.app import running
-from headrace.broker.connection import Connection
-from headrace.broker.context import RequestContext, encode_response
-from headrace.broker.dispatch import Dispatcher
 from headrace.broker.handlers import MODULES, fetch, produce
-from headrace.broker.inbound import SCRATCH_BYTES, Inbound
-from headrace.broker.metrics.request_times import RequestTimes
-from headrace.broker.parts import Broker
-from headrace.broker.plain_produce import append_plainly
+from headrace.broker.produce.plain_produce import append_plainly
+from headrace.broker.request.context import RequestContext, encode_response
+from headrace.broker.request.dispatch import Dispatcher
+from headrace.broker.services import Services
 from headrace.config import parse_broker
-from headrace.coordination.topics import NewTopic
+from headrace.controller.decisions.topics import NewTopic
+from headrace.network.connection import Connection
+from headrace.network.request_times import RequestTimes
+from headrace.network.response_memory import UNLIMITED, ResponseMemory
+from headrace.network.transport import PlainTransport
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.conversation.frames import SCRATCH_BYTES, FrameReader
 from headrace.protocol.headers import read_request_header, write_request_header
 from headrace.protocol.plain_produce import read_plain_produce, write_plain_answer
-from headrace.records.batch import Record, encode_batch
-from headrace.records.header import BatchHeader
-from headrace.records.validation import check_produced
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.header import BatchHeader
+from headrace.records.format2.validation import check_produced
 
 TOPIC = "phases"
 ROUNDS, CALLS = 60, 500
@@ -42,42 +44,46 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 
 class Loopback:
-    """In place of a socket: the same request whenever it is read, and answers go nowhere."""
+    """Replaces a socket: each read returns the same request, and responses are dropped."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame, self._size = frame, len(frame)
 
+    def sendmsg(self, parts: Sequence[memoryview]) -> int:
+        """Accepts and drops all bytes."""
+        return sum(map(len, parts))
+
     def getpeername(self) -> tuple[str, int]:
-        """Somebody."""
+        """An arbitrary peer."""
         return "127.0.0.1", 0
 
     def recv_into(self, target: memoryview) -> int:
-        """The request once more."""
+        """Returns the request again."""
         target[: self._size] = self._frame
         return self._size
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """All of it is gone."""
+        """Accepts and drops all bytes."""
         return len(data)
 
     def fileno(self) -> int:
-        """None."""
+        """No descriptor."""
         return -1
 
 
 class Still:
-    """In place of the event loop and of the server: they are not asked for anything."""
+    """Replaces the event loop and the server, which the measured code does not need."""
 
     def add_reader(self, *_: object) -> None:
-        """Does not read."""
+        """Does nothing."""
 
     def connection_closed(self, _: Connection, reason: str) -> None:
-        """It must not end."""
+        """Fails: the connection must not close."""
         raise AssertionError(reason)
 
 
 def micros(call: Callable[[], object]) -> float:
-    """Microseconds of one call: of the best round, since whatever else runs on the machine can only add."""
+    """The microseconds of one call in the best round, since other load on the machine can only add time."""
     rounds = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -88,13 +94,13 @@ def micros(call: Callable[[], object]) -> float:
 
 
 def framed(key: ApiKey, version: int, request: m.ProduceRequest | m.FetchRequest) -> bytearray:
-    """A request as it stands in a connection's buffer."""
+    """A request as it is in the buffer of a connection."""
     payload = write_request_header(key, version, 7, "phases") + request.encode(version)
     return bytearray(len(payload).to_bytes(4, "big") + payload)
 
 
 def produce_frame() -> bytearray:
-    """One 100-byte record."""
+    """A Produce request with one 100-byte record."""
     batch = bytes(encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())]))
     partition = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     topic = m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
@@ -102,32 +108,33 @@ def produce_frame() -> bytearray:
 
 
 def fetch_frame(offset: int) -> bytearray:
-    """From an offset to the end, at most 64 KiB."""
+    """A Fetch request from an offset, of at most 64 KiB."""
     partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=64 << 10)
     topic = m.FetchRequest.FetchTopic(topic=TOPIC, partitions=[partition])
     request = m.FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=64 << 10, topics=[topic])
     return framed(ApiKey.FETCH, FETCH_VERSION, request)
 
 
-def connected(broker: Broker, frame: bytearray) -> Connection:
+def connected(broker: Services, frame: bytearray) -> Connection:
     """A connection on which `frame` comes whenever it is read."""
-    dispatcher = Dispatcher(MODULES)
-    dispatcher.broker = broker
-    inbound = Inbound(memoryview(bytearray(SCRATCH_BYTES)), 1 << 20)
+    dispatcher = Dispatcher(broker, MODULES)
+    inbound = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), 1 << 20)
     still = Still()
-    return Connection(Loopback(bytes(frame)), "PLAINTEXT", inbound, dispatcher, still, still)  # type: ignore[arg-type]
+    transport = PlainTransport(Loopback(bytes(frame)))  # type: ignore[arg-type]
+    memory = ResponseMemory(UNLIMITED)
+    return Connection(transport, "PLAINTEXT", inbound, dispatcher, still, still, memory)  # type: ignore[arg-type]
 
 
 def framing(frame: bytearray) -> float:
-    """A request that has arrived whole."""
+    """The framing of a complete request."""
     scratch = memoryview(bytearray(SCRATCH_BYTES))
     scratch[: len(frame)] = frame
-    inbound = Inbound(scratch, 1 << 20)
+    inbound = FrameReader(scratch, 1 << 20)
     return micros(lambda: inbound.received(len(frame)))
 
 
-def general(broker: Broker, key: ApiKey, version: int, frame: bytearray) -> dict[str, float]:
-    """The way of every request: through a message, a handler and a message."""
+def general(broker: Services, key: ApiKey, version: int, frame: bytearray) -> dict[str, float]:
+    """The general path of requests: decode, handle, encode."""
     payload = memoryview(frame)[4:]
     _, body_at = read_request_header(payload)
     request_class = m.ProduceRequest if key is ApiKey.PRODUCE else m.FetchRequest
@@ -144,8 +151,8 @@ def general(broker: Broker, key: ApiKey, version: int, frame: bytearray) -> dict
     }
 
 
-def short(broker: Broker, frame: bytearray) -> dict[str, float]:
-    """The way of a plain produce."""
+def short(broker: Services, frame: bytearray) -> dict[str, float]:
+    """The path of a plain produce."""
     payload = memoryview(frame)[4:]
     request = read_plain_produce(payload)
     assert request is not None
@@ -171,7 +178,7 @@ def short(broker: Broker, frame: bytearray) -> dict[str, float]:
 
 
 async def measure() -> dict[str, dict[str, float]]:
-    """Both requests, against a broker of this process."""
+    """Measure both requests with a broker in this process."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {"listeners": "127.0.0.1:0", "log.dirs": directory}
         async with running(parse_broker(settings)) as (broker, _):

@@ -1,9 +1,10 @@
-"""One 100-byte record a request, acks=1, over raw sockets: headrace beside Apache Kafka, in turns.
+"""Measures requests with one 100-byte record, acks=1, over raw sockets: headrace beside Apache Kafka, in turns.
 
-Each connection has one request in flight. The client is one thread that does as little as Python can (10 µs a request),
-since it shares the machine with the broker: what it takes, a broker of several threads has not. Both brokers run at the
-same time on this machine, but only one is asked at a time; medians of the rounds, and the ratio of each pair of rounds.
-CPU seconds are the broker's own. Apache Kafka needs Java and Maven; without them headrace is measured alone.
+Each connection has one request in flight. The client is a single thread with little work per request (10 µs), because
+it shares the machine with the broker, and a broker of several threads lacks the CPU time that the client uses. Both
+brokers run at the same time on this machine, but receive requests in turns. Reports medians of the rounds, and the
+ratio of each pair of rounds. CPU seconds are those of the broker. Apache Kafka needs Java and Maven; without them
+headrace is measured alone.
 
     python benchmarks/broker/small_requests.py [--seconds 4] [--rounds 5] [--json]
 """
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
-from headrace.records.batch import Record, encode_batch
+from headrace.records.format2.batch import Record, encode_batch
 from tests.harness import HeadraceServer
 from tests.peers import kafka
 from tests.wire import Wire
@@ -39,7 +40,7 @@ VERSION = 9
 
 
 class Round(NamedTuple):
-    """What one round of requests measured."""
+    """The result of one round of requests."""
 
     requests_per_s: float
     p50_ms: float
@@ -48,7 +49,7 @@ class Round(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A broker to ask: its name, its port, and its process."""
+    """A measured broker: its name, its port, and its process."""
 
     name: str
     port: int
@@ -56,7 +57,7 @@ class Peer(NamedTuple):
 
 
 def produce_frame(topic_name: str = TOPIC, index: int = 0) -> bytes:
-    """One whole request."""
+    """A complete Produce request."""
     batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())])
     partition = m.ProduceRequest.PartitionProduceData(index=index, records=bytes(batch))
     topic = m.ProduceRequest.TopicProduceData(name=topic_name, partition_data=[partition])
@@ -100,7 +101,7 @@ def run_round(peer: Peer, connections: int, seconds: float, topic: str = TOPIC, 
 
 @contextmanager
 def peers() -> Iterator[list[Peer]]:
-    """headrace, and Apache Kafka where it can run."""
+    """headrace, and Apache Kafka if it can run."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = HeadraceServer(directory / "headrace").start()
@@ -118,7 +119,7 @@ def peers() -> Iterator[list[Peer]]:
 
 
 def listening_process(port: int) -> psutil.Process:
-    """The process behind a loopback port."""
+    """The process that listens on a loopback port."""
     for each in psutil.net_connections("tcp"):
         if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid is not None:
             return psutil.Process(each.pid)

@@ -1,13 +1,13 @@
-"""Records per second of this client beside confluent-kafka (librdkafka), in turns, against one broker.
+"""Measures records per second of this client beside confluent-kafka (librdkafka), in turns, against one broker.
 
     python benchmarks/client/throughput.py [--bootstrap HOST:PORT] [--rounds N] [--sizes 100 1024] [--megabytes N]
 
-Without --bootstrap a `headrace serve` is started for the run. Client and broker share the machine's cores, so only the
-ratios of one round mean anything: each round runs every case once, and the table has the medians of the rounds' ratios
-to confluent-kafka, and their spread. Producing: acks=all, no compression, batches of 256 KiB for librdkafka and rows,
-of 1 MiB for columns, each case into a topic of its own, of one partition and without keys, or (keyed) of twelve
-partitions and with keys of 16 bytes. Consuming: all of a topic of one partition that librdkafka wrote. CPU is the
-client process's own. Writes `throughput.json` beside this file (or --json PATH).
+Without --bootstrap, the benchmark starts a `headrace serve`. Client and broker share the machine's cores, so only
+ratios within a round are meaningful: each round runs every case once, and the table has the medians of the rounds'
+ratios to confluent-kafka, and their spread. Producers use acks=all, no compression, and batches of 256 KiB (librdkafka
+and rows) or 1 MiB (columns). Each case has its own topic: one partition without keys, or (keyed) twelve partitions with
+keys of 16 bytes. Consumers read a whole topic of one partition that librdkafka wrote. CPU is that of the client
+process. Writes `throughput.json` beside this file (or to --json PATH).
 """
 
 import argparse
@@ -25,10 +25,10 @@ from typing import NamedTuple
 import confluent_kafka
 import pyarrow
 
-from headrace.client.admin import Admin
-from headrace.client.arrow import to_record_batch
-from headrace.client.consumer import Consumer, ConsumerSettings
-from headrace.client.producer import Producer, ProducerSettings
+from headrace.client.consumer.arrow import to_record_batch
+from headrace.client.consumer.consumer import Consumer, ConsumerSettings
+from headrace.client.operations.admin import Admin
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.types import TopicPartition
 
 RESULTS = Path(__file__).with_name("throughput.json")
@@ -39,7 +39,7 @@ IDLE_MS = 5_000
 
 
 class Measured(NamedTuple):
-    """One way of doing it."""
+    """The result of one case."""
 
     name: str
     records: int
@@ -152,7 +152,7 @@ def measure(name: str, work: Callable[..., int], *arguments: object) -> Measured
 
 
 def one_round(bootstrap: str, size: int, count: int) -> dict[str, list[Measured]]:
-    """Every case once, by what it is compared within; confluent-kafka first."""
+    """Run every case once, grouped by comparison; confluent-kafka runs first."""
     stamp = time.time_ns()
     partitions = {"cf": 1, "columns": 1, "rows": 1, "cf-keyed": KEYED_PARTITIONS, "columns-keyed": KEYED_PARTITIONS}
     names = {way: f"bench-{way}-{size}-{stamp}" for way in partitions}
@@ -188,7 +188,7 @@ def one_round(bootstrap: str, size: int, count: int) -> dict[str, list[Measured]
 
 
 def summary(rounds: list[dict[str, list[Measured]]]) -> dict[str, dict[str, dict[str, object]]]:
-    """Medians over the rounds: rates, CPU, and ratios to confluent-kafka's rate of the same round."""
+    """The medians over the rounds: rates, CPU, and ratios to confluent-kafka in the same round."""
     found: dict[str, dict[str, dict[str, object]]] = {}
     for work, cases in rounds[0].items():
         for index, case in enumerate(cases):

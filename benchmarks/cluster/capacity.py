@@ -1,16 +1,16 @@
-"""What a partition costs: in ZooKeeper, in the controller, in a broker, idle; and what that makes for many.
+"""Measures the cost of an idle partition in ZooKeeper, the controller and the brokers, and computes that of many.
 
-Three brokers and one ZooKeeper on this machine, with partitions of three replicas each; figures are differences
-between a cluster with them and one without, per partition or per replica:
+The cluster has three brokers and one ZooKeeper on this machine, and partitions of three replicas. The figures are
+differences between a cluster with partitions and one without, per partition or per replica:
 
-    zookeeper       nodes and bytes of the tree, resident memory of its server
-    create          seconds, asking for 500 partitions at a time, until everybody has been told
-    broker          resident memory, and the processor's time while nobody writes: followers ask on, sessions are kept
+    zookeeper       nodes and bytes of the metadata store, resident memory of its server
+    create          seconds until all brokers know the partitions, requested 500 at a time
+    broker          resident memory, and processor time without producers: followers fetch, and sessions are kept alive
     restart         seconds to stop cleanly, to be ready again, and until all replicas are in sync
-    controller      seconds from the end of a controller until another has loaded everything and told everybody
+    controller      seconds from the end of a controller until another has loaded the cluster and notified all brokers
     requests        bytes of UpdateMetadata and LeaderAndIsr in their newest versions
 
-Prints one object, with what they make for `--target-brokers` and `--target-partitions`.
+Prints one object, with the computed cost for `--target-brokers` and `--target-partitions`.
 
     python benchmarks/cluster/capacity.py [--partitions 3000] [--seconds 10]
 """
@@ -28,8 +28,8 @@ from kazoo.client import KazooClient
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from headrace.client.admin import NewTopic
-from headrace.client.health import health_of
+from headrace.client.operations.admin import NewTopic
+from headrace.client.operations.health import health_of
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from tests.cluster.local_cluster import LocalCluster
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 600
 
 
 def measure(directory: Path, partitions: int, seconds: float) -> dict[str, object]:
-    """All figures of one run."""
+    """Measure all figures of one run."""
     with (
         ZooKeeperServer(directory / "zookeeper", options=("-Xmx512m",)) as zookeeper,
         LocalCluster(directory / "brokers", zookeeper.address) as cluster,
@@ -89,7 +89,7 @@ def measure(directory: Path, partitions: int, seconds: float) -> dict[str, objec
 
 
 class Costs:
-    """What there is now; brokers' figures are means."""
+    """The current costs. The figures of brokers are means."""
 
     def __init__(self, cluster: LocalCluster, zookeeper: ZooKeeperServer, eyes: KazooClient) -> None:
         said = dict(line.split("\t", 1) for line in zookeeper.ask("mntr").splitlines() if "\t" in line)
@@ -102,7 +102,7 @@ class Costs:
 
 
 def idle(cluster: LocalCluster, seconds: float) -> float:
-    """Processor seconds per second of one broker, of the mean, while nobody asks for anything."""
+    """The processor seconds per second of a broker, on average, without clients."""
 
     def spent() -> float:
         times = [psutil.Process(cluster.pid(number)).cpu_times() for number in cluster.brokers]
@@ -114,7 +114,7 @@ def idle(cluster: LocalCluster, seconds: float) -> float:
 
 
 def until_ready(cluster: LocalCluster) -> None:
-    """As `LocalCluster.wait_until_ready`, with more patience."""
+    """As `LocalCluster.wait_until_ready`, with a longer timeout."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -160,14 +160,14 @@ def kill_controller(cluster: LocalCluster, eyes: KazooClient) -> float:
 
 
 def number_of_controller(eyes: KazooClient) -> int:
-    """By the tree; -1 when there is none."""
+    """The controller's broker id in the metadata store; -1 if there is none."""
     if not eyes.exists("/controller"):
         return -1
     return int(json.loads(eyes.get("/controller")[0])["brokerid"])
 
 
 def request_bytes(count: int = 1000) -> dict[str, object]:
-    """Bytes of a partition with three replicas in what a controller sends."""
+    """The bytes of a partition with three replicas in the controller's requests."""
     brokers = list(range(REPLICAS))
     metadata = m.UpdateMetadataRequest.UpdateMetadataPartitionState
     leadership = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
@@ -198,7 +198,7 @@ def request_bytes(count: int = 1000) -> dict[str, object]:
 
 
 def target(found: dict[str, object], brokers: int, partitions: int) -> dict[str, object]:
-    """What the measured costs make of that many."""
+    """The computed cost of the target cluster."""
 
     def figure(name: str) -> float:
         value = found[name]

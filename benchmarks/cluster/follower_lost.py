@@ -1,20 +1,17 @@
-"""How long a produce takes while a follower dies: headrace beside Apache Kafka, both at three replicas.
+"""Measures the latency of produces while a follower dies: headrace beside Apache Kafka, with three replicas.
 
-A producer (confluent-kafka, acks=all, idempotent, 200 records a second to one partition, no linger) notes the time from
-each send to its acknowledgement. The 99th percentile of ten undisturbed seconds stands beside that of the ten seconds
-around `kill -9` of a follower that is not the controller: five before, five after, with what was sent in them, however
-late it was acknowledged. In milliseconds; the median of the rounds' ratios counts. Needs Java and Maven for Apache
-Kafka; without them headrace is measured alone.
+A producer (confluent-kafka, acks=all, idempotent, 200 records per second to one partition, no linger) records the time
+from each send to its acknowledgement. The 99th percentile of ten undisturbed seconds is compared with that of the ten
+seconds around `kill -9` of a follower that is not the controller: five before and five after. All records that were
+sent in this time count, however late they were acknowledged. Times are in ms; the result is the median of the rounds'
+ratios. Apache Kafka needs Java and Maven; without them headrace is measured alone.
 
     python benchmarks/cluster/follower_lost.py [--rounds 3] [--alone] [--json]
 """
 
-import argparse
-import json
 import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,12 +22,11 @@ from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
 
 from benchmarks.cluster.leader_killed import controller_of
-from headrace.client.admin import Admin, NewTopic
+from benchmarks.cluster.side_by_side import compare
+from headrace.client.operations.admin import Admin, NewTopic
 from headrace.errors import KafkaError
 from tests.cluster.local_cluster import LocalCluster
-from tests.peers import kafka
 from tests.peers.kafka_cluster import KafkaCluster
-from tests.zookeeper_server import ZooKeeperServer
 
 TOPIC = "followed"
 PER_SECOND = 200
@@ -58,7 +54,7 @@ class TimedProducer:
         self._thread.join()
 
     def p99_ms(self, since: float, until: float) -> float:
-        """Of what was sent in that time, once all of it is acknowledged."""
+        """The p99 of the records sent in that time. Waits until all are acknowledged."""
         found = sorted(seconds for sent, seconds in self.times if since <= sent < until)
         return round(1000 * found[int(len(found) * 0.99)], 2)
 
@@ -82,7 +78,7 @@ class TimedProducer:
 
 
 def follower_of(cluster: LocalCluster | KafkaCluster) -> int:
-    """A follower that is not the controller, or any when there is none, once all three replicas are in sync."""
+    """A follower that is not the controller, or else any follower. Waits until all three replicas are in sync."""
     with Admin(cluster.bootstrap) as admin:
         while True:
             try:
@@ -98,7 +94,7 @@ def follower_of(cluster: LocalCluster | KafkaCluster) -> int:
 
 
 def measure(cluster: LocalCluster | KafkaCluster, rounds: int) -> dict[str, object]:
-    """p99 of each round, undisturbed and around the kill."""
+    """The p99 of each round, undisturbed and around the kill."""
     with Admin(cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(TOPIC, 1, 3)])
     calm: list[float] = []
@@ -131,36 +127,10 @@ def measure(cluster: LocalCluster | KafkaCluster, rounds: int) -> dict[str, obje
 
 
 def wait_for_answers(producer: TimedProducer, until: float) -> None:
-    """Returns when what was sent before `until` has been acknowledged: later records have been."""
+    """Returns when all records sent before `until` are acknowledged, which acknowledged later records show."""
     while not any(sent > until for sent, _ in producer.times[-20:]):
         time.sleep(0.1)
 
 
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    results: dict[str, object] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        home = Path(directory)
-        with (
-            ZooKeeperServer(home / "zookeeper") as zookeeper,
-            LocalCluster(home / "headrace", zookeeper.address) as ours,
-        ):
-            ours.wait_until_ready()
-            results["headrace"] = measure(ours, options.rounds)
-        if not options.alone and not kafka.missing_tools():
-            with KafkaCluster(home / "kafka") as theirs:
-                results["Apache Kafka"] = measure(theirs, options.rounds)
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    for name, found in results.items():
-        print(name, json.dumps(found))
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, measure, repeats="--rounds", default=3)

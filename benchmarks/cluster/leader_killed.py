@@ -1,43 +1,40 @@
-"""How long a partition takes no records after its leader is killed with -9: headrace beside Apache Kafka.
+"""Measures the unavailability of a partition after `kill -9` of its leader: headrace beside Apache Kafka.
 
-A producer (confluent-kafka, acks=all, idempotent, 500 records a second to one partition) runs all the time; the time
-without is the longest between two acknowledgements around the kill, in seconds. Afterwards everything is read, and
-what is lost or doubled counted: it must be nothing. Before every second kill the controller is made the leader
-(of Apache Kafka: the active controller of the quorum), before the others a broker that is not the controller. Needs
-Java and Maven for Apache Kafka; without them headrace is measured alone.
+A producer (confluent-kafka, acks=all, idempotent, 500 records per second to one partition) runs all the time. The
+unavailability is the longest time between two acknowledgements around the kill, in seconds. Afterwards all records are
+read, and lost and duplicate records are counted; there must be none. Before every second kill, the controller becomes
+the leader (in Apache Kafka, the active controller of the quorum); before the other kills, another broker does. Apache
+Kafka needs Java and Maven; without them headrace is measured alone.
 
     python benchmarks/cluster/leader_killed.py [--kills 6] [--alone] [--json]
 """
 
-import argparse
-import json
 import os
 import re
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from headrace.client.admin import Admin, NewTopic
-from headrace.client.replica_admin import ReplicaAdmin
+from benchmarks.cluster.side_by_side import compare
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.operations.replica_admin import ReplicaAdmin
 from headrace.errors import KafkaError
 from headrace.types import TopicPartition
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.peers import kafka
 from tests.peers.kafka_cluster import KafkaCluster
-from tests.zookeeper_server import ZooKeeperServer
 
 TOPIC = "killed"
 SETTLE_SECONDS = 2.0
 
 
 def leader_of(bootstrap: str) -> int:
-    """Who leads the partition, once all three replicas are in sync."""
+    """The leader of the partition. Waits until all three replicas are in sync."""
     with Admin(bootstrap) as admin:
         while True:
             try:
@@ -50,7 +47,7 @@ def leader_of(bootstrap: str) -> int:
 
 
 def controller_of(cluster: LocalCluster | KafkaCluster) -> int:
-    """Who decides."""
+    """The active controller."""
     if isinstance(cluster, LocalCluster):
         return cluster.controller()
     told = kafka.run_tool(
@@ -63,7 +60,7 @@ def controller_of(cluster: LocalCluster | KafkaCluster) -> int:
 
 
 def have_lead(cluster: LocalCluster | KafkaCluster, *, controller: bool) -> int:
-    """Makes the controller's broker the leader, or another broker; which one."""
+    """Makes the controller's broker, or another broker, the leader; returns the leader."""
     partition = TopicPartition(TOPIC, 0)
     while True:
         leader, office = leader_of(cluster.bootstrap), controller_of(cluster)
@@ -80,7 +77,7 @@ def have_lead(cluster: LocalCluster | KafkaCluster, *, controller: bool) -> int:
 
 
 def measure(cluster: LocalCluster | KafkaCluster, kills: int) -> dict[str, object]:
-    """The times without a leader, and what came of the records."""
+    """Measure the times without a leader, and count lost and duplicate records."""
     with Admin(cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(TOPIC, 1, 3)])
     silences: list[float] = []
@@ -115,31 +112,5 @@ def measure(cluster: LocalCluster | KafkaCluster, kills: int) -> dict[str, objec
     }
 
 
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    results: dict[str, object] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        home = Path(directory)
-        with (
-            ZooKeeperServer(home / "zookeeper") as zookeeper,
-            LocalCluster(home / "headrace", zookeeper.address) as ours,
-        ):
-            ours.wait_until_ready()
-            results["headrace"] = measure(ours, options.kills)
-        if not options.alone and not kafka.missing_tools():
-            with KafkaCluster(home / "kafka") as theirs:
-                results["Apache Kafka"] = measure(theirs, options.kills)
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    for name, found in results.items():
-        print(name, json.dumps(found))
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, measure, repeats="--kills", default=6)

@@ -1,8 +1,9 @@
-"""Three brokers, replication 3, min.insync.replicas 2, acks=all, 1 KiB: headrace beside Apache Kafka, in turns.
+"""Measures replicated produces (3 brokers, min.insync.replicas=2, acks=all, 1 KiB): headrace beside Apache Kafka.
 
-ProducerPerformance, tuned (batch.size=262144, linger.ms=5) and with default settings, to three partitions. Both
-clusters run at the same time, one is asked at a time; medians of the rounds, and the ratio of each pair. CPU seconds
-and resident memory are those of the three brokers together; headrace's ZooKeeper is told apart. Needs Java and Maven.
+ProducerPerformance runs tuned (batch.size=262144, linger.ms=5) and with default settings, to three partitions. Both
+clusters run at the same time, but receive requests in turns. Reports medians of the rounds, and the ratio of each pair.
+CPU seconds and resident memory are those of the three brokers together; headrace's ZooKeeper is reported separately.
+Needs Java and Maven.
 
     python benchmarks/cluster/replicated.py [--rounds 5] [--scale 1.0] [--json]
 """
@@ -22,7 +23,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from headrace.client.admin import Admin, NewTopic
+from headrace.client.operations.admin import Admin, NewTopic
 from tests.cluster.local_cluster import LocalCluster
 from tests.peers import kafka
 from tests.peers.kafka_cluster import KafkaCluster
@@ -36,7 +37,7 @@ _PRODUCED = re.compile(r"([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) 
 
 
 class Run(NamedTuple):
-    """What one run of the producer measured."""
+    """The result of one run of the producer."""
 
     records_per_s: float
     p99_ms: float
@@ -44,7 +45,7 @@ class Run(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Who is asked."""
+    """A measured cluster."""
 
     name: str
     bootstrap: str
@@ -52,12 +53,12 @@ class Cluster(NamedTuple):
 
 
 def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
-    """Of all of them, until now."""
+    """The CPU seconds of all brokers so far."""
     return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
 
 
 def resident_mib(processes: Sequence[psutil.Process]) -> float:
-    """Of all of them."""
+    """The resident memory of all brokers."""
     return round(sum(each.memory_info().rss for each in processes) / (1 << 20), 1)
 
 
@@ -76,7 +77,7 @@ def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str])
 
 
 def summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
-    """Medians, and the median of the pairs' ratios."""
+    """The medians, and the median of the ratios of pairs."""
     ours, theirs = rows.values()
     found = {
         name: {field: statistics.median(getattr(each, field) for each in runs) for field in Run._fields}

@@ -1,9 +1,10 @@
-"""What the end of a broker's session costs a controller that knows ten thousand partitions.
+"""Measures a controller with ten thousand partitions when the session of a broker ends.
 
-Three brokers, partitions of three replicas each, on a tree: the embedded one, or a real ZooKeeper in a process of its
-own. Broker 2's registration is deleted; the clock runs from there until the other two have answered every LeaderAndIsr
-and UpdateMetadata that follows, each encoded to bytes as for the wire (what a broker does with them is not in it).
-Also told: until the tree says so of every partition; and the take-over of a second controller when the first goes.
+The cluster has three brokers and partitions of three replicas, on the embedded metadata store or on a real ZooKeeper in
+its own process. The registration of broker 2 is deleted. The clock runs until the other two brokers have answered all
+LeaderAndIsr and UpdateMetadata requests that follow. Each request is encoded to bytes; its handling by a broker is not
+measured. Further figures are the time until the metadata store has the new state of all partitions, and the take-over
+by a second controller after the first one ends.
 Prints one object. Usage: python benchmarks/coordination/failover.py [--partitions 10000] [--topics 100] [--rounds 5]
 """
 
@@ -22,17 +23,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.config import TopicConfig
-from headrace.coordination import paths
-from headrace.coordination.configs import TopicConfigs
-from headrace.coordination.controller import Controller, Rebalancing
-from headrace.coordination.embedded import EmbeddedTree
-from headrace.coordination.model import Broker, Endpoint
-from headrace.coordination.preferred import ElectionKind
-from headrace.coordination.registry import ensure_cluster
-from headrace.coordination.requests import ControlRequest, ControlResponse
-from headrace.coordination.topics import NewTopic, TopicDefaults
-from headrace.coordination.tree import Tree
-from headrace.coordination.zookeeper import Ensemble, open_tree
+from headrace.controller.controller import Controller, Rebalancing
+from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
+from headrace.controller.decisions.leader_election import ElectionKind
+from headrace.controller.decisions.topics import NewTopic, TopicDefaults
+from headrace.metadata import znodes
+from headrace.metadata.model import Broker, Endpoint
+from headrace.metadata.registry import ensure_cluster
+from headrace.metadata.topic_configs import TopicConfigs
+from headrace.metastore.embedded import EmbeddedStore
+from headrace.metastore.store import MetadataStore
+from headrace.metastore.zookeeper.connection import Ensemble, open_store
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
 from tests.zookeeper_server import ZooKeeperServer, missing_tools
@@ -42,12 +43,12 @@ TIMEOUT_MS = 120_000
 
 
 def registration(number: int) -> bytes:
-    """As a broker writes it."""
-    return paths.encode_broker(Broker(BrokerId(number), (Endpoint("PLAINTEXT", "127.0.0.1", 9090 + number),)), 0)
+    """A registration, as a broker writes it."""
+    return znodes.encode_broker(Broker(BrokerId(number), (Endpoint("PLAINTEXT", "127.0.0.1", 9090 + number),)), 0)
 
 
 class Brokers:
-    """They answer at once, when the request has been encoded; and count."""
+    """Brokers that count requests, and answer at once after the request is encoded."""
 
     def __init__(self) -> None:
         self.partitions = 0
@@ -55,7 +56,7 @@ class Brokers:
         self._answered = asyncio.Event()
 
     async def until(self, partitions: int) -> None:
-        """Returns when so many partitions have been led or followed."""
+        """Returns when the given number of partitions have been led or followed."""
         while self.partitions < partitions:
             self._answered.clear()
             await self._answered.wait()
@@ -74,10 +75,10 @@ class Brokers:
         return m.UpdateMetadataResponse()
 
 
-def a_controller(tree: Tree, broker: int, brokers: Brokers, configs: TopicConfigs) -> Controller:
-    """A candidate."""
+def a_controller(store: MetadataStore, broker: int, brokers: Brokers, configs: TopicConfigs) -> Controller:
+    """A candidate for controller."""
     return Controller(
-        tree,
+        store,
         BrokerId(broker),
         send=brokers.send,
         configs=configs,
@@ -88,15 +89,15 @@ def a_controller(tree: Tree, broker: int, brokers: Brokers, configs: TopicConfig
     )
 
 
-async def failover(tree: Tree, partitions: int, topics: int, rounds: int) -> dict[str, object]:
-    """One tree's figures."""
-    await ensure_cluster(tree)
-    configs = TopicConfigs(tree, TopicConfig())
+async def failover(store: MetadataStore, partitions: int, topics: int, rounds: int) -> dict[str, object]:
+    """Measure the figures with one metadata store."""
+    await ensure_cluster(store)
+    configs = TopicConfigs(store, TopicConfig())
     await configs.start()
     for number in (1, VICTIM, 3):
-        await tree.create(paths.broker(number), registration(number), ephemeral=True)
+        await store.create(znodes.broker(number), registration(number), ephemeral=True)
     brokers = Brokers()
-    controller = a_controller(tree, 1, brokers, configs)
+    controller = a_controller(store, 1, brokers, configs)
     await controller.start()
     wishes = [NewTopic(f"topic-{number:04}", partitions // topics, 3) for number in range(topics)]
     started = time.perf_counter()
@@ -108,17 +109,17 @@ async def failover(tree: Tree, partitions: int, topics: int, rounds: int) -> dic
         brokers.partitions = brokers.bytes = 0
         busy = time.process_time()
         started = time.perf_counter()
-        await tree.delete(paths.broker(VICTIM))
+        await store.delete(znodes.broker(VICTIM))
         async with asyncio.timeout(TIMEOUT_MS / 1000):
             await brokers.until(2 * partitions)  # each has a replica at the victim, and two elsewhere
         await controller.settled(timeout_ms=TIMEOUT_MS)
         told_s.append((time.perf_counter() - started, time.process_time() - busy))
         partitions_told, bytes_told = brokers.partitions, brokers.bytes
-        await _come_back(tree, controller, partitions)
+        await _come_back(store, controller, partitions)
     await controller.close()
-    await tree.delete(paths.CONTROLLER)
+    await store.delete(znodes.CONTROLLER)
     started = time.perf_counter()
-    other = a_controller(tree, 3, brokers, configs)
+    other = a_controller(store, 3, brokers, configs)
     await other.start()
     await other.settled(timeout_ms=TIMEOUT_MS)
     taken_over_s = time.perf_counter() - started
@@ -136,27 +137,27 @@ async def failover(tree: Tree, partitions: int, topics: int, rounds: int) -> dic
     }
 
 
-async def _come_back(tree: Tree, controller: Controller, partitions: int) -> None:
-    """The victim is back, in every ISR, and preferred leaders lead."""
-    await tree.create(paths.broker(VICTIM), registration(VICTIM), ephemeral=True)
+async def _come_back(store: MetadataStore, controller: Controller, partitions: int) -> None:
+    """Bring the broker back into every ISR, and let preferred leaders lead."""
+    await store.create(znodes.broker(VICTIM), registration(VICTIM), ephemeral=True)
     await asyncio.sleep(0.2)
     await controller.settled(timeout_ms=TIMEOUT_MS)
-    await _into_isrs(tree, controller)
+    await _into_isrs(store, controller)
     await controller.elect_leaders(None, ElectionKind.PREFERRED, timeout_ms=TIMEOUT_MS)
 
 
-async def _into_isrs(tree: Tree, controller: Controller) -> None:
+async def _into_isrs(store: MetadataStore, controller: Controller) -> None:
     for leader in (1, 3):
-        epoch = (await tree.get(paths.broker(leader))).czxid
+        epoch = (await store.get(znodes.broker(leader))).czxid
         request = m.AlterPartitionRequest(broker_id=leader, broker_epoch=epoch, topics=[])
-        for name in await tree.children(paths.TOPICS):
-            topic = paths.decode_topic(name, (await tree.get(paths.topic(name))).data)
+        for name in await store.children(znodes.TOPICS):
+            topic = znodes.decode_topic(name, (await store.get(znodes.topic(name))).data)
             numbers = list(topic.partitions)
-            nodes = await tree.get_many([paths.partition_state(name, number) for number in numbers])
+            nodes = await store.get_many([znodes.partition_state(name, number) for number in numbers])
             data = []
             for number, node in zip(numbers, nodes, strict=True):
                 assert node is not None
-                state = paths.decode_leadership(node.data, node.version, node.mzxid)
+                state = znodes.decode_leadership(node.data, node.version, node.mzxid)
                 if state.leader == leader:
                     data.append(
                         m.AlterPartitionRequest.PartitionData(
@@ -172,24 +173,24 @@ async def _into_isrs(tree: Tree, controller: Controller) -> None:
 
 
 @asynccontextmanager
-async def embedded(directory: Path) -> AsyncIterator[Tree]:
-    """The tree in this process."""
-    tree = await EmbeddedTree.open(directory)
-    yield tree
-    await tree.close()
+async def embedded(directory: Path) -> AsyncIterator[MetadataStore]:
+    """The metadata store in this process."""
+    store = await EmbeddedStore.open(directory)
+    yield store
+    await store.close()
 
 
 @asynccontextmanager
-async def ensemble(directory: Path) -> AsyncIterator[Tree]:
-    """A server of its own."""
+async def ensemble(directory: Path) -> AsyncIterator[MetadataStore]:
+    """A ZooKeeper in its own process."""
     with ZooKeeperServer(directory) as server:
-        tree = await open_tree(Ensemble(server.address))
-        yield tree
-        await tree.close()
+        store = await open_store(Ensemble(server.address))
+        yield store
+        await store.close()
 
 
 def main() -> None:
-    """Measures."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int, default=100)
@@ -199,11 +200,11 @@ def main() -> None:
     load = os.getloadavg()[0]
 
     async def measure(kind: str, directory: Path) -> dict[str, object]:
-        async with (embedded if kind == "embedded" else ensemble)(directory) as tree:
-            return await failover(tree, arguments.partitions, arguments.topics, arguments.rounds)
+        async with (embedded if kind == "embedded" else ensemble)(directory) as store:
+            return await failover(store, arguments.partitions, arguments.topics, arguments.rounds)
 
     found: dict[str, object] = {"partitions": arguments.partitions, "topics": arguments.topics, "replicas": 3}
-    for kind in arguments.trees:
+    for kind in arguments.stores:
         with tempfile.TemporaryDirectory() as directory:
             found[kind] = asyncio.run(measure(kind, Path(directory)))
     print(json.dumps({**found, "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}, indent=2))

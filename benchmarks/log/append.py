@@ -1,7 +1,7 @@
-"""How fast one partition's log is by itself: appends, tail reads, recovery. `python benchmarks/log/append.py [DIR]`
+"""Measures the log of one partition alone: appends, tail reads, recovery. `python benchmarks/log/append.py [DIR]`
 
-Headers are read once outside the timed loop, as the broker's check of a batch has them already. DIR (a temporary
-directory by default) decides which disk is measured; nothing is flushed but at rolls, as by default.
+Headers are read once, outside the timed loop, because the broker has read them when it checked the batch. DIR (by
+default a temporary directory) selects the measured disk. The log is flushed only at rolls, which is the default.
 """
 
 import shutil
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.config import TopicConfig
+from headrace.log import appending
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, encode_batch, read_header
+from headrace.records.format2.batch import Record, encode_batch, read_header
 from headrace.types import TopicPartition
 
 PARTITION = TopicPartition("bench", 0)
@@ -22,19 +23,19 @@ RUNS = 5
 
 
 def open_log(directory: Path) -> PartitionLog:
-    """The log under test; with a clean directory, or one to recover."""
+    """The measured log, in a clean directory or in one to recover."""
     return PartitionLog.open(directory, PARTITION, TopicConfig(), files=LocalFiles(), now_ms=0)
 
 
 def best_of(measure: Callable[[], float]) -> float:
-    """The best of some runs: what the code costs, without what else the machine did."""
+    """The best of some runs, which other load on the machine affects least."""
     return max(measure() for _ in range(RUNS))
 
 
 def appends_per_second(
     directory: Path, value_bytes: int, records: int, count: int, *, idempotent: bool = False
 ) -> float:
-    """Appends of the same batch over and over."""
+    """The rate of repeated appends of the same batch."""
     shutil.rmtree(directory, ignore_errors=True)
     log = open_log(directory)
     batch = encode_batch(
@@ -45,21 +46,21 @@ def appends_per_second(
     )
     view, header = memoryview(batch), read_header(batch)
     headers = [header._replace(base_sequence=n * records) if idempotent else header for n in range(count)]
-    append = log.append
+    append = appending.append
     begin = time.perf_counter()
     for each in headers:
-        append(view, each, leader_epoch=0, now_ms=0)
+        append(log, view, each, leader_epoch=0, now_ms=0)
     return count / (time.perf_counter() - begin)
 
 
 def tail_reads_per_second(directory: Path, count: int) -> float:
-    """Reads of the batch appended last, as a consumer at the tail asks for it."""
+    """The rate of reads of the newest batch, as by a consumer at the tail."""
     log = open_log(directory)
     batch = encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())])
     view, header = memoryview(batch), read_header(batch)
     spent = 0.0
     for _ in range(count):
-        offset = log.append(view, header, leader_epoch=0, now_ms=0).base_offset
+        offset = appending.append(log, view, header, leader_epoch=0, now_ms=0).base_offset
         begin = time.perf_counter()
         log.read(offset, 1 << 20, end_offset=log.log_end_offset, at_least_one=True)
         spent += time.perf_counter() - begin
@@ -67,7 +68,7 @@ def tail_reads_per_second(directory: Path, count: int) -> float:
 
 
 def lookups_per_second(directory: Path, count: int) -> float:
-    """Reads from offsets all over the log: index, then batch headers."""
+    """The rate of reads from offsets all over the log: index, then batch headers."""
     log = open_log(directory)
     step = max(1, log.log_end_offset // count)
     offsets = list(range(0, log.log_end_offset, step))
@@ -78,7 +79,7 @@ def lookups_per_second(directory: Path, count: int) -> float:
 
 
 def recovered_bytes_per_second(directory: Path) -> float:
-    """Opening the log as after a kill: every batch checked, indexes made again."""
+    """The rate of a recovery as after a kill, which checks all batches and rebuilds the indexes."""
     begin = time.perf_counter()
     log = open_log(directory)
     return log.size_bytes / (time.perf_counter() - begin)

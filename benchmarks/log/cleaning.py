@@ -1,10 +1,9 @@
-"""How fast a compacted log is cleaned, and what that does to the event loop. `python benchmarks/log/cleaning.py [DIR]`
+"""Measures the cleaning of a compacted log and its effect on the event loop. `python benchmarks/log/cleaning.py [DIR]`
 
-With `--json FILE` the medians are written there too.
-Each row cleans the same log of 64 MiB, half of whose records are superseded. Beside it a loop appends to another log
-every millisecond, as a broker that serves produces; told is how late it was, once while nothing is cleaned, once with
-the cleaner in a process of its own (as the broker has it), and once on a thread of the loop's process. The three take
-turns; medians of the runs are told.
+Each row cleans the same log of 64 MiB, half of whose records are superseded. Meanwhile a loop appends to another log
+every millisecond, like a broker that serves produces. The benchmark reports the delay of the loop in three cases:
+without cleaning, with the cleaner in its own process (as in the broker), and with the cleaner on a thread of the loop's
+process. The cases take turns. Prints medians of the runs, and writes them to FILE with `--json FILE`.
 """
 
 import argparse
@@ -21,14 +20,15 @@ from typing import NamedTuple
 
 from headrace.broker.background import background_on
 from headrace.config import TopicConfig
-from headrace.log.cleaner import Cleaner
-from headrace.log.cleaner_process import ProcessWorker
-from headrace.log.cleaner_run import CleanerSettings
-from headrace.log.compaction import CleaningWorker, Compaction
+from headrace.log import appending
+from headrace.log.cleaning.cleaner import Cleaner
+from headrace.log.cleaning.cleaner_process import ProcessWorker
+from headrace.log.cleaning.cleaner_run import CleanerSettings
+from headrace.log.cleaning.compaction import CleaningWorker, Compaction
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, encode_batch, read_header
-from headrace.records.compression import Codec
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.batch import Record, encode_batch, read_header
 from headrace.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -43,7 +43,7 @@ KINDS: tuple[tuple[str, int, Codec], ...] = (
 
 
 class Found(NamedTuple):
-    """One run: seconds to clean (0 when nothing was), and how late the loop was, in ms."""
+    """One run: the seconds of the cleaning (0 without one), and the delay of the loop in ms."""
 
     seconds: float
     late_p99_ms: float
@@ -51,12 +51,12 @@ class Found(NamedTuple):
 
 
 def open_log(directory: Path) -> PartitionLog:
-    """The log under test."""
+    """The measured log."""
     return PartitionLog.open(directory, TopicPartition("bench", 0), SETTINGS, files=LocalFiles(), now_ms=NOW_MS)
 
 
 def fill(directory: Path, records_per_batch: int, codec: Codec) -> None:
-    """A log in which every key comes twice."""
+    """Fill a log in which every key occurs twice."""
     log = open_log(directory)
     count = LOG_BYTES // 130 if codec is Codec.NONE else LOG_BYTES // 65
     value = bytes(range(100))
@@ -66,17 +66,17 @@ def fill(directory: Path, records_per_batch: int, codec: Codec) -> None:
             for number in range(first, first + records_per_batch)
         ]
         batch = encode_batch(rows, codec=codec)
-        log.append(memoryview(batch), read_header(batch), leader_epoch=0, now_ms=NOW_MS)
+        appending.append(log, memoryview(batch), read_header(batch), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
     log.close(NOW_MS)
 
 
 async def measure(log: PartitionLog, beside: PartitionLog, make_worker: Callable[[], CleaningWorker] | None) -> Found:
-    """Clean, if there is a worker, and watch the loop."""
+    """Clean, if there is a worker, and measure the delay of the loop."""
     loop = asyncio.get_running_loop()
     pool = ThreadPoolExecutor(1)
-    log.update_high_watermark(log.log_end_offset)
-    log.flush(NOW_MS)
+    log.restore_high_watermark(log.log_end_offset)
+    log.flusher.flush(NOW_MS)
     cleaner = Cleaner(
         log.files,
         {log.partition: log},
@@ -93,7 +93,7 @@ async def measure(log: PartitionLog, beside: PartitionLog, make_worker: Callable
     while (cleaner.numbers.logs_cleaned == 0) if make_worker is not None else time.perf_counter() - began < 1:
         asked = time.perf_counter()
         await asyncio.sleep(0.001)
-        beside.append(memoryview(batch), header, leader_epoch=0, now_ms=NOW_MS)
+        appending.append(beside, memoryview(batch), header, leader_epoch=0, now_ms=NOW_MS)
         late.append(1000 * (time.perf_counter() - asked) - 1)
     seconds = time.perf_counter() - began if make_worker is not None else 0.0
     cleaner.stop()
@@ -103,7 +103,7 @@ async def measure(log: PartitionLog, beside: PartitionLog, make_worker: Callable
 
 
 def main(where: Path) -> dict[str, dict[str, float]]:
-    """Every kind of log, the three ways in turn; what was told, by kind."""
+    """Measure every kind of log in the three cases, in turns; returns the figures by kind."""
     told: dict[str, dict[str, float]] = {}
     print(f"{'':40} {'MB/s':>6}  late p99 ms: {'idle':>6} {'process':>8} {'thread':>7}   max: idle process thread")
     for name, records_per_batch, codec in KINDS:

@@ -1,9 +1,9 @@
-"""How long it takes to find an offset in a partition of up to 1 TiB. `python benchmarks/log/lookup.py [DIR]`
+"""Measures the lookup of an offset in a partition of up to 1 TiB. `python benchmarks/log/lookup.py [DIR]`
 
-Segments are sparse files of 1 GiB: their indexes are whole (an entry for every MiB), and a batch is there wherever an
-entry that will be looked up points to; so a look-up takes every step it would take in a full log, on a small disk.
-The first look-up of a segment reads its index; the second column is what look-ups cost from then on, and the third
-how long the directory takes to open after a clean stop.
+Segments are sparse files of 1 GiB. Their indexes are complete (an entry per MiB), and a batch exists at each position
+that a lookup reads. So a lookup takes the same steps as in a full log, on a small disk. The first column is the first
+lookup in a segment, which reads its index; the second is any later lookup; the third is the time to open the directory
+after a clean stop.
 """
 
 import json
@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from headrace.config import TopicConfig
+from headrace.log.filenames import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.files import LocalFiles
-from headrace.log.names import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.partition_log import PartitionLog
-from headrace.records.batch import Record, encode_batch
+from headrace.records.format2.batch import Record, encode_batch
 from headrace.types import TopicPartition
 
 PARTITION = TopicPartition("bench", 0)
@@ -33,7 +33,7 @@ TIME_ENTRY = struct.Struct(">qi")
 
 
 def make(directory: Path, segments: int, seed: int) -> list[int]:
-    """A partition of that many GiB, and the offsets that can be looked up in it."""
+    """Create a partition of that many GiB; returns the offsets for lookups."""
     directory.mkdir(parents=True)
     chosen = random.Random(seed)
     index = b"".join(INDEX_ENTRY.pack(n * RECORDS_PER_MIB, n * MIB) for n in range(1, ENTRIES + 1))

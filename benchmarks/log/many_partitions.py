@@ -1,7 +1,7 @@
-"""How a broker of ten thousand partitions starts: after a clean stop, and after `kill -9`.
+"""Measures the start of a broker with ten thousand partitions, after a clean stop and after `kill -9`.
 
-Time from process start to `ready HOST:PORT`, processor time until then, and resident memory once it is idle.
-`--records` writes one batch to each partition before.
+Reports the time from process start to `ready HOST:PORT`, the processor time until then, and the resident memory of the
+idle broker. `--records` writes one batch to each partition first.
 Usage: python benchmarks/log/many_partitions.py [--partitions 10000] [--runs 3] [--records]
 """
 
@@ -26,7 +26,7 @@ SETTLE_SECONDS = 2
 
 
 class Start(NamedTuple):
-    """One start of a broker: until it was ready, and what it held in memory once it was idle."""
+    """One start of a broker: the time until it is ready, and its memory when it is idle."""
 
     seconds: float
     cpu_seconds: float
@@ -34,7 +34,7 @@ class Start(NamedTuple):
 
 
 def start(data: Path) -> tuple[HeadraceServer, Start]:
-    """A broker on `data`, and what its start took."""
+    """Start a broker on `data`; returns it with the measured start."""
     began = time.perf_counter()
     server = HeadraceServer(data).start()
     seconds = time.perf_counter() - began
@@ -46,7 +46,7 @@ def start(data: Path) -> tuple[HeadraceServer, Start]:
 
 
 def fill(data: Path, partitions: int, *, records: bool) -> float:
-    """Makes the topics; the seconds that took."""
+    """Create the topics; returns the seconds."""
     server = HeadraceServer(data).start()
     began = time.perf_counter()
     with Wire(server.bootstrap) as wire:

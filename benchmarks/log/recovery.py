@@ -1,9 +1,9 @@
-"""What a start after `kill -9` costs: how fast a log is read, and how long a broker with much log takes to be ready.
+"""Measures a start after `kill -9`: the rate of log recovery, and the time until a broker with large logs is ready.
 
-Rate: one segment recovered from the page cache, all of it (CRCs, indexes, producers), by one thread and by two.
-Start: so many GiB in so many partitions, written straight by the log; a broker on them, under load, is killed and
-started again, from the page cache. Once with segments of 128 MiB, closed ones flushed as a broker does it; once with
-Kafka's default of 1 GiB and nothing flushed, so that everything has to be read.
+Rate: one thread, and two threads, recover a segment completely (CRCs, indexes, producers) from the page cache. Start:
+the log writes the given GiB to the given partitions; a broker on them is killed under load and started again, from the
+page cache. One run has segments of 128 MiB, with flushed closed segments, as in a broker. The other has Kafka's default
+of 1 GiB and no flushes, so that the broker must read everything.
 Prints one object. Usage: python benchmarks/log/recovery.py [--gib 10] [--partitions 20] [--runs 3] [--directory DIR]
 """
 
@@ -25,16 +25,16 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.config import TopicConfig
-from headrace.log.checkpoints import RECOVERY_POINT
-from headrace.log.epochs import LeaderEpochs
+from headrace.log.directories.checkpoints import RECOVERY_POINT
+from headrace.log.filenames import LOG, offset_file
 from headrace.log.files import LocalFiles
-from headrace.log.names import LOG, offset_file
-from headrace.log.producer_snapshot import write_snapshot
-from headrace.log.producer_state import Producers
-from headrace.log.recovery import recover_segment
-from headrace.log.segment import Segment
-from headrace.records.batch import Record, encode_batch
-from headrace.records.header import set_base_offset
+from headrace.log.leader_epochs import LeaderEpochs
+from headrace.log.producers.producer_snapshot import write_snapshot
+from headrace.log.producers.producer_state import Producers
+from headrace.log.recovery.recovery import recover_segment
+from headrace.log.segment.segment import Segment
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.header import set_base_offset
 from tests.harness import HeadraceServer, tail
 from tests.wire import Wire, batch
 
@@ -64,7 +64,7 @@ def write_segment(path: Path, base_offset: int, size: int, value_bytes: int) -> 
 
 
 def recover(directory: Path) -> int:
-    """Recover the directory's one segment; its bytes."""
+    """Recover the only segment of the directory; returns its bytes."""
     files = LocalFiles()
     size = files.file_size(directory / offset_file(0, LOG))
     segment = Segment(files, directory, 0, TopicConfig(), size=size, now_ms=0)
@@ -74,7 +74,7 @@ def recover(directory: Path) -> int:
 
 
 def rates(directory: Path) -> list[dict[str, float]]:
-    """MB/s by size of the batches: the best round of one thread, and of two at the same time."""
+    """MB/s by batch size: the best round of one thread, and of two threads together."""
     found = []
     for value_bytes in VALUE_BYTES:
         places = [directory / f"rate-{number}" for number in range(2)]

@@ -1,10 +1,11 @@
-"""Decode and encode times beside kio and kafka-python, in one process.
+"""Measures decode and encode times beside kio and kafka-python, in one process.
 
     python benchmarks/protocol/codecs.py
 
-Produce v9 of 5 topics x 3 partitions, 100 bytes of records each; its response; a Metadata v9 response of 5 x 3. Best of
-several rounds, microseconds per message; kio and kafka-python get their own classes of the same bytes. kio decodes in
-compiled Rust and encodes in Python; kafka-python generates Python, as we do.
+The messages are Produce v9 of 5 topics x 3 partitions with 100 bytes of records each, its response, and a Metadata v9
+response of 5 x 3. Reports microseconds per message in the best of several rounds. kio and kafka-python use their own
+classes for the same bytes. kio decodes in compiled Rust and encodes in Python; kafka-python generates Python, as
+headrace does.
 """
 
 import io
@@ -20,7 +21,7 @@ from kio.schema.produce.v9.response import ProduceResponse as KioResponse
 from kio.serial import entity_reader, entity_writer
 
 from headrace.protocol import messages as m
-from headrace.protocol.message import Message
+from headrace.protocol.codec.message import Message
 
 VERSION = 9
 TOPICS, PARTITIONS = 5, 3
@@ -28,7 +29,7 @@ ROUNDS = 15
 
 
 def samples() -> list[tuple[str, Message, type, type]]:
-    """Name, our message, kio's class, kafka-python's class."""
+    """The name, headrace's message, kio's class, and kafka-python's class."""
     topic, part = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
     answer, done = m.ProduceResponse.TopicProduceResponse, m.ProduceResponse.PartitionProduceResponse
     known, place = m.MetadataResponse.MetadataResponseTopic, m.MetadataResponse.MetadataResponsePartition
@@ -56,7 +57,7 @@ def samples() -> list[tuple[str, Message, type, type]]:
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """The best round's time per call."""
+    """The time per call in the best round."""
     call()
     count = max(1, int(0.01 / max(1e-7, timeit.timeit(call, number=20) / 20)))
     return min(timeit.repeat(call, number=count, repeat=ROUNDS)) / count * 1e6

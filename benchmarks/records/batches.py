@@ -1,8 +1,8 @@
-"""Records per second, beside aiokafka (Cython) and kafka-python (Python): `python benchmarks/records/batches.py`.
+"""Measures records per second beside aiokafka (Cython) and kafka-python (Python).
 
-Reading and writing of batches of 100-byte values with short keys, each library the way its own client does it: theirs
-make an object per record, our columns none. Then what a broker pays to check a produced batch, and the codecs. Best of
-some runs, one thread.
+Each library reads and writes batches of 100-byte values with short keys, as its own client does: the others create an
+object per record, headrace's columns none. Then the benchmark measures the broker's check of a produced batch, and the
+codecs. Reports the best of some runs, with one thread. Usage: python benchmarks/records/batches.py
 """
 
 import argparse
@@ -17,11 +17,11 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from headrace.records import kernel
-from headrace.records.batch import HEADER_BYTES, Record, decode_records, encode_batch
-from headrace.records.columns import build_batch, column_of, partitions_of, scan_batches
-from headrace.records.compression import Codec, compress, decompress
-from headrace.records.validation import check_produced
+from headrace.records.codecs.compression import Codec, compress, decompress
+from headrace.records.format2 import kernel
+from headrace.records.format2.batch import HEADER_BYTES, Record, decode_records, encode_batch
+from headrace.records.format2.columns import build_batch, column_of, partitions_of, scan_batches
+from headrace.records.format2.validation import check_produced
 
 RUNS = 7
 VALUE_BYTES = 100
@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def best_seconds(work: Callable[[], object]) -> float:
-    """The shortest of some runs."""
+    """The seconds of the fastest run."""
     shortest = float("inf")
     for _ in range(RUNS):
         started = time.perf_counter()
@@ -41,7 +41,7 @@ def best_seconds(work: Callable[[], object]) -> float:
 
 
 def built_by(builder: Callable[..., object], rows: list[Record]) -> bytes:
-    """One batch, record by record, as the library's producer does it."""
+    """One batch, built record by record, as the library's producer does."""
     made = builder(2, 0, False, -1, -1, -1, 1 << 24)
     append = made.append  # type: ignore[attr-defined]
     for row in rows:
@@ -50,7 +50,7 @@ def built_by(builder: Callable[..., object], rows: list[Record]) -> bytes:
 
 
 def objects_of(records: KafkaPythonRecords | AiokafkaRecords) -> int:
-    """All keys and values, record by record, as the library's consumer does it."""
+    """All keys and values, read record by record, as the library's consumer does."""
     count = 0
     while (batch := records.next_batch()) is not None:
         for record in batch:

@@ -1,9 +1,11 @@
-"""What a fetch by an old client costs: `python benchmarks/records/conversion.py [--mebibytes 1024] [--json FILE]`.
+"""Measures the conversion for a fetch by an old client.
 
-A file of batches as a producer of today writes them, read in chunks and converted a step at a time, in a process of its
-own for each case: megabytes of the file, and of the records in it, for each second of CPU (user and system, reads
-included; one thread), and by how much the process grew. CPU, so that what else the machine does
-counts little; the seconds that passed are told beside. What is converted is thrown away: no socket is measured here.
+    python benchmarks/records/conversion.py [--mebibytes 1024] [--json FILE]
+
+A file of batches of format 2 is read in chunks and converted step by step, in a new process for each case. Reports the
+megabytes of the file and of its records per CPU second (user and system, including reads, with one thread), and the
+growth of the process. Other load affects CPU time little; the elapsed seconds are reported too. Converted records are
+dropped, so the benchmark includes no socket.
 """
 
 import argparse
@@ -17,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.records.build import build_batch
-from headrace.records.columns import column_of
-from headrace.records.compression import Codec
-from headrace.records.conversion import ConversionCounts, iter_converted
-from headrace.records.message_columns import build_message_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.format2.build import build_batch
+from headrace.records.format2.columns import column_of
+from headrace.records.legacy.conversion import convert_batches
+from headrace.records.legacy.message_columns import build_message_set
 
 RUNS = 1
 CHUNK_BYTES = 256 << 10
@@ -39,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What it took."""
+    """The cost of one conversion."""
 
     file_bytes: int
     record_bytes: int
@@ -87,7 +89,7 @@ def write_log(file: Path, case: Case, size: int) -> int:
 
 
 def chunks_of(file: Path) -> Iterator[bytes]:
-    """The file, as a broker reads it."""
+    """The chunks of the file, as a broker reads them."""
     with file.open("rb") as source:
         while chunk := source.read(CHUNK_BYTES):
             yield chunk
@@ -97,12 +99,15 @@ def convert(file: str, to_magic: int) -> tuple[int, float, float, int]:
     """Records, CPU seconds, seconds and bytes that this process grew by at its largest."""
     Path("/proc/self/clear_refs").write_text("5")  # forgets how large it has been
     before = _memory("VmRSS")
-    counts = ConversionCounts()
+    records, rest = 0, b""
     started, cpu_started = time.perf_counter(), time.process_time()
-    for _ in iter_converted(chunks_of(Path(file)), to_magic, counts=counts, clock_ns=time.perf_counter_ns):
-        pass
+    for chunk in chunks_of(Path(file)):
+        rest += chunk
+        converted = convert_batches(rest, to_magic)
+        records += converted.records
+        rest = rest[converted.bytes_consumed :]
     cpu_s, elapsed_s = time.process_time() - cpu_started, time.perf_counter() - started
-    return counts.records, round(cpu_s, 3), round(elapsed_s, 3), _memory("VmHWM") - before
+    return records, round(cpu_s, 3), round(elapsed_s, 3), _memory("VmHWM") - before
 
 
 def _memory(name: str) -> int:
@@ -111,7 +116,7 @@ def _memory(name: str) -> int:
 
 
 def measure(case: Case, size: int, directory: Path) -> Measured:
-    """The best of some runs, each in a process that was started for it."""
+    """The best of some runs, each in a new process."""
     file = directory / "log"
     record_bytes = write_log(file, case, size)
     runs = []
@@ -124,7 +129,7 @@ def measure(case: Case, size: int, directory: Path) -> Measured:
 
 
 def main() -> None:
-    """Print the table, and write it as JSON where told."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mebibytes", type=int, default=1024, help="records in each log")
     parser.add_argument("--json", type=Path)

@@ -1,12 +1,12 @@
-"""Message sets of formats 0 and 1, beside aiokafka (Cython) and kafka-python (Python), in one run.
+"""Measures message sets of formats 0 and 1 beside aiokafka (Cython) and kafka-python (Python), in one run.
 
     python benchmarks/records/message_sets.py [--records N] [--turns N] [--json FILE]
 
-Records of 100 bytes with no key, as aiokafka's and kafka-python's own code reads and writes them (an object for each)
-and as ours does (columns): read without checking CRCs, as their record classes do, and with; written, CRCs and all;
-plain, and one wrapper of each codec. Then what a broker pays to check and to place a produced set. The contenders take
-turns, so that a busy machine is busy for all of them; what counts is processor time, the median of the turns, and the
-ratio. One thread.
+The records have 100 bytes and no key. aiokafka and kafka-python create an object per record; headrace uses columns.
+Sets are read with and without CRC checks (the record classes of the others do not check them), and written with CRCs.
+They are plain, or one wrapper of each codec. Then the benchmark measures the broker's check and offset assignment of a
+produced set. The libraries take turns, so that other load affects all of them. Reports medians of the processor time,
+and ratios, with one thread.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from headrace.records import message_kernel
 from headrace.records.binary import BinaryColumn, column_of
-from headrace.records.compression import Codec
-from headrace.records.message_columns import build_message_set, scan_message_set
-from headrace.records.produced_sets import check_produced_set, place_set
+from headrace.records.codecs.compression import Codec
+from headrace.records.legacy import message_kernel
+from headrace.records.legacy.message_columns import build_message_set, scan_message_set
+from headrace.records.legacy.produced_sets import check_produced_set, place_set
 
 VALUE_BYTES = 100
 NOW_MS = 1_700_000_000_000

@@ -1,13 +1,13 @@
-"""Batch reads of one topic by our source, by our file source and by Spark's own Kafka connector, in turns.
+"""Measures batch reads of a topic by headrace's source, its file source and Spark's Kafka connector, in turns.
 
     python benchmarks/spark/batch_read.py                          # starts a headrace broker and fills it
     python benchmarks/spark/batch_read.py --bootstrap HOST:PORT    # any Kafka broker instead; no files then
 
-Every source has a Spark session of its own, in a process of its own; a round runs each once and compares it with the
-connector in the same round, and the medians of the rounds' ratios are printed with their spread, so that a noisy
-machine is noisy for all. `files` reads the same records from the segment files, without the broker. CPU seconds are
-those of Spark's Java and Python processes; the clients' and the broker's share the cores. Writes `batch_read.json`
-beside this file (or --json PATH). The connector's jars are fetched once with Maven (`connector.pom.xml`).
+Each source has its own Spark session in its own process. A round runs each source once and compares it with the
+connector in the same round, so that other load affects all of them. Prints the medians of the rounds' ratios and their
+spread. `files` reads the same records from the segment files, without the broker. CPU seconds are those of Spark's Java
+and Python processes; clients and broker share the cores. Writes `batch_read.json` beside this file (or to --json PATH).
+Maven fetches the connector's jars once (`connector.pom.xml`).
 """
 
 import argparse
@@ -35,9 +35,9 @@ REPEATS = 3
 
 
 def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int) -> None:
-    """Make a topic with `records` random values and 16-byte keys; one that is there already is taken as it is."""
-    from headrace.client.admin import Admin, NewTopic
-    from headrace.client.producer import Producer
+    """Create a topic with `records` random values and 16-byte keys, unless it exists."""
+    from headrace.client.operations.admin import Admin, NewTopic
+    from headrace.client.producer.producer import Producer
 
     with Admin(bootstrap) as admin:
         if topic in {info.name for info in admin.list_topics()}:
@@ -54,7 +54,7 @@ def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions:
 
 
 def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str, list[float]]:
-    """Seconds and CPU seconds of each kind of work, medians, in this process's own session."""
+    """The median seconds and CPU seconds of each case, in the session of this process."""
     from headrace.spark.session import session
 
     settings = {"spark.driver.memory": "2g"}
@@ -84,14 +84,14 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """The seconds that a call takes, and the CPU seconds of Spark's processes."""
+    """The seconds of a call, and the CPU seconds of Spark's processes."""
     started, cpu = time.perf_counter(), cpu_seconds()
     run()
     return time.perf_counter() - started, cpu_seconds() - cpu
 
 
 def cpu_seconds() -> float:
-    """Of all processes below this one: Spark's, Java and Python."""
+    """The CPU seconds of all child processes: Spark's Java and Python."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
@@ -102,7 +102,7 @@ def cpu_seconds() -> float:
 
 
 def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
-    """The sources in turns, each compared with the connector of its round."""
+    """Run the sources in turns, and compare each with the connector in its round."""
     sources = SOURCES if arguments.data else SOURCES[:2]
     taken: dict[str, list[dict[str, list[float]]]] = {source: [] for source in sources}
     for _ in range(arguments.rounds):
@@ -129,7 +129,7 @@ def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
 
 
 def fetch_jars() -> None:
-    """Bring the connector's jars with Maven, once."""
+    """Fetch the connector's jars with Maven, once."""
     if not list(JARS.glob("spark-sql-kafka*.jar")):
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
         subprocess.run(["mvn", "-q", "-B", "-f", str(HERE / "connector.pom.xml"), *goal], check=True)
@@ -137,7 +137,7 @@ def fetch_jars() -> None:
 
 @contextmanager
 def own_broker():
-    """A headrace broker with a directory of its own; its address and its data directory."""
+    """A headrace broker with its own directory; yields its address and its data directory."""
     from headrace.demo.server import running_broker
 
     with (

@@ -1,12 +1,12 @@
-"""How long a test waits for `headrace.testing.Broker`, and for its end; beside `import pytest`, for scale.
+"""Measures the start and stop of `headrace.testing.Broker` in tests, with `import pytest` for comparison.
 
-    first in process    a fresh interpreter: what the import of the broker costs comes once
-    in process          every one after it
-    subprocess          an interpreter of its own each time
+    first in process    in a new interpreter, which includes the import of the broker
+    in process          any later broker in that interpreter
+    subprocess          a new interpreter each time
 
-Medians of ten of each, taken in turn, with a warm file cache. CPU is what start and end take together: on a machine
-that is busy with other things it says more than the clock. Prints a table and writes the figures to `ready.json`
-beside this file. Usage: python benchmarks/testing/ready.py
+Reports medians of ten runs of each, in turns, with a warm file cache. CPU is the total of start and stop; on a busy
+machine it is more reliable than the elapsed time. Prints a table and writes the figures to `ready.json` beside this
+file. Usage: python benchmarks/testing/ready.py
 """
 
 import json
@@ -40,7 +40,7 @@ print(time.perf_counter() - started, 0, time.process_time() - cpu)
 
 
 class Run(NamedTuple):
-    """Seconds of one run."""
+    """The seconds of one run."""
 
     ready: float
     gone: float
@@ -48,13 +48,13 @@ class Run(NamedTuple):
 
 
 def in_fresh_interpreter(script: str) -> Run:
-    """The three numbers that a script prints."""
+    """The three numbers that a script prints, run in a new interpreter."""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return Run(*map(float, done.stdout.split()))
 
 
 def here(*, in_process_of_its_own: bool) -> Run:
-    """A broker that this process starts."""
+    """Measure a broker that this process starts."""
     started, cpu = time.perf_counter(), cpu_seconds()
     with Broker(subprocess=in_process_of_its_own):
         ready = time.perf_counter()
@@ -62,7 +62,7 @@ def here(*, in_process_of_its_own: bool) -> Run:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of those that it has waited for."""
+    """The CPU seconds of this process and of its finished child processes."""
     times = os.times()
     return sum(times[:4])
 
@@ -76,7 +76,7 @@ CASES: dict[str, Callable[[], Run]] = {
 
 
 def main() -> None:
-    """Runs every case in turn and tells the medians."""
+    """Runs all cases in turns and prints the medians."""
     for case in CASES.values():
         case()  # warm-up
     runs: dict[str, list[Run]] = {name: [] for name in CASES}
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, float | list[float]]:
-    """Medians, and the spread of what a test waits for."""
+    """The medians, and the spread of the waiting times."""
     ready = [milliseconds(each.ready) for each in runs]
     return {
         "ready_ms": round(statistics.median(ready), 1),
@@ -110,7 +110,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float | list[float]]:
 
 
 def milliseconds(seconds: float) -> float:
-    """To a tenth."""
+    """Milliseconds, rounded to a tenth."""
     return round(seconds * 1_000, 1)
 
 

@@ -92,7 +92,7 @@ def test_a_broker_that_recovers_can_be_stopped(tmp_path: Path) -> None:
         )
     try:
         until = time.monotonic() + PATIENCE_S
-        while "recovered logs" not in tail(log):
+        while "recovering logs logs=" not in tail(log):
             assert time.monotonic() < until, tail(log)
             assert slow.poll() is None, tail(log)
             time.sleep(0.05)

@@ -1,10 +1,11 @@
 """Commits transactions of ten 1 KiB records with Java's client, on headrace and on Apache Kafka, in turns.
 
-One producer with default settings commits one transaction after the other to a topic of three partitions. Both brokers
+One producer with default settings commits one transaction after the other to a topic of three partitions. Both sides
 run at the same time, but receive requests in turns. Reports medians of the rounds, and the ratio of each pair. CPU is
-that of the broker per 1,000 commits. Needs Java and Maven.
+that of all brokers of a side per 1,000 commits. With `--nodes 3` each side is a cluster of three brokers that keeps
+three replicas of every partition, of the transaction log too. Needs Java and Maven.
 
-    python benchmarks/broker/transactions.py [--rounds 5] [--commits 3000] [--json]
+    python benchmarks/broker/transactions.py [--nodes 1] [--rounds 5] [--commits 3000] [--json]
 """
 
 import argparse
@@ -12,15 +13,23 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import psutil
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.broker.small_requests import Peer, peers
+from benchmarks.broker.small_requests import peers
+from benchmarks.cluster.replicated import Cluster, cpu_seconds
+from headrace.client.operations.admin import Admin, NewTopic
+from tests.cluster.local_cluster import LocalCluster
 from tests.peers import kafka
-from tests.wire import Wire
+from tests.peers.kafka_cluster import KafkaCluster
+from tests.zookeeper_server import ZooKeeperServer
 
 PROGRAM = Path(__file__).with_name("Transactions.java")
 TOPIC = "transactions"
@@ -29,36 +38,59 @@ PARTITIONS = 3
 
 
 class Run(NamedTuple):
-    """One round of one broker."""
+    """One round of one side."""
 
     commits_per_s: float
     p50_ms: float
     p99_ms: float
-    broker_cpu_s_per_1000: float
+    brokers_cpu_s_per_1000: float
 
 
-def commit(peer: Peer, commits: int) -> Run:
+def commit(side: Cluster, commits: int) -> Run:
     """Run the Java producer; what it does before it is warm does not count."""
-    arguments = [f"127.0.0.1:{peer.port}", TOPIC, "benchmark", str(WARM_UP), str(commits)]
+    arguments = [side.bootstrap, TOPIC, "benchmark", str(WARM_UP), str(commits)]
     with tempfile.TemporaryDirectory() as logs:
         command = [*kafka.java_command(Path(logs), "-Xmx256m"), str(PROGRAM), *arguments]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             if process.stdout.readline() != "warm\n":
-                raise RuntimeError(f"{peer.name}: the producer ended with {process.wait()}")
-            before = peer.process.cpu_times()
+                raise RuntimeError(f"{side.name}: the producer ended with {process.wait()}")
+            before = cpu_seconds(side.brokers)
             process.stdin.write("\n")
             process.stdin.flush()
             rate, p50, p99 = map(float, process.stdout.readline().split())
-            after = peer.process.cpu_times()
-    cpu_s = after.user + after.system - before.user - before.system
+            cpu_s = cpu_seconds(side.brokers) - before
     return Run(rate, p50, p99, cpu_s * 1000 / commits)
+
+
+@contextmanager
+def single_nodes() -> Iterator[list[Cluster]]:
+    """One broker of each kind."""
+    with peers() as found:
+        yield [Cluster(peer.name, f"127.0.0.1:{peer.port}", [peer.process]) for peer in found]
+
+
+@contextmanager
+def three_nodes() -> Iterator[list[Cluster]]:
+    """Three brokers of each kind."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
+        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
+        KafkaCluster(Path(directory)) as theirs,
+    ):
+        ours.wait_until_ready()
+        yield [
+            Cluster("headrace", ours.bootstrap, [psutil.Process(ours.pid(each)) for each in ours.brokers]),
+            Cluster("Apache Kafka", theirs.bootstrap, [psutil.Process(each.pid) for each in theirs.processes.values()]),
+        ]
 
 
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of each side")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=3000, help="of each round")
     parser.add_argument("--json", action="store_true")
@@ -66,14 +98,14 @@ def main() -> None:
     if reason := kafka.missing_tools():
         print(f"not measured: {reason}")
         return
-    with peers() as found:
-        for peer in found:
-            with Wire(f"127.0.0.1:{peer.port}") as wire:
-                wire.create_topic(TOPIC, PARTITIONS)
-        runs: dict[str, list[Run]] = {peer.name: [] for peer in found}
+    with single_nodes() if options.nodes == 1 else three_nodes() as sides:
+        for side in sides:
+            with Admin(side.bootstrap) as admin:
+                admin.create_topics([NewTopic(TOPIC, PARTITIONS, options.nodes)])
+        runs: dict[str, list[Run]] = {side.name: [] for side in sides}
         for _ in range(options.rounds):
-            for peer in found:
-                runs[peer.name].append(commit(peer, options.commits))
+            for side in sides:
+                runs[side.name].append(commit(side, options.commits))
     ours, theirs = runs.values()
     results = {name: Run(*map(median, zip(*rounds, strict=True)))._asdict() for name, rounds in runs.items()}
     ratios = [[a / b for a, b in zip(mine, other, strict=True)] for mine, other in zip(ours, theirs, strict=True)]
@@ -84,7 +116,7 @@ def main() -> None:
     print(f"{'':14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU s/1000':>11}")
     for name, row in results.items():
         print(f"{name:14} {row['commits_per_s']:>10.2f} {row['p50_ms']:>8.2f} {row['p99_ms']:>8.2f}", end="")
-        print(f" {row['broker_cpu_s_per_1000']:>11.3f}")
+        print(f" {row['brokers_cpu_s_per_1000']:>11.3f}")
 
 
 if __name__ == "__main__":

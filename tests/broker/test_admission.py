@@ -310,5 +310,5 @@ def test_without_rules_nobody_is_refused_but_who_plays_a_broker(gated: Gated, wi
         for request in requests(module.API_KEY, version, {}):
             found = set(codes(ask(wire, module.API_KEY, version, request)))
             demanded = {each.operation for each in module.DEMANDS}
-            is_of_brokers = demanded == {Operation.CLUSTER_ACTION} or module.API_KEY is ApiKey.ADD_PARTITIONS_TO_TXN
+            is_of_brokers = demanded == {Operation.CLUSTER_ACTION}
             assert bool(found & REFUSALS) is is_of_brokers, module.API_KEY.name

@@ -9,7 +9,6 @@ field by field (`answers` says how); each difference fails, with the line that a
 
 A difference that is meant is listed with its reason, at the scenario (`differs=`) or for all in `deliberate`; one of a
 scenario that does not occur fails too.
-A scenario that headrace does not pass yet is listed in `not_yet.py`; once it passes, it fails until it is struck out.
 """
 
 import itertools
@@ -28,7 +27,6 @@ from tests.asker import Asker
 from tests.differential.answers import Plain
 from tests.differential.conversation import Conversation, Step
 from tests.differential.deliberate import EVERYWHERE, Difference, Differs
-from tests.differential.not_yet import NOT_YET
 
 ANSWERS_FILE = "HEADRACE_DIFFERENTIAL_ANSWERS"
 """The environment variable that names a file to which Apache Kafka's answers are appended."""
@@ -73,8 +71,6 @@ def scenario(
         test.__name__ = script.__name__
         test.__doc__ = script.__doc__
         test.__module__ = script.__module__
-        if script.__name__ in NOT_YET:
-            pytest.mark.xfail(strict=True, reason=NOT_YET[script.__name__])(test)
         return test
 
     return decorate

@@ -1,8 +1,6 @@
 """The comparison of answers itself: what counts as a difference, and what does not."""
 
-import importlib
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from headrace.protocol.apis import ApiKey
 from tests.differential.answers import Tokens, plain
 from tests.differential.conversation import Conversation, Step, batch, shown
 from tests.differential.deliberate import Differs
-from tests.differential.not_yet import NOT_YET
 from tests.differential.scenario import Brokers, compare, differences
 
 
@@ -99,9 +96,3 @@ def test_fails_if_a_deliberate_difference_does_not_occur_or_a_version_is_missing
     both = Brokers("ours", "theirs", {12: range(4)}, {12: range(5)})
     with pytest.raises(pytest.fail.Exception, match="(?s)no version 4 .*did not occur: Heartbeat.x"):
         compare(script, both, ApiKey.HEARTBEAT, None, (Differs("Heartbeat.x", "because"),))
-
-
-def test_lists_only_scenarios_that_exist() -> None:
-    here = Path(__file__).parent
-    modules = [importlib.import_module(f"tests.differential.{each.stem}") for each in here.glob("test_*.py")]
-    assert not {name for name in NOT_YET if not any(hasattr(module, name) for module in modules)}

@@ -148,6 +148,6 @@ def test_a_produce_opens_the_next_transaction(ask: Conversation) -> None:
         ask(producer.produce_request(topic))
         ask(producer.describe(), 0)
         producer.end(committed=committed)
-        ask.until(lambda found: found.topics[0].partitions[0].offset > 0, offset_request(topic), 9)
-        producer.complete()
+        producer.complete()  # Apache Kafka writes the marker after it has answered, headrace may do so before
+        ask(offset_request(topic), 9)
     ask(fetch_request(topic), 12)

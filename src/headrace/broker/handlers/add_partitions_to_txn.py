@@ -2,7 +2,7 @@
 
 2     PRODUCER_FENCED for an old epoch, which is INVALID_PRODUCER_EPOCH before
 3     flexible
-4     from brokers only: many transactions at once, and `verify_only`, which adds nothing
+4     of brokers: many transactions at once, and `verify_only`, which adds nothing; with rules only from brokers
 5     transactions of clients of transaction.version 2
 If a partition of a transaction does not exist, or belongs to an internal topic, none is added: the others get
 OPERATION_NOT_ATTEMPTED.
@@ -45,7 +45,7 @@ def _topics(ctx: RequestContext, request: Request) -> Iterable[str]:
 
 
 DEMANDS: Demands = (
-    Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _from_brokers),
+    Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _from_brokers, needs_rules=True),
     Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_ids),
     Demand(Operation.WRITE, ResourceType.TOPIC, _topics),
 )
@@ -56,8 +56,23 @@ class Wanted(NamedTuple):
 
     transactional_id: str
     producer: Producer
+    topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
     verify_only: bool
+
+    @classmethod
+    def of(
+        cls,
+        transactional_id: str,
+        producer: Producer,
+        topics: Iterable[Request.AddPartitionsToTxnTopic],
+        *,
+        verify_only: bool = False,
+    ) -> Wanted:
+        """The partitions in a request. A topic may have none."""
+        names = tuple(each.name for each in topics)
+        partitions = tuple(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
+        return cls(transactional_id, producer, names, partitions, verify_only)
 
 
 Outcome = Mapping[TopicPartition, ErrorCode]
@@ -66,40 +81,27 @@ Outcome = Mapping[TopicPartition, ErrorCode]
 def handle(ctx: RequestContext, request: Request) -> Answer:
     """Adds partitions to transactions; answers when every transaction is stored."""
     if ctx.api_version < BATCHES_FROM:
-        only = Wanted(
-            request.v3_and_below_transactional_id,
-            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-            _partitions(request.v3_and_below_topics),
-            verify_only=False,
-        )
-        _Adding(ctx, [only])
-        return LATER
-    _Adding(
-        ctx,
-        [
-            Wanted(
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        wanted = [Wanted.of(request.v3_and_below_transactional_id, producer, request.v3_and_below_topics)]
+    else:
+        wanted = [
+            Wanted.of(
                 each.transactional_id,
                 Producer(each.producer_id, each.producer_epoch),
-                _partitions(each.topics),
-                each.verify_only,
+                each.topics,
+                verify_only=each.verify_only,
             )
             for each in request.transactions
-        ],
-    )
+        ]
+    _Adding(ctx, wanted)
     return LATER
 
 
 def fail(request: Request, code: ErrorCode) -> Response:
     """Returns the same error for every partition."""
-    partitions = _partitions(request.v3_and_below_topics)
-    return Response(
-        error_code=code,
-        results_by_topic_v3_and_below=_results(partitions, dict.fromkeys(partitions, code), FENCED_FROM),
-    )
-
-
-def _partitions(topics: Iterable[Request.AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
+    wanted = Wanted.of(request.v3_and_below_transactional_id, Producer(), request.v3_and_below_topics)
+    results = _results(wanted, dict.fromkeys(wanted.partitions, code), FENCED_FROM)
+    return Response(error_code=code, results_by_topic_v3_and_below=results)
 
 
 class _Adding:
@@ -150,7 +152,7 @@ class _Adding:
         if self._missing:
             return
         version = self._ctx.api_version
-        results = [_results(each.partitions, self._outcomes[n], version) for n, each in enumerate(self._wanted)]
+        results = [_results(each, self._outcomes[n], version) for n, each in enumerate(self._wanted)]
         if version < BATCHES_FROM:
             self._ctx.reply(Response(results_by_topic_v3_and_below=results[0]))
             return
@@ -164,18 +166,13 @@ class _Adding:
         )
 
 
-def _results(
-    partitions: Iterable[TopicPartition], outcome: Outcome, version: int
-) -> list[Response.AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[Response.AddPartitionsToTxnPartitionResult]] = {}
-    for partition in partitions:
+def _results(wanted: Wanted, outcome: Outcome, version: int) -> list[Response.AddPartitionsToTxnTopicResult]:
+    topics = {name: Response.AddPartitionsToTxnTopicResult(name=name) for name in wanted.topics}
+    for partition in wanted.partitions:
         code = outcome[partition]
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        topics.setdefault(partition.topic, []).append(
+        topics[partition.topic].results_by_partition.append(
             Response.AddPartitionsToTxnPartitionResult(partition_index=partition.partition, partition_error_code=code)
         )
-    return [
-        Response.AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
-        for name, results in topics.items()
-    ]
+    return list(topics.values())

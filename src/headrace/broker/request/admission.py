@@ -7,10 +7,10 @@ Each handler module declares its DEMANDS beside API_KEY and VERSIONS: operations
 The admission asks the rules about each. The plain produce passes the same admission (`admits_plainly`) before anything
 is appended; a plain produce that is not admitted takes the general path, which answers with the reason.
 
-Without rules every request is admitted, apart from those that demand CLUSTER_ACTION: only other brokers may send them,
-with or without rules (`_may_act_on_cluster`). With rules, each connection keeps the decisions made for its client id.
-`rules_changed` increments the generation, and a connection drops decisions of an older generation at its next request.
-A request therefore costs one comparison, and one look-up for each resource.
+Without rules every request is admitted, apart from those of brokers (`Demand.is_of_brokers`): only other brokers may
+send them, with or without rules (`_may_act_on_cluster`). With rules, each connection keeps the decisions made for its
+client id. `rules_changed` increments the generation, and a connection drops decisions of an older generation at its
+next request. A request therefore costs one comparison, and one look-up for each resource.
 
 A request is admitted as a whole. Apache Kafka refuses single topics of a request and answers for the others; DEMANDS
 name each resource, so that rules can do the same later.
@@ -59,6 +59,14 @@ class Demand(NamedTuple):
     names: Names = the_cluster
     or_on_cluster: Operation | None = None
     """An operation on the cluster that permits the demand as well."""
+    needs_rules: bool = False
+    """Of a demand of CLUSTER_ACTION: whether anybody may send the request where there are no rules, since it does
+    nothing then that a client could not do otherwise."""
+
+    @property
+    def is_of_brokers(self) -> bool:
+        """Whether only brokers may send the request, with or without rules."""
+        return self.operation is Operation.CLUSTER_ACTION and not self.needs_rules
 
 
 Demands = tuple[Demand, ...]
@@ -126,7 +134,7 @@ class Admission:
         """The refusal of a request; None when it may be handled."""
         for demand in demands:
             for name in demand.names(ctx, request):
-                if demand.operation is Operation.CLUSTER_ACTION:
+                if demand.is_of_brokers:
                     refused = _may_act_on_cluster(ctx)
                     if refused is not None:
                         return refused

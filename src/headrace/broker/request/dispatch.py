@@ -31,7 +31,6 @@ from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.frames import SCRATCH_BYTES
 from headrace.protocol.headers import RequestHeader, read_request_header
 from headrace.protocol.plain_produce import PlainProduce, read_plain_produce
-from headrace.security.access import Operation
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class Handler:
                 f"{module.__name__} declares no DEMANDS: list the operations and resources that its requests need"
             )
         self.demands: Demands = module.DEMANDS
-        self.broker_demands = tuple(each for each in self.demands if each.operation is Operation.CLUSTER_ACTION)
+        self.broker_demands = tuple(each for each in self.demands if each.is_of_brokers)
         """The demands that are checked even without rules."""
         self.has_answer: Callable[[object], bool] | None = getattr(module, "has_answer", None)
         self.api_key: ApiKey = module.API_KEY

@@ -6,7 +6,8 @@ May know `headrace.records`, `headrace.protocol`, and the transport of `headrace
 no socket and no clock; the others do the IO. Begin with `producer`, `consumer` and `operations`.
 
     core/        connections, metadata, versions, settings, deadlines and errors, shared by the others
-    producer/    pure: accumulator, delivery, partitioner, partition_rows     IO: producer, sender, transactions
+    producer/    pure: accumulator, delivery, partitioner, partition_rows
+                 IO: producer, sender, transactions, prepared
     consumer/    pure: fetching, fetched_batches, isolation, membership, assignors
                  IO: consumer, fetcher, group_session, reader     arrow imports pyarrow
     operations/  administration, health, moves

@@ -6,7 +6,8 @@ broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from headrace.client.consumer.membership import PROTOCOL_TYPE, decode_assignment
@@ -22,7 +23,7 @@ from headrace.types import Offset, TopicPartition
 T = TypeVar("T")
 
 _GROUP_KEY_TYPE = 0
-_ALL_TOPICS = None
+_ALL_TOPICS: list[m.OffsetFetchRequest.OffsetFetchRequestTopic] | None = None
 
 
 class GroupListing(NamedTuple):
@@ -88,14 +89,32 @@ class GroupAdmin:
         """Every offset that the group has committed."""
         return {partition: place.offset for partition, place in self.committed(group_id).items()}
 
-    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Every offset that the group has committed, with its commit metadata."""
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets that the group has committed for `partitions` (None: all), with their commit metadata.
+
+        `require_stable` waits for transactions that may still change one; brokers before Kafka 2.5 do not wait.
+        """
+        topics = _ALL_TOPICS
+        if partitions is not None:
+            topics = [
+                m.OffsetFetchRequest.OffsetFetchRequestTopic(
+                    name=name, partition_indexes=[each.partition for each in some]
+                )
+                for name, some in groupby(sorted(partitions), lambda each: each.topic)
+            ]
 
         def call(connection: Connection, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            request = m.OffsetFetchRequest(group_id=group_id, topics=_ALL_TOPICS)
+            request = m.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
             answer = connection.call(request, m.OffsetFetchResponse, deadline)
             if answer.error_code:
                 raise error_for(answer.error_code, f"offsets of group {group_id}")
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    if part.error_code:
+                        where = TopicPartition(topic.name, part.partition_index)
+                        raise error_for(part.error_code, f"offset of group {group_id} for {where}")
             return {
                 TopicPartition(topic.name, part.partition_index): CommittedOffset(
                     Offset(part.committed_offset), part.metadata or ""

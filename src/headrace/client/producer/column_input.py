@@ -12,10 +12,13 @@ Joined once: any sequence of bytes or None. pyarrow is recognised by duck typing
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
+from headrace.client.core.timing import now_ms
+from headrace.client.producer.delivery import ColumnSlice
+from headrace.errors import InvalidRecord
 from headrace.limits import INT32_MAX
 from headrace.records.format2.columns import BinaryColumn, HeadersColumn
 from headrace.records.format2.columns import column_of as records_column_of
@@ -117,3 +120,35 @@ def _int64_of_arrow(given: Any) -> memoryview:
     if whole.null_count:
         raise ValueError("a record's timestamp cannot be null")
     return memoryview(whole.buffers()[1]).cast("B")[8 * whole.offset : 8 * (whole.offset + len(whole))].cast("q")
+
+
+def slice_of(
+    keys: ColumnLike | None,
+    values: ColumnLike | None,
+    timestamps_ms: int | Sequence[int] | memoryview | None,
+    headers: Sequence[Headers] | HeadersColumn | None,
+) -> ColumnSlice:
+    """The arguments as columns of one length. Raises InvalidRecord if the lengths differ."""
+    given = {"keys": keys, "values": values, "timestamps_ms": timestamps_ms, "headers": headers}
+    lengths = {name: _length(column) for name, column in given.items() if _length(column) is not None}
+    counts = set(lengths.values())
+    if len(counts) != 1:
+        described = ", ".join(f"{name}: {count}" for name, count in lengths.items())
+        raise InvalidRecord(f"columns must have the same length, but they have {described or 'none'}")
+    count = counts.pop()
+    assert count is not None
+    times: array[int] | memoryview
+    if timestamps_ms is None or isinstance(timestamps_ms, int):
+        times = array("q", [now_ms() if timestamps_ms is None else timestamps_ms]) * count
+    else:
+        times = int64_column(timestamps_ms)
+    made = headers if headers is None or isinstance(headers, HeadersColumn) else headers_column(headers)
+    return ColumnSlice(column_of(keys), column_of(values), times, made, 0, count)
+
+
+def _length(column: object) -> int | None:
+    if isinstance(column, BinaryColumn):
+        return row_count(column)
+    if isinstance(column, HeadersColumn):
+        return memoryview(column.list_offsets).nbytes // 4 - 1
+    return len(column) if isinstance(column, Sized) else None

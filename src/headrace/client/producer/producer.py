@@ -13,13 +13,14 @@ With `transactional_id` every record belongs to a transaction:
     with producer.transaction():            commits at the end, aborts after an exception
         producer.send(...)
         producer.send_offsets({partition: next_offset}, consumer.group_metadata())
+
+A transaction that another process commits is prepared (`headrace.client.producer.prepared`).
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, time_ns
@@ -30,16 +31,9 @@ from headrace.client.core.failures import BufferExhausted, ClientClosed, Deadlin
 from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.metadata import ClusterView, TopicInfo
 from headrace.client.core.settings import ClientSettings
-from headrace.client.core.timing import Deadline, now_ms
+from headrace.client.core.timing import Deadline
 from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, cut
-from headrace.client.producer.column_input import (
-    ColumnLike,
-    Headers,
-    column_of,
-    headers_column,
-    int64_column,
-    row_count,
-)
+from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
     Batch,
@@ -50,6 +44,7 @@ from headrace.client.producer.delivery import (
 )
 from headrace.client.producer.partition_rows import scatter
 from headrace.client.producer.partitioner import StickyPartition, partition_for_key
+from headrace.client.producer.prepared import PreparedTransaction
 from headrace.client.producer.sender import Sender, SendPolicy
 from headrace.client.producer.transactions import (
     TransactionError,
@@ -58,7 +53,7 @@ from headrace.client.producer.transactions import (
 )
 from headrace.errors import ErrorCode, InvalidConfig, InvalidRecord, KafkaError, UnknownTopicOrPartition
 from headrace.records.codecs.compression import Codec
-from headrace.records.format2.columns import BinaryColumn, HeadersColumn
+from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
 
 ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
@@ -218,7 +213,7 @@ class Producer:
         """
         if self._transactions is not None:
             self._transactions.check_open()
-        columns = _columns(keys, values, timestamps_ms, headers)
+        columns = slice_of(keys, values, timestamps_ms, headers)
         if columns.stop == 0:
             return ColumnsDelivery([])
         if partition is not None or columns.keys is None:
@@ -265,15 +260,19 @@ class Producer:
         self._transactional().begin()
 
     def send_offsets(
-        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str, timeout_ms: float | None = None
+        self,
+        offsets: Mapping[TopicPartition, int],
+        group: GroupMetadata | str,
+        timeout_ms: float | None = None,
+        metadata: str = "",
     ) -> None:
         """Commit offsets of a consumer group when the transaction commits: those of the next records to read.
 
-        `group` is `Consumer.group_metadata()`, or the name of a group without members. Raises KafkaError; after an
-        error the transaction must be aborted.
+        `group` is `Consumer.group_metadata()`, or the name of a group without members. `metadata` is kept beside each
+        offset. Raises KafkaError; after an error the transaction must be aborted.
         """
-        metadata = GroupMetadata(group) if isinstance(group, str) else group
-        self._transactional().send_offsets(offsets, metadata, self._deadline(timeout_ms))
+        named = GroupMetadata(group) if isinstance(group, str) else group
+        self._transactional().send_offsets(offsets, named, metadata, self._deadline(timeout_ms))
 
     def commit(self, timeout_ms: float | None = None) -> None:
         """Send what is left, and commit the transaction.
@@ -287,6 +286,17 @@ class Producer:
         self.flush(deadline.remaining_s * 1000)
         transactions.check_open()
         self._sender.use_identity(transactions.commit(deadline))
+
+    def prepare_transaction(self, timeout_ms: float | None = None) -> PreparedTransaction:
+        """Send what is left, and leave the transaction open, for `end_prepared` in this or another process.
+
+        Afterwards this producer can only be closed, which does not abort the transaction. Raises TransactionError if
+        a record could not be delivered, or the transaction is empty: then abort.
+        """
+        transactions = self._transactional()
+        transactions.check_open()
+        self.flush(self._deadline(timeout_ms).remaining_s * 1000)
+        return transactions.prepare()
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """Abort the transaction: no read_committed consumer sees its records. Raises KafkaError."""
@@ -412,35 +422,3 @@ class Producer:
                     )
         finally:
             self._sender.flushing -= 1
-
-
-def _columns(
-    keys: ColumnLike | None,
-    values: ColumnLike | None,
-    timestamps_ms: int | Sequence[int] | memoryview | None,
-    headers: Sequence[Headers] | HeadersColumn | None,
-) -> ColumnSlice:
-    """The arguments as columns of one length. Raises InvalidRecord if the lengths differ."""
-    given = {"keys": keys, "values": values, "timestamps_ms": timestamps_ms, "headers": headers}
-    lengths = {name: _length(column) for name, column in given.items() if _length(column) is not None}
-    counts = set(lengths.values())
-    if len(counts) != 1:
-        described = ", ".join(f"{name}: {count}" for name, count in lengths.items())
-        raise InvalidRecord(f"columns must have the same length, but they have {described or 'none'}")
-    count = counts.pop()
-    assert count is not None
-    times: array[int] | memoryview
-    if timestamps_ms is None or isinstance(timestamps_ms, int):
-        times = array("q", [now_ms() if timestamps_ms is None else timestamps_ms]) * count
-    else:
-        times = int64_column(timestamps_ms)
-    made = headers if headers is None or isinstance(headers, HeadersColumn) else headers_column(headers)
-    return ColumnSlice(column_of(keys), column_of(values), times, made, 0, count)
-
-
-def _length(column: object) -> int | None:
-    if isinstance(column, BinaryColumn):
-        return row_count(column)
-    if isinstance(column, HeadersColumn):
-        return memoryview(column.list_offsets).nbytes // 4 - 1
-    return len(column) if isinstance(column, Sized) else None

@@ -2,6 +2,7 @@
 
     uninitialized ──init──▶ ready ──begin──▶ open ──commit, abort──▶ ready
                                               └──error──▶ failed ──abort──▶ ready
+                                              └──prepare──▶ prepared, ended by `end_prepared`
     any ──fenced──▶ fatal
 
     transaction.version     a partition joins the transaction         after commit and abort
@@ -23,16 +24,20 @@ from typing import NamedTuple
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection
 from headrace.client.core.coordinator_link import GROUP, TRANSACTION, CoordinatorLink
-from headrace.client.core.failures import error_for
 from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.timing import Deadline
+from headrace.client.producer.prepared import (
+    EPOCH_BUMPED_FROM,
+    PreparedTransaction,
+    check,
+    request_end,
+    version_for,
+)
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.types import TopicPartition
 
-_EPOCH_BUMPED_FROM = 2
-_NEWEST_WITHOUT_BUMP = {ApiKey.END_TXN: 4, ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4}
 FATAL = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -52,6 +57,7 @@ class TransactionState(Enum):
     UNINITIALIZED = auto()
     READY = auto()
     OPEN = auto()
+    PREPARED = auto()
     FAILED = auto()
     FATAL = auto()
 
@@ -107,17 +113,19 @@ class Transactions:
         if self.state is not TransactionState.OPEN:
             self._refuse("a record of a transactional producer belongs to a transaction: call begin first")
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, deadline: Deadline) -> None:
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, metadata: str, deadline: Deadline
+    ) -> None:
         """Commits offsets of a group when the transaction commits. Raises `KafkaError`."""
         self.check_open()
         if not offsets:
             return
         try:
-            if self.version < _EPOCH_BUMPED_FROM:
+            if self.version < EPOCH_BUMPED_FROM:
                 self._add_offsets(group, deadline)
             self._has_begun = True
             link = self._group_links.setdefault(group.group_id, CoordinatorLink(self._cluster, group.group_id, GROUP))
-            link.call(lambda to, limit: self._commit_offsets(to, limit, offsets, group), deadline)
+            link.call(lambda to, limit: self._commit_offsets(to, limit, offsets, group, metadata), deadline)
         except KafkaError as cause:
             self.failed(cause)
             raise
@@ -126,6 +134,14 @@ class Transactions:
         """Commits; everything was sent and acknowledged. Returns the identity of the next transaction."""
         self.check_open()
         return self._end(True, deadline)
+
+    def prepare(self) -> PreparedTransaction:
+        """Leaves the transaction open for `end_prepared`; everything was sent and acknowledged."""
+        self.check_open()
+        if not self._has_begun:
+            raise TransactionError("the transaction is empty, so there is nothing to prepare: commit or abort it")
+        self.state = TransactionState.PREPARED
+        return self._prepared()
 
     def abort(self, deadline: Deadline) -> ProducerIdentity:
         """Aborts; nothing is in flight. Returns the identity of the next transaction."""
@@ -142,13 +158,13 @@ class Transactions:
 
     def produce_version(self, connection: Connection) -> int:
         """The version of Produce that matches the transaction's version."""
-        return _version(connection, ApiKey.PRODUCE, self.version)
+        return version_for(connection, ApiKey.PRODUCE, self.version)
 
     def add(self, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
         """Adds partitions to the transaction before their first batch is sent. Raises `KafkaError`."""
         self._has_begun = True
         missing = [each for each in partitions if each not in self._partitions]
-        if not missing or self.version >= _EPOCH_BUMPED_FROM:
+        if not missing or self.version >= EPOCH_BUMPED_FROM:
             return
         self._coordinator.call(lambda to, limit: self._add_partitions(to, limit, missing), deadline)
         self._partitions.update(missing)
@@ -195,7 +211,7 @@ class Transactions:
     def _end(self, is_commit: bool, deadline: Deadline) -> ProducerIdentity:
         if self._has_begun:
             self.identity = self._calling(lambda to, limit: self._ended(to, limit, is_commit), deadline)
-        if self._needs_new_epoch and self.version < _EPOCH_BUMPED_FROM:
+        if self._needs_new_epoch and self.version < EPOCH_BUMPED_FROM:
             self.identity = self._initialized(self.identity, deadline)
         self._needs_new_epoch = False
         self.error = None
@@ -203,18 +219,13 @@ class Transactions:
         return self.identity
 
     def _ended(self, connection: Connection, limit: Deadline, is_commit: bool) -> ProducerIdentity:
-        request = m.EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.epoch,
-            committed=is_commit,
-        )
-        version = _version(connection, ApiKey.END_TXN, self.version)
-        answer = connection.call(request, m.EndTxnResponse, limit, version)
-        self._check(answer.error_code, "commit" if is_commit else "abort")
-        if self.version < _EPOCH_BUMPED_FROM:
+        answer = request_end(connection, limit, self._prepared(), is_commit=is_commit)
+        if self.version < EPOCH_BUMPED_FROM:
             return self.identity
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    def _prepared(self) -> PreparedTransaction:
+        return PreparedTransaction(self.transactional_id, *self.identity, self.version)
 
     def _add_partitions(self, connection: Connection, limit: Deadline, partitions: Collection[TopicPartition]) -> None:
         topics: dict[str, list[int]] = {}
@@ -254,13 +265,18 @@ class Transactions:
         self._coordinator.call(ask, deadline)
 
     def _commit_offsets(
-        self, connection: Connection, limit: Deadline, offsets: Mapping[TopicPartition, int], group: GroupMetadata
+        self,
+        connection: Connection,
+        limit: Deadline,
+        offsets: Mapping[TopicPartition, int],
+        group: GroupMetadata,
+        metadata: str,
     ) -> None:
         topics: dict[str, list[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
         for (topic, number), offset in offsets.items():
             topics.setdefault(topic, []).append(
                 m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=""
+                    partition_index=number, committed_offset=offset, committed_metadata=metadata
                 )
             )
         request = m.TxnOffsetCommitRequest(
@@ -276,7 +292,7 @@ class Transactions:
                 for name, partitions in topics.items()
             ],
         )
-        version = _version(connection, ApiKey.TXN_OFFSET_COMMIT, self.version)
+        version = version_for(connection, ApiKey.TXN_OFFSET_COMMIT, self.version)
         for answered in connection.call(request, m.TxnOffsetCommitResponse, limit, version).topics:
             for part in answered.partitions:
                 where = TopicPartition(answered.name, part.partition_index)
@@ -285,8 +301,7 @@ class Transactions:
     # -- checks
 
     def _check(self, code: int, what: str) -> None:
-        if code:
-            raise error_for(code, f"transactional id {self.transactional_id}: {what}{_HINTS.get(code, '')}")
+        check(code, self.transactional_id, what)
 
     def _require(self, state: TransactionState, rule: str) -> None:
         if self.state is not state:
@@ -297,15 +312,6 @@ class Transactions:
             raise TransactionError(f"the producer must be closed after: {self.error}") from self.error
         if self.state is TransactionState.FAILED:
             raise TransactionError(f"the transaction must be aborted after: {self.error}") from self.error
+        if self.state is TransactionState.PREPARED:
+            raise TransactionError("the transaction is prepared: close the producer, and end it with end_prepared")
         raise TransactionError(f"{rule} (the producer is {self.state.name.lower()})")
-
-
-_HINTS = {
-    int(ErrorCode.PRODUCER_FENCED): "; another producer with this id was started, or the transaction timed out",
-    int(ErrorCode.INVALID_PRODUCER_EPOCH): "; another producer with this id was started, or the transaction timed out",
-}
-
-
-def _version(connection: Connection, api_key: ApiKey, transaction_version: int) -> int:
-    newest = None if transaction_version >= _EPOCH_BUMPED_FROM else _NEWEST_WITHOUT_BUMP[api_key]
-    return connection.versions.choose(api_key, newest)

@@ -105,11 +105,6 @@ def test_a_killed_leader_is_replaced_though_its_session_lives_on(
     assert not verify(whole.bootstrap, topic, producer).faults()
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known defect: in about a third of the runs the producer's messages time out after the fence, with a leader "
-    "elected and nothing logged",
-)
 def test_brokers_that_were_taken_for_dead_come_back_in_another_epoch(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.controller import controller_epoch as term_module
 from headrace.controller.controller import NotController
 from headrace.controller.decisions.topics import NewTopic, TopicOutcome
-from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
+from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
@@ -175,6 +175,19 @@ async def test_a_broker_refuses_an_older_controller_and_a_request_for_its_earlie
     dead = m.UpdateMetadataRequest(controller_epoch=2, broker_epoch=node.control.broker_epoch - 1)
     assert (await node.control.handle(dead)).error_code == ErrorCode.STALE_BROKER_EPOCH
     assert set(node.metadata.topics) == {"t", "u"}
+
+
+async def test_a_fenced_broker_refuses_what_was_under_way_to_its_registration(node: Node) -> None:
+    await make(node, "t")
+    under_way = next(each for each in node.sent if isinstance(each, m.LeaderAndIsrRequest))
+    under_way.topic_states[0].partition_states[0].partition_epoch += 1
+    was_reached = node.control.is_reached
+    node.control.refuse_fenced()
+    node.replicas.step_down()
+    assert (was_reached, node.control.is_reached) == (True, False)
+    assert (await node.control.handle(under_way)).error_code == ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(NotLeaderOrFollower):
+        node.replicas.leader("t", 0)
 
 
 async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: Node) -> None:

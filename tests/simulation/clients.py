@@ -102,6 +102,11 @@ class Client:
             self._failed_us[broker] = self.now_us
             raise
 
+    def is_connected(self, broker: int) -> bool:
+        """Whether it has an open connection to a broker."""
+        caller = self._callers.get(broker)
+        return caller is not None and caller.is_open
+
     def anyone(self) -> list[int]:
         """Every broker, in the order in which to ask where each may answer: those that failed last come last."""
         numbers = sorted(self.cluster.brokers)

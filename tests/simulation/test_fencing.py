@@ -5,12 +5,19 @@ acknowledged with acks=1 is lost only when it is fenced wrongly, for which the c
 see it refuse; the last tests show what one sighting alone would cost.
 """
 
+from typing import TypeVar
+
 import pytest
 
+from headrace.broker.cluster.fenced_metadata import ALL_EVERY_S, PAUSE_MAX_S
 from headrace.controller.decisions import fencing
 from headrace.controller.decisions.fencing import parse_suspicion
+from headrace.errors import ErrorCode
 from headrace.metadata import znodes
 from headrace.metadata.model import PartitionLeadership
+from headrace.protocol import messages as m
+from headrace.protocol.codec.message import Message
+from headrace.records.format2.batch import Record, encode_batch
 from tests.examples import slow_after
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
@@ -21,9 +28,19 @@ from tests.simulation.finding import Finding
 from tests.simulation.history import Outcome, Promises
 from tests.simulation.plan import Plan
 
+R = TypeVar("R", bound=Message)
+
 ACKS_ALL = Promises()
 SESSION_MS = 30_000
 """So long that nothing in these tests comes of a session's end."""
+
+
+class SparseClient(Client):
+    """A client that asks for metadata where it has a connection, as librdkafka does. A producer's only connection may
+    be that to the leader."""
+
+    def anyone(self) -> list[int]:
+        return [number for number in super().anyone() if self.is_connected(number)] or super().anyone()
 
 
 class Scene:
@@ -43,7 +60,7 @@ class Scene:
             self.move_office(is_controller)
         self.producers = []
         for name, acks in (("all", -1), ("one", 1)):
-            client = Client(self.cluster, f"producer-{name}")
+            client = SparseClient(self.cluster, f"producer-{name}")
             producer = Producer(client, name, acks=acks, is_idempotent=True, pace_ms=20)
             client.process.call(client.process.loop.create_task, producer.run())
             self.producers.append(producer)
@@ -104,6 +121,34 @@ class Scene:
             lambda: {each.acks for each in sent[known:] if each.outcome is Outcome.ACKNOWLEDGED} == {-1, 1}, seconds
         )
 
+    def answer(self, broker: SimBroker, request: Message, kind: type[R], version: int) -> R:
+        """One broker's answer to a client."""
+        done: list[R] = []
+
+        async def ask() -> None:
+            done.append(await client.ask(broker.number, request, kind, version))
+
+        client = Client(self.cluster, "asker")
+        client.process.call(lambda: client.process.loop.create_task(ask()))
+        self.run_until(lambda: bool(done))
+        return done[0]
+
+    def leader_in_metadata_of(self, broker: SimBroker) -> tuple[int, int]:
+        """(leader, leader epoch), as a client of this broker sees it."""
+        topic = m.MetadataRequest.MetadataRequestTopic(name=self.cluster.topic)
+        (found,) = self.answer(broker, m.MetadataRequest(topics=[topic]), m.MetadataResponse, 8).topics[0].partitions
+        return found.leader_id, found.leader_epoch
+
+    def leader_in_refusal_of(self, broker: SimBroker) -> tuple[int, int]:
+        """(leader, leader epoch), as the error of a produce has it (KIP-951)."""
+        records = bytes(encode_batch([Record(0, 1, None, b"refused", ())]))
+        data = m.ProduceRequest.PartitionProduceData(index=0, records=records)
+        topic = m.ProduceRequest.TopicProduceData(name=self.cluster.topic, partition_data=[data])
+        request = m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+        (found,) = self.answer(broker, request, m.ProduceResponse, 10).responses[0].partition_responses
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return found.current_leader.leader_id, found.current_leader.leader_epoch
+
     def end(self, promises: Promises = ACKS_ALL) -> list[Finding]:
         """What is wrong, after everything was healed."""
         self.cluster.network.heal()
@@ -156,6 +201,27 @@ def test_a_live_leader_that_all_others_take_for_dead_loses_nothing_that_is_commi
     scene.writes_go_on()
     scene.cluster.network.heal()
     scene.run_until(lambda: victim.number in scene.state.isr)
+    scene.end_well()
+
+
+@pytest.mark.parametrize("seed", slow_after(1, (1, 2, 3)))
+@pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
+def test_a_fenced_broker_names_later_leaders_though_no_controller_reaches_it(seed: int, is_controller: bool) -> None:
+    scene = Scene(seed, is_controller=is_controller)
+    victim = scene.leader
+    registered = scene.epoch(victim)
+    for observer in scene.others(victim):
+        scene.deceive(observer, victim)
+    scene.run_until(lambda: scene.epoch(victim) > registered, 2)
+    scene.wait(1)
+    first = (scene.state.leader, scene.state.leader_epoch)
+    assert first[0] not in (victim.number, -1)
+    assert scene.leader_in_metadata_of(victim) == first
+    assert scene.leader_in_refusal_of(victim) == first
+    scene.leader.kill()
+    scene.run_until(lambda: scene.state.leader not in (first[0], victim.number, -1), SESSION_MS / 1000 + 10)
+    scene.wait(ALL_EVERY_S + 2 * PAUSE_MAX_S)
+    assert scene.leader_in_metadata_of(victim) == (scene.state.leader, scene.state.leader_epoch)
     scene.end_well()
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.broker.cluster.controlled_shutdown import move_leaders
+from headrace.broker.cluster.fenced_metadata import FencedMetadata
 from headrace.broker.environment import REAL, Environment
 from headrace.broker.handlers import MODULES
 from headrace.broker.liveness.failure_detector import FailureDetector
@@ -98,7 +99,13 @@ async def assemble(
     stack.push_async_callback(registration.close)
     await registration.start()
     broker = await build_services(config, storage, registration, stack, environment)
-    registration.on_fenced(broker.replicas.step_down)
+    fenced_metadata = FencedMetadata(
+        registration.broker.id, storage.store, broker.metadata, broker.control, broker.tasks.create_task
+    )
+    stack.callback(fenced_metadata.close)
+    # In this order: partitions that step down answer waiting requests, which must not name this broker as leader.
+    for listener in (broker.control.refuse_fenced, fenced_metadata.begin, broker.replicas.step_down):
+        registration.on_fenced(listener)
     await broker.controller.start()
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)

@@ -1,8 +1,9 @@
 """The metadata cache: the topics, leaders, brokers and controller that this broker returns to clients.
 
-Only the controller's UpdateMetadata requests change it, in a cluster of one as of many. Each request makes a new
-`Snapshot`, so a handler that holds one sees one consistent moment. Listeners get the delta between two snapshots in the
-order of their registration, before anything else runs on the loop. A listener that fails does not stop the others.
+Only UpdateMetadata requests change it, in a cluster of one as of many. The controller sends them; a fenced broker makes
+its own from the metadata store until a controller reaches it. Each request makes a new `Snapshot`, so a handler that
+holds one sees one consistent moment. Listeners get the delta between two snapshots in the order of their registration,
+before anything else runs on the loop. A listener that fails does not stop the others.
 Source: Kafka's `ZkMetadataCache`; `MetadataPublisher`.
 """
 

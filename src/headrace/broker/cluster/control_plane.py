@@ -5,7 +5,8 @@ No other code gives a partition a leader. Requests are applied one at a time: wh
 must not overtake it.
 
     an older controller epoch than the last one             STALE_CONTROLLER_EPOCH
-    a request for an earlier registration of this broker    STALE_BROKER_EPOCH
+    a request for an earlier registration of this broker,
+    or for one that was fenced                              STALE_BROKER_EPOCH
 """
 
 import asyncio
@@ -47,12 +48,23 @@ class ControlPlane:
         self._controller_epoch = 0
         self._lock = asyncio.Lock()
         self._broker_epoch, self._on_seen = broker_epoch, on_seen
+        self._seen_epoch = self._fenced_epoch = NO_BROKER_EPOCH
         metadata.on_change(self._on_metadata)
 
     @property
     def broker_epoch(self) -> int:
         """The epoch of this broker's registration."""
         return self._broker_epoch()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a controller has sent a request to the current registration."""
+        return self._fenced_epoch < self._seen_epoch == self._broker_epoch()
+
+    def refuse_fenced(self) -> None:
+        """Refuses the requests for the current registration from now on, because the controller has fenced it. A
+        request that is still under way is older, and might let this broker lead again."""
+        self._fenced_epoch = self._broker_epoch()
 
     async def handle(self, request: ControlRequest) -> ControlResponse:
         """Applies one request of the controller; returns the response."""
@@ -102,9 +114,10 @@ class ControlPlane:
         if request.controller_epoch < self._controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         broker_epoch = self._broker_epoch()
-        if NO_BROKER_EPOCH != request.broker_epoch < broker_epoch:
+        if NO_BROKER_EPOCH != request.broker_epoch < max(broker_epoch, self._fenced_epoch + 1):
             return ErrorCode.STALE_BROKER_EPOCH
         self._controller_epoch = request.controller_epoch
         if request.broker_epoch == broker_epoch:
+            self._seen_epoch = broker_epoch
             self._on_seen()
         return ErrorCode.NONE

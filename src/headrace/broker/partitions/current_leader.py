@@ -28,11 +28,11 @@ class Node(NamedTuple):
 
 
 def current_leader(ctx: RequestContext, key: TopicPartition) -> CurrentLeader:
-    """Returns the leader from the local replica, or else from the metadata; (-1, -1) if it is unknown."""
-    replica = ctx.services.replicas.find(key)
-    if replica is not None:
+    """Returns the leader of the local replica or of the metadata, whichever has the later leader epoch; (-1, -1) if it
+    is unknown. The metadata is ahead of the replica while this broker is fenced."""
+    replica, known = ctx.services.replicas.find(key), ctx.services.metadata.partition(*key)
+    if replica is not None and (known is None or known.leader_epoch <= replica.leader_epoch):
         return CurrentLeader(replica.state.leader, replica.leader_epoch)
-    known = ctx.services.metadata.partition(*key)
     return CurrentLeader(NO_LEADER, NO_EPOCH) if known is None else CurrentLeader(known.leader, known.leader_epoch)
 
 

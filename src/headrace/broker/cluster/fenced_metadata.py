@@ -1,0 +1,143 @@
+"""Metadata of a fenced broker, which reads it from the metadata store while no controller reaches the broker.
+
+    fenced     the partitions that this broker led have no leader; Metadata answers LEADER_NOT_AVAILABLE
+    at once    reads the states of the partitions without a leader, until each has one
+    at times   reads the states of all partitions
+    reached    a controller has sent a request to the current registration; the reads end
+
+A controller cannot send UpdateMetadata to a broker whose port refuses it, but clients may reach the broker at another
+listener. librdkafka opens only the connections that it needs: a producer whose one connection is that to the old leader
+asks this broker for metadata, and no other. If the answer named the old leader, or none, the producer would stay where
+it is. Apache Kafka's brokers keep the metadata that they received last.
+Left out: topics that are created or deleted meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+
+from headrace.broker.cluster.control_plane import ControlPlane
+from headrace.controller.decisions.control_requests import Sender, update_metadata
+from headrace.controller.loading import load_brokers
+from headrace.metadata import znodes
+from headrace.metadata.image import PartitionMetadata
+from headrace.metadata.left_out_nodes import decode_or_leave_out
+from headrace.metadata.metadata_cache import MetadataCache
+from headrace.metadata.model import Broker
+from headrace.metastore.store import MetadataStore, Node, StoreError
+from headrace.protocol import messages as m
+from headrace.types import NO_LEADER, BrokerId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S, PAUSE_MAX_S = 0.01, 1.0
+"""The pause between reads of partitions without a leader: it doubles from the first to the second."""
+ALL_EVERY_S = 5.0
+"""The time between reads of all partitions."""
+PARTITIONS_PER_READ = 200
+
+
+class FencedMetadata:
+    """Keeps the metadata cache of a fenced broker up to date."""
+
+    def __init__(
+        self,
+        own_id: BrokerId,
+        store: MetadataStore,
+        metadata: MetadataCache,
+        control: ControlPlane,
+        create_task: "Callable[[Coroutine[object, object, None]], asyncio.Task[None]]",
+    ) -> None:
+        self._own_id, self._store, self._metadata, self._control = own_id, store, metadata, control
+        self._create_task = create_task
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Removes this broker as leader from the metadata, and reads the next leaders until a controller reaches it."""
+        self.close()
+        led = {key: each._replace(leader=NO_LEADER) for key, each in self._partitions() if each.leader == self._own_id}
+        self._apply(led, self._metadata.brokers, self._metadata.controller_id)
+        self._task = self._create_task(self._run())
+
+    def close(self) -> None:
+        """Stops reading."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _partitions(self) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
+        for topic in self._metadata.topics.values():
+            for number, each in topic.partitions.items():
+                yield TopicPartition(topic.name, number), each
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s, all_at = PAUSE_MIN_S, loop.time() + ALL_EVERY_S
+        while not self._control.is_reached:
+            is_for_all = loop.time() >= all_at
+            wanted = [key for key, each in self._partitions() if is_for_all or each.leader == NO_LEADER]
+            try:
+                await self._read(wanted)
+            except StoreError as error:
+                log.info("the leaders of %d partitions could not be read; trying again: %r", len(wanted), error)
+            if is_for_all:
+                all_at = loop.time() + ALL_EVERY_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+
+    async def _read(self, wanted: Iterable[TopicPartition]) -> None:
+        """Reads the live brokers, the controller, and the leaders of these partitions; applies later leader epochs."""
+        remaining = iter(wanted)
+        brokers = await load_brokers(self._store)
+        while keys := list(islice(remaining, PARTITIONS_PER_READ)):
+            paths = [znodes.partition_state(*key) for key in keys]
+            controller, *nodes = await self._store.get_many([znodes.CONTROLLER, *paths])
+            if self._control.is_reached:
+                return
+            found = {
+                key: newer
+                for key, node in zip(keys, nodes, strict=True)
+                if node is not None and (newer := self._newer(key, node, brokers)) is not None
+            }
+            self._apply(found, brokers, self._controller(controller))
+
+    def _newer(self, key: TopicPartition, node: Node, brokers: Mapping[BrokerId, Broker]) -> PartitionMetadata | None:
+        """A partition with the leader of its state; None if the leader epoch is known, or the topic was deleted."""
+        known = self._metadata.partition(*key)
+        read = decode_or_leave_out(
+            znodes.partition_state(*key), partial(znodes.decode_leadership, node.data, node.version, node.mzxid)
+        )
+        if known is None or read is None or read.leader_epoch <= known.leader_epoch:
+            return None
+        offline = tuple(each for each in known.replicas if each not in brokers)
+        return known._replace(
+            leader=read.leader, leader_epoch=read.leader_epoch, isr=read.isr, offline_replicas=offline
+        )
+
+    def _controller(self, node: Node | None) -> BrokerId:
+        found = node and decode_or_leave_out(znodes.CONTROLLER, partial(znodes.decode_controller, node.data))
+        return self._metadata.controller_id if found is None else found
+
+    def _apply(
+        self,
+        partitions: Mapping[TopicPartition, PartitionMetadata],
+        brokers: Mapping[BrokerId, Broker],
+        controller: BrokerId,
+    ) -> None:
+        """Applies them as an UpdateMetadata, so that listeners get a delta."""
+        topic_ids = {key.topic: self._metadata.topics[key.topic].id for key in partitions}
+        states = {key: _state(each) for key, each in partitions.items()}
+        own = Broker(self._own_id, ())
+        self._metadata.apply(update_metadata(Sender(controller, 0), own, states, topic_ids, brokers.values()))
+
+
+def _state(partition: PartitionMetadata) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState:
+    return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+        partition_index=partition.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        replicas=list(partition.replicas),
+        offline_replicas=list(partition.offline_replicas),
+    )

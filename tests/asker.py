@@ -7,9 +7,9 @@ from typing import Any
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
 
-TIMEOUT_SECONDS = 30
 CORRELATION_ID = 7
 
 
@@ -18,7 +18,7 @@ class Asker:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self.socket = socket.create_connection((host, int(port)), WITHIN_SECONDS)
 
     def __enter__(self) -> "Asker":
         return self

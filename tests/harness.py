@@ -13,10 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.eventually import eventually
-
-READY_SECONDS = 30
-STOP_SECONDS = 20
+from tests.eventually import WITHIN_SECONDS, eventually
 
 
 def free_ports(count: int) -> list[int]:
@@ -28,7 +25,7 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def stop_process(process: subprocess.Popen[bytes], *, seconds: float = STOP_SECONDS) -> int:
+def stop_process(process: subprocess.Popen[bytes], *, seconds: float = WITHIN_SECONDS) -> int:
     """Ask a process to end, insist after `seconds`; its exit status."""
     if process.poll() is None:
         process.terminate()
@@ -75,7 +72,6 @@ def eventually_serves(
     answers: Callable[[], bool],
     what: str,
     *,
-    within_s: float,
     log: Callable[[], str],
 ) -> None:
     """Returns once a server's process answers; fails at once when it has ended instead."""
@@ -87,7 +83,7 @@ def eventually_serves(
             return answers()
         return False
 
-    eventually(is_known, f"{what} to answer", within_s=within_s, state=log)
+    eventually(is_known, f"{what} to answer", state=log)
     if process.poll() is not None:
         raise AssertionError(f"{what} ended with status {process.returncode} before it answered\n{log()}")
 
@@ -125,7 +121,7 @@ class HeadraceServer:
             self.process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=child_environment()
             )
-        line = _first_line(self.process, READY_SECONDS)
+        line = _first_line(self.process, WITHIN_SECONDS)
         if not line.startswith("ready "):
             self.stop()
             raise RuntimeError(f"headrace serve said {line!r}, not ready:\n{tail(self.stderr_file)}")

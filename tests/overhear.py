@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Self
 
+from tests.eventually import WITHIN_SECONDS
+
 
 class Overhear:
     """`versions[api_key]` is what was asked so far."""
@@ -31,7 +33,7 @@ class Overhear:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(WITHIN_SECONDS)
 
     def _start(self, work: Callable[..., None], *arguments: socket.socket) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, daemon=True)

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import crc32c
 
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = (
     0, 1, 2, 3, 18, 19, 20, 22,
 )  # fmt: skip
-TIMEOUT_SECONDS = 15
 
 
 class Produced(NamedTuple):
@@ -112,7 +112,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self.socket = socket.create_connection((host, int(port)), WITHIN_SECONDS)
         self.correlation_id = 0
 
     def __enter__(self) -> "Wire":

@@ -19,10 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import eventually_serves, free_ports, stop_process, tail
 
-START_SECONDS = 60
 JARS = (
     "zookeeper-3*.jar", "zookeeper-jute-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar",
     "netty-*.jar", "commons-io-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-impl-*.jar",
@@ -124,9 +123,7 @@ class ZooKeeperServer:
         assert self.process is not None
         log = self.directory / "server.log"
         try:
-            eventually_serves(
-                self.process, lambda: bool(self.mode()), "ZooKeeper", within_s=START_SECONDS, log=lambda: tail(log)
-            )
+            eventually_serves(self.process, lambda: bool(self.mode()), "ZooKeeper", log=lambda: tail(log))
         except BaseException:
             self.stop()
             raise
@@ -212,6 +209,6 @@ class ZooKeeperEnsemble:
     def leader(self) -> ZooKeeperServer:
         """The server that leads; waits until one does."""
         leaders = eventually(
-            lambda: [each for each in self.servers if each.mode() == "leader"], "a leader", within_s=START_SECONDS
+            lambda: [each for each in self.servers if each.mode() == "leader"], "a leader", within_s=WITHIN_SECONDS
         )
         return leaders[0]

@@ -11,7 +11,6 @@ from tests.eventually import eventually
 
 TOPIC, BROKER = 2, 4
 FROM_TOPIC = 1
-SETTLE_SECONDS = 15
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import decode_records, iter_headers
 from tests.asker import Asker
+from tests.eventually import WITHIN_SECONDS
 from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
 
 FLUSHED, PLAIN, BUSY, DURABLE = "flushed", "plain", "busy", "durable"
@@ -35,7 +36,6 @@ TOPICS = {
 }
 EXTRA = ("extra-0", "extra-1", "extra-2")
 GROUP = "readers"
-SECONDS = 60
 REFUSED_BY_DISK = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -130,8 +130,8 @@ class Story:
     def check(self, bootstrap: str) -> None:
         """Compare everything; what a failing disk refuses to show is passed over."""
         with Wire(bootstrap) as wire, Asker(bootstrap) as asker:
-            wire.socket.settimeout(SECONDS)
-            asker.socket.settimeout(SECONDS)
+            wire.socket.settimeout(WITHIN_SECONDS)
+            asker.socket.settimeout(WITHIN_SECONDS)
             for each in self.partitions:
                 read = _read_all(wire, each.topic, each.partition)
                 if isinstance(read, ErrorCode):
@@ -183,8 +183,8 @@ class Story:
         """Random requests. Raises OSError when the broker is gone."""
         with ExitStack() as stack:
             wire, asker = stack.enter_context(Wire(bootstrap)), stack.enter_context(Asker(bootstrap))
-            wire.socket.settimeout(SECONDS)
-            asker.socket.settimeout(SECONDS)
+            wire.socket.settimeout(WITHIN_SECONDS)
+            asker.socket.settimeout(WITHIN_SECONDS)
             for _ in range(requests):
                 what = self.chance.random()
                 if what < 0.75:
@@ -199,7 +199,7 @@ class Story:
     def finish(self, bootstrap: str) -> None:
         """Have nothing in doubt any more."""
         with Wire(bootstrap) as wire:
-            wire.socket.settimeout(SECONDS)
+            wire.socket.settimeout(WITHIN_SECONDS)
             for each in self.partitions:
                 if each.is_idempotent and each.in_doubt:
                     self._produce(wire, each)

@@ -25,9 +25,9 @@ from itertools import product
 from pathlib import Path
 from types import TracebackType
 
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import child_environment, tail
 
-WAIT_SECONDS = 120
 LAYERS = (
     "broker",
     "config",
@@ -79,7 +79,7 @@ class ForkedBrokers:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.terminate()
-        self._process.wait(WAIT_SECONDS)
+        self._process.wait(WITHIN_SECONDS)
         self._log.close()
 
     def start(
@@ -156,7 +156,7 @@ class ForkedBroker:
         assert line.startswith("ended "), line
         self.status = int(line.split()[1])
         if self._strace is not None:
-            self._strace.wait(WAIT_SECONDS)
+            self._strace.wait(WITHIN_SECONDS)
 
     def _is_traced(self) -> bool:
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -168,7 +168,7 @@ class ForkedBroker:
 
 def _wait_for(condition: object, what: str) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.002)

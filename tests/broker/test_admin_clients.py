@@ -28,11 +28,11 @@ from kafka.admin import ConfigResourceType as PythonConfigResourceType
 from tests.asker import Asker
 from tests.broker.admin_requests import create_topic, own_settings, partition_count, start_offsets
 from tests.conftest import StartHeadrace
+from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
 from tests.wire import Wire, batch
 
 RECORDS = 10
-TIMEOUT_SECONDS = 20
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def topic(bootstrap: str, asker: Asker) -> str:
 
 def test_confluent_kafka_administers(bootstrap: str, asker: Asker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_SECONDS)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(WITHIN_SECONDS)
     assert partition_count(asker, topic) == 3
     changes = [
         ConfigEntry("segment.ms", "7000", incremental_operation=AlterConfigOpType.SET),
@@ -69,32 +69,32 @@ def test_confluent_kafka_administers(bootstrap: str, asker: Asker, topic: str) -
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(TIMEOUT_SECONDS)
+        done.result(WITHIN_SECONDS)
     assert own_settings(asker, topic) == {"segment.ms": "7000", "cleanup.policy": "delete,compact"}
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.bytes": "9000"})
     with pytest.warns(DeprecationWarning):
         replaced = admin.alter_configs([resource])
     for done in replaced.values():
-        done.result(TIMEOUT_SECONDS)
+        done.result(WITHIN_SECONDS)
     assert own_settings(asker, topic) == {"retention.bytes": "9000"}
     (deleted,) = admin.delete_records([ConfluentTopicPartition(topic, 0, 4)]).values()
-    assert deleted.result(TIMEOUT_SECONDS).low_watermark == 4
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(TIMEOUT_SECONDS)
+    assert deleted.result(WITHIN_SECONDS).low_watermark == 4
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(WITHIN_SECONDS)
     assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [bootstrap]
 
 
 def test_confluent_kafka_reads_why_not(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS.*1 would not be an increase|already has 1 partition"):
-        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(TIMEOUT_SECONDS)
+        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(WITHIN_SECONDS)
     changes = [ConfigEntry("retention.mss", "1", incremental_operation=AlterConfigOpType.SET)]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     (refused,) = admin.incremental_alter_configs([resource]).values()
     with pytest.raises(KafkaException, match=r"retention\.mss"):
-        refused.result(TIMEOUT_SECONDS)
+        refused.result(WITHIN_SECONDS)
     (refused,) = admin.delete_records([ConfluentTopicPartition(topic, 0, RECORDS + 1)]).values()
     with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
-        refused.result(TIMEOUT_SECONDS)
+        refused.result(WITHIN_SECONDS)
 
 
 # kafka-python

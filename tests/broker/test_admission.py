@@ -26,6 +26,7 @@ from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.security.access import ANONYMOUS, Operation, RequestOrigin, ResourceType
 from tests.broker.test_every_version import TOPIC, requests
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
 from tests.wire import Wire
 
@@ -64,7 +65,7 @@ class Gated:
 
     def __enter__(self) -> "Gated":
         self._thread.start()
-        assert self._is_ready.wait(30), "the broker did not start"
+        assert self._is_ready.wait(WITHIN_SECONDS), "the broker did not start"
         return self
 
     def __exit__(self, *_: object) -> None:

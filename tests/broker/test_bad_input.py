@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests import rotation
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer, receive_frame, tail
 from tests.wire import (
     API_VERSIONS,
@@ -241,7 +242,7 @@ def test_random_bytes_in_random_frames_never_hurt(server: HeadraceServer) -> Non
 
 def test_a_storm_of_connections_that_close_at_once_is_survived(server: HeadraceServer) -> None:
     for _ in range(200):
-        socket.create_connection(("127.0.0.1", server.port), 5).close()
+        socket.create_connection(("127.0.0.1", server.port), WITHIN_SECONDS).close()
 
 
 def test_a_reader_that_never_reads_costs_no_memory(server: HeadraceServer) -> None:
@@ -264,6 +265,6 @@ def test_a_reader_that_never_reads_costs_no_memory(server: HeadraceServer) -> No
 def test_hundreds_of_idle_connections_harm_nobody(server: HeadraceServer) -> None:
     with ExitStack() as stack:
         for _ in range(300):
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), WITHIN_SECONDS))
         with Wire(server.bootstrap) as wire:
             assert wire.list_offset("victim", -1)[0] == 0

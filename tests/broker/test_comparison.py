@@ -13,7 +13,7 @@ import pytest
 
 from headrace.protocol import messages as m
 from tests.broker.replica_nodes import Node, Nodes, with_format
-from tests.eventually import eventually_async
+from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.simulation.virtual_time import in_virtual_time
 
 OLD_FORMATS = pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
@@ -33,7 +33,7 @@ def fetch_offsets(node: Node) -> list[int]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Looks after each turn of the event loop, to stop in the middle of something."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WITHIN_SECONDS):
         while not condition():  # noqa: ASYNC110 (no event marks the turns)
             await asyncio.sleep(0)
 

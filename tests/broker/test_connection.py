@@ -18,6 +18,7 @@ from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport
 from headrace.network.transport import PlainTransport, Transport
 from headrace.protocol.conversation.frames import FrameReader
+from tests.eventually import WITHIN_SECONDS
 from tests.rotation import random_bytes
 
 
@@ -57,7 +58,7 @@ class Served:
             self.peer = socket.create_connection(listening.getsockname())
             sock, _ = listening.accept()
         sock.setblocking(False)
-        self.peer.settimeout(5)
+        self.peer.settimeout(WITHIN_SECONDS)
         self.requests: list[bytes] = []
         self.holds_at: dict[bytes, Held] = {}
         self.answer_bytes = 1

@@ -19,7 +19,7 @@ from headrace.coordinators.runtime import Answer, Append, OwnedPartitions
 from headrace.errors import ErrorCode, KafkaError
 from headrace.types import NO_PRODUCER
 from tests.broker.replica_nodes import Node, Nodes, turns
-from tests.eventually import eventually_async
+from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.simulation.virtual_time import in_virtual_time
 
 COUNTERS = NewTopic("__counters", 1, 3, configs={"cleanup.policy": "compact"})
@@ -131,7 +131,7 @@ class Host:
 
     async def count(self, name: str) -> int:
         """Raises a counter by one, once its partition is loaded."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN_SECONDS):
             while True:
                 error, value = await self.ask(name)
                 if error is ErrorCode.NONE:

@@ -13,7 +13,7 @@ from headrace.records.format2.batch import Record, encode_batch
 from headrace.topics import OFFSETS_TOPIC
 from headrace.types import LeaderEpoch
 from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
-from tests.eventually import eventually_async
+from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.simulation.virtual_time import in_virtual_time
 
 Ask = Callable[[Node], Awaitable[ErrorCode]]
@@ -39,7 +39,7 @@ async def committed(node: Node) -> ErrorCode:
 
 async def is_loaded(node: Node) -> None:
     """The node serves its groups."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WITHIN_SECONDS):
         while await committed(node) is not ErrorCode.NONE:  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0)
 

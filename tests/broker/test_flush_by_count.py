@@ -16,6 +16,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import read_header
 from tests.asker import Asker
+from tests.eventually import WITHIN_SECONDS
 from tests.log.support import Work, hold_background
 from tests.wire import Wire, batch, produce_request, stored_batches, string
 
@@ -45,7 +46,7 @@ class SlowDisk:
 
     async def written(self, records: int, flushes: int = 1) -> None:
         """Returns when so many records are in the log, and so many flushes have been asked for and not ended."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WITHIN_SECONDS):
             while self.log.log_end_offset < records or len(self.flushes) < flushes or self.log.flusher.is_due_soon:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 

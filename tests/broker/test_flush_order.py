@@ -16,7 +16,6 @@ from tests.wire import Wire, batch
 
 CALLS = "pwrite64,fdatasync,fsync,openat,mkdir,rename,sendto"
 LINE = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(\(| resumed>)(.*)$")
-SECONDS = 60
 
 
 @contextmanager

@@ -30,7 +30,6 @@ from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
 pytestmark = pytest.mark.slow  # processes of its own
 
 
-SECONDS = 60
 REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
 DISK_BYTES, BALLAST_BYTES = 4 << 20, 1 << 20
 OFTEN = {

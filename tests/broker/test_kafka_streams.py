@@ -19,7 +19,6 @@ from tests.wire import Wire
 SETTINGS = {**kafka.SHARED_SETTINGS, "group.min.session.timeout.ms": "1000"}
 WORDS = ("all", "words", "are", "counted", "once")
 LINES = 600
-COUNT_SECONDS = 60
 KILLS = 1
 
 
@@ -50,16 +49,13 @@ def test_a_word_count_that_is_killed_and_restarted_counts_every_word_once(
                 def has_written_a_share(share: int = share) -> bool:
                     return written.total() >= share
 
-                eventually(
-                    has_written_a_share, f"{share} counts", within_s=COUNT_SECONDS, state=lambda: written.state(log)
-                )
+                eventually(has_written_a_share, f"{share} counts", state=lambda: written.state(log))
                 process.kill()
                 process.wait()
                 process = start_word_count(bootstrap, source, target, tmp_path)
             eventually(
                 lambda: committed.total() >= LINES * len(WORDS),
                 "all counts",
-                within_s=COUNT_SECONDS,
                 state=lambda: committed.state(log),
             )
         finally:

@@ -15,11 +15,10 @@ import pytest
 
 from tests import rotation
 from tests.conftest import StartHeadrace
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.wire import Wire, batch
 
 PARTITIONS = 3
-SECONDS = 60.0
 KILLS_BETWEEN_PROGRESS = 5
 """After so many kills the next one waits until something more was acknowledged. librdkafka takes up to a second after
 each lost connection until it has asked for its producer id again, so on a busy machine the kills alone could keep it
@@ -44,7 +43,7 @@ class Load:
                 "enable.idempotence": True,
                 "compression.type": self.random.choice(["none", "lz4", "zstd"]),
                 "linger.ms": self.random.choice([0, 1, 5]),
-                "message.timeout.ms": int(SECONDS * 1000),
+                "message.timeout.ms": int(WITHIN_SECONDS * 1000),
                 "queue.buffering.max.messages": 2_000,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
@@ -57,13 +56,15 @@ class Load:
     def wait_for_progress(self) -> None:
         """Until something more was acknowledged."""
         before = len(self.acknowledged)
-        eventually(lambda: len(self.acknowledged) > before or self.failed, "another acknowledgement", within_s=SECONDS)
+        eventually(
+            lambda: len(self.acknowledged) > before or self.failed, "another acknowledgement", within_s=WITHIN_SECONDS
+        )
 
     def stop(self) -> None:
         """Write no more; wait until everything is acknowledged or has failed."""
         self.stopping.set()
-        self.thread.join(SECONDS)
-        assert self.producer.flush(SECONDS) == 0
+        self.thread.join(WITHIN_SECONDS)
+        assert self.producer.flush(WITHIN_SECONDS) == 0
 
     def _write(self) -> None:
         while not self.stopping.is_set():
@@ -91,7 +92,7 @@ def read_everything(bootstrap: str, topic: str) -> dict[tuple[int, int], bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "check.crcs": True})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found: dict[tuple[int, int], bytes] = {}
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while len(found) < sum(ends) and time.monotonic() < deadline:
         for message in consumer.consume(10_000, 0.5):
             assert message.error() is None, message.error()
@@ -99,7 +100,7 @@ def read_everything(bootstrap: str, topic: str) -> dict[tuple[int, int], bytes]:
             assert partition is not None and offset is not None and value is not None
             assert (partition, offset) not in found
             found[partition, offset] = value
-            deadline = time.monotonic() + SECONDS  # millions of records take a busy machine minutes
+            deadline = time.monotonic() + WITHIN_SECONDS  # millions of records take a busy machine minutes
     consumer.close()
     assert len(found) == sum(ends)
     return found
@@ -164,6 +165,6 @@ def test_a_committed_offset_survives(headrace_server: StartHeadrace) -> None:
     consumer.commit(offsets=[TopicPartition("read", 0, 7)], asynchronous=False)
     server.kill()
     server.restart()
-    (committed,) = consumer.committed([TopicPartition("read", 0)], SECONDS)
+    (committed,) = consumer.committed([TopicPartition("read", 0)], WITHIN_SECONDS)
     consumer.close()
     assert committed.offset == 7

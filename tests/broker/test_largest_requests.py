@@ -25,7 +25,9 @@ from headrace.protocol.codec import schema
 from headrace.protocol.codec.decoding import elements_max
 from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import write_request_header
+from tests.broker.siege import loop_seconds
 from tests.harness import HeadraceServer, receive_frame, stop_process
+from tests.machine import processor_seconds
 from tests.wire import Wire, batch
 
 pytestmark = [
@@ -34,6 +36,7 @@ pytestmark = [
 ]
 
 WAIT_SECONDS_MAX = 0.2
+"""On the reference machine."""
 TRIES = 3
 TOPIC = "victim"
 
@@ -149,10 +152,8 @@ class Producer:
     """Produces one record after the other; `worst` is the most that the broker's event loop did during one of them."""
 
     def __init__(self, server: HeadraceServer) -> None:
-        assert server.process is not None
-        pid = server.process.pid
         self.worst = 0.0
-        self._times = Path(f"/proc/{pid}/task/{pid}/schedstat")
+        self._server = server
         self._wire = Wire(server.bootstrap)
         self._wire.create_topic("another")
         self._stop = threading.Event()
@@ -172,13 +173,9 @@ class Producer:
     def _run(self) -> None:
         record = batch([b"value"])
         while not self._stop.wait(0.001):
-            began = self._loop_seconds()
+            began = loop_seconds(self._server)
             assert self._wire.produce("another", record).error_code == 0
-            self.worst = max(self.worst, self._loop_seconds() - began)
-
-    def _loop_seconds(self) -> float:
-        """The processor time of the broker's first thread, which runs the event loop."""
-        return int(self._times.read_text().split()[0]) / 1e9
+            self.worst = max(self.worst, loop_seconds(self._server) - began)
 
     def longest_wait(self, during: Any) -> float:
         """The longest wait while `during` is called."""
@@ -219,10 +216,10 @@ def test_another_client_does_not_wait_for_a_large_request(
 ) -> None:
     """The shortest wait of some tries counts: a collection of garbage may fall into single ones."""
     for frame, version in requests_of(module, kind):
-        waits = []
+        waits, wait_seconds_max = [], processor_seconds(WAIT_SECONDS_MAX)
         for _ in range(TRIES):
             waits.append(producer.longest_wait(partial(exchange, server, frame)))
-            if waits[-1] <= WAIT_SECONDS_MAX:
+            if waits[-1] <= wait_seconds_max:
                 break
         print(f"{module.API_KEY.name} {version} {kind}, {len(frame)} bytes: {min(waits) * 1000:.0f} ms")
-        assert min(waits) <= WAIT_SECONDS_MAX, f"version {version}, {len(frame)} bytes"
+        assert min(waits) <= wait_seconds_max, f"version {version}, {len(frame)} bytes"

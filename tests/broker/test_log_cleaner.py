@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.log.filenames import LOG
 from tests.broker.test_metrics import Scraper, value
 from tests.conftest import StartHeadrace
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, free_ports
 
 SETTINGS = {
@@ -115,7 +115,7 @@ def test_a_killed_broker_leaves_no_cleaning_process_behind(headrace_server: Star
     children = broker.children(recursive=True)
     assert "headrace.log.cleaning.cleaner_process" in " ".join(children[0].cmdline())
     server.process.kill()
-    server.process.wait(30)
+    server.process.wait(WITHIN_SECONDS)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     again = headrace_server(data=server.data, settings=SETTINGS)

@@ -15,14 +15,13 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
-from tests.eventually import collected, eventually_equal
+from tests.eventually import WITHIN_SECONDS, collected, eventually_equal
 from tests.harness import tail
 from tests.wire import Fetched, Wire, batch
 
 pytestmark = pytest.mark.slow  # processes of its own
 
 
-SECONDS = 60
 OFFLINE = ErrorCode.KAFKA_STORAGE_ERROR
 SETTINGS = {"offsets.topic.num.partitions": "2", "replica.high.watermark.checkpoint.interval.ms": "50"}
 
@@ -141,7 +140,7 @@ def test_a_directory_that_fails_takes_its_partitions_offline_and_no_others(home:
         )
         reader.start()
         assert wire.produce("t", batch([b"lost"]), partition=bad).error_code == OFFLINE
-        reader.join(SECONDS)
+        reader.join(WITHIN_SECONDS)
         assert [each.error_code for each in answers] == [OFFLINE]  # long before its time was up
     check_second_is_offline(home, broker)
     assert broker.end(signal.SIGTERM) == 0
@@ -247,10 +246,10 @@ def ended(broker: ForkedBroker) -> int:
     answers: list[int] = []
     waiter = threading.Thread(target=lambda: answers.append(broker.end(signal.SIGCONT)))
     waiter.start()
-    waiter.join(SECONDS)
+    waiter.join(WITHIN_SECONDS)
     if not answers:
         os.kill(broker.pid, signal.SIGKILL)
-        waiter.join(SECONDS)
+        waiter.join(WITHIN_SECONDS)
     return os.waitstatus_to_exitcode(answers[0])
 
 
@@ -259,7 +258,7 @@ def test_the_broker_ends_with_its_first_directory_and_says_why(home: Home) -> No
     broker = home.start("pwrite64:error=EIO:when=1+", only=(segment,))
     before = home.stderr.stat().st_size
     with Wire(broker.bootstrap) as wire:
-        wire.socket.settimeout(SECONDS)
+        wire.socket.settimeout(WITHIN_SECONDS)
         try:
             answer = wire.produce("t", batch([b"lost"]), partition=home.held(home.first)[0])
         except OSError:
@@ -301,11 +300,10 @@ def test_clients_of_the_other_directory_notice_nothing(home: Home) -> None:
             with Wire(broker.bootstrap) as wire:
                 assert wire.produce("t", batch([b"lost"]), partition=bad).error_code == OFFLINE
         time.sleep(0.002)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
     values = collected(
         lambda left: [each.value() for each in consumer.consume(left, 0.5) if each.error() is None],
         301,
-        within_s=SECONDS,
     )
     consumer.close()
     assert failures == []

@@ -9,7 +9,7 @@ from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 from tests.broker.replica_nodes import Nodes, turns
 from tests.broker.transactions_at import producer_at
-from tests.eventually import eventually_async
+from tests.eventually import WITHIN_SECONDS, eventually_async
 
 
 async def test_markers_that_waited_for_a_silent_broker_go_to_the_new_leader(tmp_path: Path) -> None:
@@ -52,5 +52,5 @@ async def test_questions_that_waited_for_a_silent_coordinator_are_answered_with_
         nodes.hold(m.AddPartitionsToTxnRequest)  # the coordinator would not answer the next request either
         nodes.cuts = {(2, 1)}
         first.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_SECONDS):
             assert await asyncio.gather(*producing) == [{"t": ErrorCode.NOT_ENOUGH_REPLICAS}] * 3

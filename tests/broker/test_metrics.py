@@ -15,6 +15,7 @@ from tests.asker import Asker
 from tests.broker.test_group_apis import SETTINGS as GROUP_SETTINGS
 from tests.broker.test_group_apis import a_topic, commit
 from tests.conftest import StartHeadrace
+from tests.eventually import eventually
 from tests.harness import HeadraceServer, free_ports, receive_frame, tail
 from tests.wire import FETCH, Wire, batch, produce_request
 
@@ -142,9 +143,8 @@ def test_what_waits_and_what_is_connected_shows(scraper: Scraper, wire: Wire) ->
             + b"\0\0\0\1" + bytes(4) + bytes(8) + b"\0\1\0\0")  # fmt: skip
     wire.send(FETCH, 4, body)
     name, open_now = "kafka_server_delayedoperationpurgatory_purgatorysize", "connection_count"
-    deadline = time.monotonic() + 10
-    while value(metrics := scraper.scrape(), name, delayedOperation="Fetch") < 1:
-        assert time.monotonic() < deadline
+    eventually(lambda: value(scraper.scrape(), name, delayedOperation="Fetch") == 1, "the fetch to wait")
+    metrics = scraper.scrape()
     prefix = "kafka_server_socket_server_metrics"
     assert value(metrics, f"{prefix}_{open_now}", listener="PLAINTEXT") == 1
     with Wire(scraper.server.bootstrap) as other:

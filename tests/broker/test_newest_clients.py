@@ -9,7 +9,7 @@ import kafka as kafka_python
 import pytest
 
 from tests.conftest import StartHeadrace
-from tests.eventually import collected
+from tests.eventually import WITHIN_SECONDS, collected
 from tests.harness import free_ports
 from tests.overhear import Overhear
 from tests.peers import kafka
@@ -17,7 +17,6 @@ from tests.wire import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Wire
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 COUNT = 500
-SECONDS = 30
 
 
 class Heard(Overhear):
@@ -57,12 +56,12 @@ def test_librdkafka(heard: Heard, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": heard.bootstrap})
     for number in range(COUNT):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": heard.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    taken = collected(lambda left: consumer.consume(left, 0.5), COUNT, within_s=SECONDS)
+    taken = collected(lambda left: consumer.consume(left, 0.5), COUNT)
     values = {each.value() for each in taken}
     consumer.commit(asynchronous=False)
     consumer.close()
@@ -74,7 +73,7 @@ def test_kafka_python(heard: Heard, topic: str) -> None:
     producer = kafka_python.KafkaProducer(bootstrap_servers=heard.bootstrap)
     for number in range(COUNT):
         producer.send(topic, b"%d" % number)
-    producer.flush(SECONDS)
+    producer.flush(WITHIN_SECONDS)
     producer.close()
     consumer = kafka_python.KafkaConsumer(
         topic, bootstrap_servers=heard.bootstrap, auto_offset_reset="earliest", group_id="g", consumer_timeout_ms=10_000

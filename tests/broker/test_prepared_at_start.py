@@ -15,12 +15,10 @@ from headrace.records.format2.header import set_base_offset
 from headrace.types import TopicPartition
 from tests.cli.test_transaction import last_stable_offset
 from tests.conftest import StartHeadrace
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.wire import Wire
 
 pytestmark = pytest.mark.slow  # a broker that starts twice
-
-TIMEOUT_S = 20
 
 
 def append_to_file(file: Path, records: list[Record]) -> None:
@@ -44,11 +42,11 @@ def test_a_restart_after_kill_9_writes_the_markers_of_a_decided_transaction(
     with Wire(server.bootstrap) as wire:
         assert wire.create_topic("t", 2) == 0
     producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "x"})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(WITHIN_SECONDS)
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce("t", b"decided", partition=partition)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
 
     def described() -> TransactionDescription:
         with Cluster(server.bootstrap) as cluster:

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from headrace.log.directories.checkpoints import RECOVERY_POINT, read_offsets
 from headrace.log.files import LocalFiles
 from headrace.types import TopicPartition
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, child_environment, stop_process, tail
 from tests.wire import Wire, batch
 
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow  # processes of its own
 
 
 SEGMENT_BYTES = 200_000
-PATIENCE_S = 60
 
 SERVE_SLOWLY = """
 import sys, time
@@ -34,6 +33,7 @@ def read_slowly(self, buffer, position):
 
 DiskFile.read_into = read_slowly
 recovery_scan.WINDOW_BYTES = 1000
+from tests.eventually import WITHIN_SECONDS
 from headrace.cli.main import main
 
 sys.argv = ["headrace", "serve", "--listen", "127.0.0.1:0", "--data", sys.argv[1]]
@@ -63,10 +63,10 @@ def test_after_a_kill_the_active_segments_alone_are_read(tmp_path: Path) -> None
         }
         bases = {partition: int(path.stem) for partition, path in active.items()}
         assert min(bases.values()) > 30, "several segments were rolled"
-        until = time.monotonic() + PATIENCE_S
-        while not read_offsets(LocalFiles(), tmp_path / "data" / RECOVERY_POINT).items() >= bases.items():
-            assert time.monotonic() < until, "the recovery points are not written down"
-            time.sleep(0.1)
+        eventually(
+            lambda: read_offsets(LocalFiles(), tmp_path / "data" / RECOVERY_POINT).items() >= bases.items(),
+            "the recovery points to be written",
+        )
         server.kill()
         sizes = sum(path.stat().st_size for path in active.values())
         server.restart()
@@ -91,13 +91,14 @@ def test_a_broker_that_recovers_can_be_stopped(tmp_path: Path) -> None:
             env=child_environment(),
         )
     try:
-        until = time.monotonic() + PATIENCE_S
-        while "recovering logs logs=" not in tail(log):
-            assert time.monotonic() < until, tail(log)
-            assert slow.poll() is None, tail(log)
-            time.sleep(0.05)
+        eventually(
+            lambda: "recovering logs logs=" in tail(log) or slow.poll() is not None,
+            "the recovery to begin",
+            state=lambda: tail(log),
+        )
+        assert slow.poll() is None, tail(log)
         slow.send_signal(signal.SIGTERM)
-        output, _ = slow.communicate(timeout=PATIENCE_S)
+        output, _ = slow.communicate(timeout=WITHIN_SECONDS)
         assert (slow.returncode, output) == (0, b""), tail(log)
         assert "stopped before it was ready" in tail(log)
     finally:

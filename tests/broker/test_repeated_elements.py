@@ -1,6 +1,5 @@
 """Requests that name the same thing again: answered once, or refused, so that no answer grows with repetition."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -92,15 +91,13 @@ def test_a_partition_that_is_fetched_again_is_read_once_as_it_is_asked_for_last(
 def test_a_fetch_does_not_wait_for_more_than_it_may_be_answered_with(asker: Asker) -> None:
     part = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = m.FetchRequest(
-        max_wait_ms=20_000,
+        max_wait_ms=3_600_000,  # it would not be answered within the test's time
         min_bytes=1 << 20,
         max_bytes=100,
         topics=[m.FetchRequest.FetchTopic(topic="t", partitions=[part])],
     )
-    began = time.monotonic()
     (topic,) = asker.ask(request, 12).responses
     assert topic.partitions[0].records
-    assert time.monotonic() - began < 10
 
 
 def test_a_topic_that_is_to_be_deleted_twice_is_refused_and_stays(asker: Asker) -> None:

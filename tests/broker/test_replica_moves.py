@@ -19,7 +19,7 @@ from headrace.protocol import messages as m
 from headrace.records.format2.batch import decode_records, iter_headers
 from tests.asker import Asker
 from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
-from tests.eventually import eventually, eventually_equal
+from tests.eventually import WITHIN_SECONDS, eventually, eventually_equal
 from tests.harness import tail
 from tests.peers import kafka
 from tests.wire import Wire, batch
@@ -27,7 +27,6 @@ from tests.wire import Wire, batch
 pytestmark = pytest.mark.slow  # processes of its own
 
 
-SECONDS = 60
 UNDER_WAY_MAX = 1000
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 SETTINGS = {"offsets.topic.num.partitions": "1", "log.segment.delete.delay.ms": "0"}
@@ -212,7 +211,7 @@ class Traffic:
                 producer.produce(self.topic, b"%d " % number + b"y" * 500, partition=0, on_delivery=delivered)
                 number += 1
             producer.poll(0.005)
-        if producer.flush(SECONDS):
+        if producer.flush(WITHIN_SECONDS):
             self.failures.append("not all was delivered")
 
     def _consume(self) -> None:
@@ -220,7 +219,7 @@ class Traffic:
             {"bootstrap.servers": self.bootstrap, "group.id": "g", "enable.auto.commit": False}
         )
         consumer.assign([self.library.TopicPartition(self.topic, 0, 0)])
-        deadline = time.monotonic() + 3 * SECONDS
+        deadline = time.monotonic() + 3 * WITHIN_SECONDS
         while time.monotonic() < deadline:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
@@ -233,7 +232,7 @@ class Traffic:
         """Everything that was acknowledged was read once, in order, and nothing else."""
         self.is_over.set()
         for thread in self.threads:
-            thread.join(4 * SECONDS)
+            thread.join(4 * WITHIN_SECONDS)
         assert self.failures == []
         assert self.acknowledged == list(range(len(self.acknowledged)))
         assert self.read == self.acknowledged
@@ -297,7 +296,7 @@ def test_a_broker_that_is_killed_as_it_changes_over_has_everything(home: Home, c
         fill(wire, "t", 5, values=values)
         with suppress(ConnectionError):
             move(asker, target, "t")
-            deadline = time.monotonic() + SECONDS
+            deadline = time.monotonic() + WITHIN_SECONDS
             while time.monotonic() < deadline:
                 value = b"%d after" % len(values)
                 values.append(value)  # in doubt, until it is answered

@@ -14,6 +14,7 @@ import pytest
 
 import headrace
 from tests.conftest import StartHeadrace
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer, child_environment, tail
 from tests.wire import Wire, batch
 
@@ -65,7 +66,7 @@ def test_ends_with_status_zero_when_asked_to(headrace_server: StartHeadrace, how
     write_five(server)
     assert server.process is not None
     server.process.send_signal(how)
-    assert server.process.wait(20) == 0
+    assert server.process.wait(WITHIN_SECONDS) == 0
     assert "Traceback" not in tail(server.stderr_file)
 
 

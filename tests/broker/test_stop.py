@@ -9,12 +9,13 @@ from headrace.controller.decisions.topics import NewTopic
 from headrace.log import truncation
 from headrace.log.flusher import inline
 from headrace.log.partition_log import PartitionLog
+from tests.eventually import WITHIN_SECONDS
 from tests.log.support import NOW_MS, Work, append, hold_background
 
 
 async def end_the_truncation(log: PartitionLog, works: list[Work], running_before: set["asyncio.Task[object]"]) -> None:
     """Ends the truncation when the broker has stopped everything that began after `running_before`."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WITHIN_SECONDS):
         while len(asyncio.all_tasks() - running_before) > 1:  # noqa: ASYNC110 - the end of the others is no event
             await asyncio.sleep(0.01)
     for _ in range(1000):  # turns in which a stop that does not wait would close the logs

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +13,16 @@ from headrace.records.legacy.message_set import encode_message_set
 from tests.broker.lies import lying
 from tests.broker.siege import Bystander, assert_unharmed
 from tests.harness import HeadraceServer
+from tests.machine import processor_seconds
 from tests.wire import LIST_OFFSETS, PRODUCE, Wire, batch, string, varint
 
 MILLION = 1_000_000
 PARTITIONS = 4
-WAITS_MAX_S = 0.25
-"""For a machine that is busy with other tests. One such batch, decoded record by record, takes a second and a half."""
+LOOP_SECONDS_MAX = 0.25
+"""Of processor time in one go, on the reference machine. One such batch, decoded record by record, takes 1.5 s."""
+needs_processor_time = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="processor time is read from /proc"
+)
 
 
 def empty_records(count: int) -> bytes:
@@ -61,6 +66,7 @@ def ask(wire: Wire, topic: str, times_ms: list[int]) -> list[tuple[int, int, int
 
 
 @pytest.mark.slow
+@needs_processor_time
 def test_others_are_served_while_a_time_is_looked_up_in_batches_of_a_million_records(server: HeadraceServer) -> None:
     with Wire(server.bootstrap) as wire:
         wire.create_topic("empty", PARTITIONS)
@@ -68,14 +74,15 @@ def test_others_are_served_while_a_time_is_looked_up_in_batches_of_a_million_rec
         assert len(large) < 1 << 20
         for partition in range(PARTITIONS):
             produce(wire, "empty", partition, large)
-        with Bystander(server.bootstrap) as bystander:
+        with Bystander(server.bootstrap, server=server) as bystander:
             found = ask(wire, "empty", [1001] * PARTITIONS)
         assert found == [(partition, 0, 1001, MILLION - 1) for partition in range(PARTITIONS)]
-        print(f"slowest of {bystander.exchanges} exchanges: {bystander.slowest_seconds * 1000:.0f} ms")
-        assert bystander.slowest_seconds < WAITS_MAX_S
+        print(f"most of {bystander.exchanges} exchanges: {bystander.most_loop_seconds * 1000:.0f} ms")
+        assert 0 < bystander.most_loop_seconds < processor_seconds(LOOP_SECONDS_MAX)
 
 
 @pytest.mark.slow
+@needs_processor_time
 def test_others_are_served_while_many_ordinary_batches_are_looked_into(server: HeadraceServer) -> None:
     count = 60
     with Wire(server.bootstrap) as wire:
@@ -84,10 +91,10 @@ def test_others_are_served_while_many_ordinary_batches_are_looked_into(server: H
         data = bytes(encode_batch(records, codec=Codec.LZ4))
         for partition in range(count):
             produce(wire, "ordinary", partition, data)
-        with Bystander(server.bootstrap) as bystander:
+        with Bystander(server.bootstrap, server=server) as bystander:
             found = ask(wire, "ordinary", [1003] * count)
         assert found == [(partition, 0, 1003, 9000) for partition in range(count)]
-        assert bystander.slowest_seconds < WAITS_MAX_S
+        assert 0 < bystander.most_loop_seconds < processor_seconds(LOOP_SECONDS_MAX)
 
 
 def test_a_connection_gets_its_answers_in_order_also_when_a_thread_looks_a_time_up(server: HeadraceServer) -> None:

@@ -12,6 +12,7 @@ from headrace.protocol import messages as m
 from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
+from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
 from tests.wire import Wire
 
@@ -20,7 +21,6 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.partition.verification.enable": "false",  # so that a transaction can hang
 }
-TIMEOUT_S = 20
 TOOL = "org.apache.kafka.tools.TransactionsCommand"
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 LAST_PRODUCE_WITHOUT_ADDING = 11
@@ -44,7 +44,7 @@ def test_kafkas_tools_list_describe_find_abort_and_decode_transactions(
     with Wire(server.bootstrap) as wire:
         assert wire.create_topic("t", partitions=2) == 0
     ended, ongoing = transaction(server.bootstrap, "ended"), transaction(server.bootstrap, "ongoing")
-    ended.commit_transaction(TIMEOUT_S)
+    ended.commit_transaction(WITHIN_SECONDS)
     hang(server.bootstrap)
 
     assert {(name, coordinator, state) for name, coordinator, _, state in tool("list")} == {
@@ -59,7 +59,7 @@ def test_kafkas_tools_list_describe_find_abort_and_decode_transactions(
     tool("abort", "--topic", "t", "--partition", "1", "--start-offset", start)
     producers = tool("describe-producers", "--topic", "t", "--partition", "1")
     assert [row[-1] for row in producers] == ["None"]
-    ongoing.abort_transaction(TIMEOUT_S)
+    ongoing.abort_transaction(WITHIN_SECONDS)
 
     assert server.stop() == 0
     decoded = decode(server.data / "__transaction_state-0", tmp_path)
@@ -71,10 +71,10 @@ def test_kafkas_tools_list_describe_find_abort_and_decode_transactions(
 def transaction(bootstrap: str, name: str) -> Producer:
     """A producer with an open transaction that has one record in partition 0."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(WITHIN_SECONDS)
     producer.begin_transaction()
     producer.produce("t", b"value", partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
     return producer
 
 

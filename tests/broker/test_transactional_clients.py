@@ -6,9 +6,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.conftest import StartHeadrace
+from tests.eventually import WITHIN_SECONDS
 from tests.wire import Wire
-
-TIMEOUT_S = 20
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def bootstrap(headrace_server: StartHeadrace) -> Iterator[str]:
 def transactional(bootstrap: str, name: str = "x") -> Producer:
     """An initialised producer."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(WITHIN_SECONDS)
     return producer
 
 
@@ -49,7 +48,7 @@ def values(bootstrap: str, isolation: str) -> list[list[bytes]]:
     reader.assign([TopicPartition("t", number, 0) for number in (0, 1)])
     ended: set[int] = set()
     while len(ended) < 2:
-        message = reader.poll(TIMEOUT_S)
+        message = reader.poll(WITHIN_SECONDS)
         assert message is not None
         partition = message.partition()
         assert partition is not None
@@ -70,17 +69,17 @@ def test_a_reader_of_committed_records_sees_whole_transactions_only(bootstrap: s
         for partition in (0, 1):
             producer.produce("t", f"{number}".encode(), partition=partition)
         if number % 3 == 2:
-            producer.flush(TIMEOUT_S)
-            producer.abort_transaction(TIMEOUT_S)
+            producer.flush(WITHIN_SECONDS)
+            producer.abort_transaction(WITHIN_SECONDS)
         else:
-            producer.commit_transaction(TIMEOUT_S)
+            producer.commit_transaction(WITHIN_SECONDS)
     producer.begin_transaction()
     producer.produce("t", b"open", partition=1)
-    producer.flush(TIMEOUT_S)
+    producer.flush(WITHIN_SECONDS)
     assert values(bootstrap, "read_committed") == [[b"0", b"1", b"3", b"4"]] * 2
     everything = [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert values(bootstrap, "read_uncommitted") == [everything, [*everything, b"open"]]
-    producer.commit_transaction(TIMEOUT_S)
+    producer.commit_transaction(WITHIN_SECONDS)
     assert values(bootstrap, "read_committed")[1][-1] == b"open"
 
 
@@ -91,9 +90,9 @@ def test_offsets_are_committed_with_their_transaction_or_not_at_all(bootstrap: s
         producer.begin_transaction()
         producer.produce("t", b"output", partition=1)
         offsets = [TopicPartition("t", 0, offset)]
-        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), TIMEOUT_S)
-        ends(TIMEOUT_S)
-        (found,) = reader.committed(committed, TIMEOUT_S)
+        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), WITHIN_SECONDS)
+        ends(WITHIN_SECONDS)
+        (found,) = reader.committed(committed, WITHIN_SECONDS)
         assert found.offset == (7 if offset == 7 else -1001)
     reader.close()
 
@@ -102,12 +101,12 @@ def test_a_second_producer_of_an_id_fences_the_first(bootstrap: str) -> None:
     zombie = transactional(bootstrap)
     zombie.begin_transaction()
     zombie.produce("t", b"late", partition=0)
-    zombie.flush(TIMEOUT_S)
+    zombie.flush(WITHIN_SECONDS)
     heir = transactional(bootstrap)
     zombie.produce("t", b"later", partition=1)
     with pytest.raises(KafkaException):
-        zombie.commit_transaction(TIMEOUT_S)
+        zombie.commit_transaction(WITHIN_SECONDS)
     heir.begin_transaction()
     heir.produce("t", b"new", partition=0)
-    heir.commit_transaction(TIMEOUT_S)
+    heir.commit_transaction(WITHIN_SECONDS)
     assert values(bootstrap, "read_committed") == [[b"new"], []]

@@ -9,6 +9,7 @@ from headrace.protocol import messages as m
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.topics import TRANSACTIONS_TOPIC
 from tests.broker.replica_nodes import Connection, Node, topic_id
+from tests.eventually import WITHIN_SECONDS
 
 V2_PRODUCE, V1_PRODUCE, OLD_PRODUCE = 13, 11, 10
 
@@ -22,7 +23,7 @@ class TransactionalProducer:
 
     async def init(self) -> None:
         """InitProducerId, until the coordinator has loaded."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN_SECONDS):
             while True:
                 answer = await self.coordinator.ask(
                     m.InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000),
@@ -99,7 +100,7 @@ class TransactionalProducer:
 
     async def end(self, *, is_commit: bool = True, version: int = 5) -> ErrorCode:
         """EndTxn, tried again while the coordinator is busy; takes over the epoch of the next transaction."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN_SECONDS):
             while True:
                 answer = await self.coordinator.ask(
                     m.EndTxnRequest(

@@ -17,7 +17,7 @@ from headrace.client.producer.producer import Producer
 from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
-from tests.eventually import collected
+from tests.eventually import WITHIN_SECONDS, collected
 
 QUICK = GroupTimes(session_timeout_ms=6_000, heartbeat_interval_ms=100, max_poll_interval_ms=10_000)
 MakeConsumer = Callable[..., Consumer]
@@ -144,7 +144,7 @@ def test_two_members_share_and_one_takes_over(consumer_of: MakeConsumer, topic: 
     found = drain(first, 100)
     second = consumer_of(group_id=group, assignors=(assignor,))
     second.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WITHIN_SECONDS
     while len(first.assignment) != 2 or len(second.assignment) != 2:
         found += [int(record.value or b"") for one in (first, second) for record in one.poll(50)]
         assert time.monotonic() < deadline, (first.assignment, second.assignment)
@@ -170,7 +170,7 @@ def test_a_rebalance_heard_of_during_poll_is_joined_with_the_subscription(
         poll.start()
         poll.join(0.2)
         session.membership.heard(ErrorCode.REBALANCE_IN_PROGRESS)
-    poll.join(30)
+    poll.join(WITHIN_SECONDS)
     drain(consumer, 100)
     (member,) = GroupAdmin(admin.cluster).describe_group(group).members
     assert sorted(member.assignment) == sorted(consumer.assignment) == [(topic, partition) for partition in range(4)]

@@ -26,7 +26,6 @@ from tests.cluster.tcp_proxy import TcpProxy
 from tests.eventually import eventually
 from tests.harness import HeadraceServer, free_ports, tail
 
-READY_SECONDS = 60.0
 Wanted = Callable[[ClusterView, Health], bool]
 SETTINGS = {
     "num.partitions": "3",
@@ -175,7 +174,6 @@ class LocalCluster:
         eventually(
             lambda: all(self.brokers_known_by(number) == set(view.brokers) for number in view.brokers),
             "each broker to know all brokers",
-            within_s=READY_SECONDS,
             state=self.logs,
         )
         return view
@@ -221,9 +219,7 @@ class LocalCluster:
                 seen = error
                 return None
 
-        found = eventually(
-            look, what, within_s=READY_SECONDS, every_s=0.1, state=lambda: f"last: {seen}\n{self.logs()}"
-        )
+        found = eventually(look, what, every_s=0.1, state=lambda: f"last: {seen}\n{self.logs()}")
         assert found is not None
         return found
 

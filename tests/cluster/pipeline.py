@@ -15,9 +15,8 @@ from itertools import pairwise
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from tests.cluster.transactional_clients import FAST, read_committed
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 
-SETTLE_S = 60.0
 BATCH = 5
 PAUSE_S = 0.05
 
@@ -45,13 +44,13 @@ class Pipeline:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._is_fed.set()
-        self._feeding.join(SETTLE_S)
+        self._feeding.join(WITHIN_SECONDS)
         try:
             if kind is None:
-                eventually(self._is_at_the_end, "all numbers in the output", within_s=SETTLE_S, state=self.state)
+                eventually(self._is_at_the_end, "all numbers in the output", state=self.state)
         finally:
             self._is_stopping.set()
-            self._thread.join(SETTLE_S)
+            self._thread.join(WITHIN_SECONDS)
 
     def state(self) -> str:
         """For a failure's report."""
@@ -60,7 +59,7 @@ class Pipeline:
     def wait_for(self, count: int) -> None:
         """Returns once that many more transactions are committed."""
         wanted = len(self.ends) + count
-        eventually(lambda: len(self.ends) >= wanted, f"{wanted} commits", within_s=SETTLE_S, state=self.state)
+        eventually(lambda: len(self.ends) >= wanted, f"{wanted} commits", state=self.state)
 
     def longest_pause(self) -> float:
         """The longest time between two commits, in seconds."""
@@ -88,7 +87,7 @@ class Pipeline:
             self._fed += BATCH
             feeder.poll(0)
             self._is_fed.wait(PAUSE_S)
-        feeder.flush(SETTLE_S)
+        feeder.flush(WITHIN_SECONDS)
 
     def _run(self) -> None:
         producer = self._producer()
@@ -120,10 +119,10 @@ class Pipeline:
             producer.produce(self.target, each.value(), partition=each.partition() or 0)
         offsets = consumer.position(consumer.assignment())
         known = [each for each in offsets if each.offset >= 0]
-        producer.send_offsets_to_transaction(known, consumer.consumer_group_metadata(), SETTLE_S)
+        producer.send_offsets_to_transaction(known, consumer.consumer_group_metadata(), WITHIN_SECONDS)
         while True:
             try:
-                producer.commit_transaction(SETTLE_S)
+                producer.commit_transaction(WITHIN_SECONDS)
                 break
             except KafkaException as error:
                 if not error.args[0].retriable():
@@ -136,11 +135,11 @@ class Pipeline:
         """Aborts, or begins with a new producer, and goes back to the committed offsets."""
         self.aborted += 1
         if is_abortable:
-            producer.abort_transaction(SETTLE_S)
+            producer.abort_transaction(WITHIN_SECONDS)
         else:
             producer = self._producer()
         assigned = [TopicPartition(self.source, number) for number in range(self.partitions)]
-        committed = consumer.committed(assigned, SETTLE_S)
+        committed = consumer.committed(assigned, WITHIN_SECONDS)
         self._done = sum(max(each.offset, 0) for each in committed)
         for each in committed:
             consumer.seek(TopicPartition(self.source, each.partition, max(each.offset, 0)))
@@ -149,5 +148,5 @@ class Pipeline:
     def _producer(self) -> Producer:
         settings = {**FAST, "bootstrap.servers": self.bootstrap, "transactional.id": self.transactional_id}
         producer = Producer({**settings, "linger.ms": 2})
-        producer.init_transactions(SETTLE_S)
+        producer.init_transactions(WITHIN_SECONDS)
         return producer

@@ -16,6 +16,8 @@ import re
 import threading
 from contextlib import suppress
 
+from tests.eventually import WITHIN_SECONDS
+
 CHUNK_BYTES = 1 << 16
 CLIENT = -1
 _BROKER = re.compile(rb"(?:headrace|broker)-(\d+)")
@@ -41,14 +43,14 @@ class TcpProxy:
     def start(self) -> "TcpProxy":
         """Listens when this returns."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(WITHIN_SECONDS)
         return self
 
     def stop(self) -> None:
         """Ends every connection."""
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(WITHIN_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(WITHIN_SECONDS)
         self._loop.close()
 
     def cut(self, broker: int) -> None:
@@ -61,11 +63,11 @@ class TcpProxy:
 
     def refuse(self) -> None:
         """Breaks every connection and takes no more: as if the process behind were dead."""
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(WITHIN_SECONDS)
 
     def accept(self) -> None:
         """Takes connections again."""
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(WITHIN_SECONDS)
 
     def _gate(self, broker: int) -> asyncio.Event:
         if broker not in self._gates:

@@ -14,7 +14,7 @@ from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.peers import kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -26,7 +26,7 @@ ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 def assign(cluster: LocalCluster, name: str, *replicas: list[int]) -> None:
     """Makes a topic with these replicas."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # ends when nobody refers to it
-    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(30)
+    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(WITHIN_SECONDS)
 
 
 def partitions(cluster: LocalCluster, topic: str) -> tuple[PartitionInfo, ...]:
@@ -67,7 +67,7 @@ def test_preferred_leaders_are_elected_when_asked_for(cluster: LocalCluster) -> 
     assert partitions(cluster, "preferred")[0].leader == 3
     wanted = [TopicPartition("preferred", 0), TopicPartition("preferred", 1)]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(30)
+    outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(WITHIN_SECONDS)
     assert outcomes[wanted[0]] is None
     not_needed = outcomes[wanted[1]]
     assert isinstance(not_needed, KafkaError) and not_needed.name() == "ELECTION_NOT_NEEDED"
@@ -142,10 +142,10 @@ def test_a_topic_is_made_grown_and_deleted_whichever_broker_is_asked_first(clust
 
 
 def make_grow_and_delete(cluster: LocalCluster, admin: AdminClient, name: str) -> None:
-    admin.create_topics([NewTopic(name, 2, 3)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 3)])[name].result(WITHIN_SECONDS)
     eventually(lambda: name in cluster.view().topics, f"{name} is there")
     assert len(partitions(cluster, name)) == 2
-    admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
+    admin.create_partitions([NewPartitions(name, 3)])[name].result(WITHIN_SECONDS)
     eventually(lambda: len(partitions(cluster, name)) == 3, f"{name} has grown")
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(WITHIN_SECONDS)
     eventually(lambda: name not in cluster.view().topics, f"{name} is gone")

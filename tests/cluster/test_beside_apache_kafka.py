@@ -12,6 +12,7 @@ from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.mixed_cluster import OURS, MixedCluster
 from tests.cluster.verifying import VerifyingProducer, verify
+from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
 from tests.peers.node import ZooKeeper
 
@@ -23,7 +24,6 @@ pytestmark = [
 ]
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-WAIT_S = 30
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def send(cluster: MixedCluster, topic: str, *values: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
 
 
 def read(cluster: MixedCluster, topic: str, isolation: str = "read_uncommitted") -> list[str]:
@@ -66,7 +66,7 @@ def read(cluster: MixedCluster, topic: str, isolation: str = "read_uncommitted")
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     values = []
-    while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
+    while (message := consumer.poll(WITHIN_SECONDS)) is not None and message.error() is None:
         value = message.value()
         assert value is not None
         values.append(value.decode())
@@ -80,7 +80,7 @@ def test_replicas_hold_the_same_bytes_whoever_led_and_whoever_died(mixed: MixedC
     mixed.assign("same", [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
     with VerifyingProducer(mixed.bootstrap, "same", partitions=3) as producer:
         producer.wait_for(300)
-        mixed.ours.kill()
+        mixed.kill(OURS)
         mixed.until(lambda: all(OURS not in mixed.state("same", p)["isr"] for p in range(3)), "others lead")
         producer.wait_for(300)
         mixed.ours.restart()
@@ -110,13 +110,9 @@ def test_who_comes_back_with_epochs_that_were_not_taken_drops_them_either_way(mi
         mixed.until(lambda: mixed.state("torn")["leader"] == leader, f"{leader} leads")
         mixed.until(lambda: mixed.state("torn")["isr"] == [leader], f"{leader} is alone")
         send(mixed, "torn", *values)
-        if leader == OURS:
-            mixed.ours.kill()
-        else:
-            kafka_broker.kill()
-        mixed.wait_until_gone(leader)
+        mixed.kill(leader)
 
-    kafka_broker.kill()
+    mixed.kill(1)
     alone(OURS, "ours 1", "ours 2")
     kafka_broker.start()
     alone(1, "theirs 1", "theirs 2", "theirs 3")
@@ -128,7 +124,7 @@ def test_who_comes_back_with_epochs_that_were_not_taken_drops_them_either_way(mi
     assert read(mixed, "torn") == ["both", "ours 1", "ours 2", "ours 3"]
     mixed.until(lambda: mixed.have_same_logs("torn"), "the same bytes and epochs")
 
-    kafka_broker.kill()
+    mixed.kill(1)
     alone(OURS, "ours 4", "ours 5")
     kafka_broker.start()
     mixed.until(lambda: mixed.state("torn")["leader"] == 1, "1 leads")
@@ -159,7 +155,7 @@ def test_apache_kafkas_brokers_obey_our_controller(mixed: MixedCluster) -> None:
         mixed.until(lambda: asker.ask(wish, 4).error_code == 0, "a producer id")
     assert mixed.read("/latest_producer_id_block")["broker"] in (1, 2, OURS)
     admin = mixed.admin()
-    admin.delete_topics(["obeyed"])["obeyed"].result(WAIT_S)
+    admin.delete_topics(["obeyed"])["obeyed"].result(WITHIN_SECONDS)
     mixed.until(lambda: "obeyed" not in mixed.children("/brokers/topics"), "deleted")
     homes = [mixed.ours.data, *(node.directory / "log" for node in mixed.theirs.values())]
     assert not [each for home in homes for each in home.glob("obeyed-?")]
@@ -175,19 +171,19 @@ def test_groups_and_transactions_of_apache_kafka_go_on(mixed: MixedCluster) -> N
     assert [(each.key, each.node_id, each.error_code) for each in answer.coordinators] == [(each, 1, 0) for each in ids]
     for name, is_kept in ((ids[0], True), (ids[1], False)):
         producer = Producer({"bootstrap.servers": mixed.bootstrap, "transactional.id": name, "log_level": 0})
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(WITHIN_SECONDS)
         producer.begin_transaction()
         producer.produce("transfers", name.encode(), partition=0)
-        producer.flush(WAIT_S)
-        producer.commit_transaction(WAIT_S) if is_kept else producer.abort_transaction(WAIT_S)
+        producer.flush(WITHIN_SECONDS)
+        producer.commit_transaction(WITHIN_SECONDS) if is_kept else producer.abort_transaction(WITHIN_SECONDS)
     for name in names.values():
         commit(mixed, name, 2)
     mixed.until(lambda: mixed.is_in_sync("transfers") and mixed.is_in_sync("__consumer_offsets"), "in sync")
-    mixed.ours.kill()  # groups that it coordinated go to Apache Kafka's
+    mixed.kill(OURS)  # groups that it coordinated go to Apache Kafka's
     mixed.until(lambda: OURS not in mixed.state("transfers")["isr"], "ours gone")
     assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
     mixed.make_whole()
-    mixed.theirs[1].kill()  # and those of 1 to ours, which leads the transfers too
+    mixed.kill(1)  # and those of 1 to ours, which leads the transfers too
     mixed.until(lambda: mixed.state("transfers")["leader"] == OURS, "ours leads")
     assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
     assert read(mixed, "transfers", "read_committed") == [ids[0]]
@@ -208,7 +204,7 @@ def commit(cluster: MixedCluster, group: str, offset: int) -> None:
 def committed(cluster: MixedCluster, group: str) -> int:
     """What `commit` left."""
     consumer = _member(cluster, group)
-    (found,) = consumer.committed([TopicPartition("transfers", 0)], WAIT_S)
+    (found,) = consumer.committed([TopicPartition("transfers", 0)], WITHIN_SECONDS)
     consumer.close()
     return found.offset
 

@@ -14,12 +14,11 @@ from kazoo.client import KazooClient
 from headrace.protocol import messages as m
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import receive_frame
 from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "-")]
-WAIT_SECONDS = 60
 
 
 class Eyes:
@@ -93,7 +92,7 @@ def test_a_controller_that_was_paused_past_its_session_writes_nothing_in_its_old
         eventually(lambda: eyes.registration(zombie) == -1, "the end of its session")
         eventually(lambda: eyes.epoch()[0] == epoch + 1, "another controller")
         os.kill(cluster.pid(zombie), signal.SIGCONT)
-        connection.settimeout(WAIT_SECONDS)
+        connection.settimeout(WITHIN_SECONDS)
         receive_frame(connection)
     eventually(lambda: eyes.registration(zombie) > left, "its next registration")
     cluster.wait_until_ready()

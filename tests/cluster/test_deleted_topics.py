@@ -7,11 +7,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
-DEADLINE_S = 30.0
 GROUP = 0
 
 
@@ -69,14 +68,14 @@ def test_a_broker_that_missed_a_deletion_and_a_new_topic_of_the_name_tells_of_th
     others = [number for number in cluster.brokers if number != away]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for name in ("missed", "gone"):
-        admin.create_topics([NewTopic(name, 3, replica_assignment=[others] * 3)])[name].result(DEADLINE_S)
+        admin.create_topics([NewTopic(name, 3, replica_assignment=[others] * 3)])[name].result(WITHIN_SECONDS)
     for name in ("missed", "gone"):
         eventually(lambda name=name: told_by(cluster, away, name) == [0, 1, 2], f"{name} on every broker")  # type: ignore[misc]
     cluster.pause(away)
     cluster.wait_until_present(others)  # its session has ended, and what it was to be told is dropped
     for deleted in admin.delete_topics(["missed", "gone"]).values():
-        deleted.result(DEADLINE_S)
-    admin.create_topics([NewTopic("missed", 1, replica_assignment=[others])])["missed"].result(DEADLINE_S)
+        deleted.result(WITHIN_SECONDS)
+    admin.create_topics([NewTopic("missed", 1, replica_assignment=[others])])["missed"].result(WITHIN_SECONDS)
     cluster.resume(away)
     cluster.wait_until_ready()
     assert told_by(cluster, away, "missed") == [0]

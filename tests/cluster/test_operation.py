@@ -20,7 +20,7 @@ from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.docs.test_examples import examples
 from tests.docs.test_examples import run as run_example
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import child_environment, free_ports
 from tests.peers import kafka
 from tests.zookeeper_server import ZooKeeperServer
@@ -53,7 +53,7 @@ def new_topic(cluster: LocalCluster, kind: str, *replicas: list[int]) -> str:
     """A topic with these replicas."""
     name = f"{kind}-{time.monotonic_ns()}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(30)
+    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(WITHIN_SECONDS)
     eventually(lambda: name in cluster.view().topics, f"{name} is there")
     return name
 
@@ -136,7 +136,7 @@ def test_a_broker_is_rolled_with_the_command_given_while_a_producer_writes(
     ):  # fmt: skip
         last = cluster.controller()
         order = serve_restarts(cluster, wishes, roll)
-        out, errors = roll.communicate(timeout=100)
+        out, errors = roll.communicate(timeout=2 * WITHIN_SECONDS)
         assert roll.returncode == 0, out + errors
         assert sorted(order) == [1, 2, 3] and order[-1] == last
         assert out.count("all replicas are in sync") == 3
@@ -228,7 +228,7 @@ def measured(
 def metric(cluster: LocalCluster, broker: int, name: str) -> float:
     """One that has no labels."""
     address = cluster.brokers[broker].settings["headrace.metrics.listen"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WITHIN_SECONDS) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 

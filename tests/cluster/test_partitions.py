@@ -22,7 +22,7 @@ from tests.asker import Asker
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -63,7 +63,7 @@ def assign(cluster: LocalCluster, name: str, *replicas: list[int]) -> None:
     """Makes a topic with these replicas, by a broker that reaches all leaders."""
     bootstrap = cluster.brokers[cluster.controller()].bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(30)
+    admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas))])[name].result(WITHIN_SECONDS)
     eventually(lambda: name in cluster.view().topics, f"{name} is there")
 
 

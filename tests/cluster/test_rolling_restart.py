@@ -2,17 +2,37 @@
 nothing may even pause. A follower that stops holds nothing back, and leaders are elsewhere before they stop."""
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
+from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 PARTITIONS = 6
-PAUSE_MAX_S = 2.0
-"""0.5 s on a quiet machine; a stopped follower that is waited for costs `replica.lag.time.max.ms`, 4 s here."""
+PATIENCE_S = 60
+"""What a stopped follower costs that is waited for, or a stopped leader whose session is."""
+SETTINGS = {key: str(PATIENCE_S * 1000) for key in ("zookeeper.session.timeout.ms", "replica.lag.time.max.ms")}
+
+
+@pytest.fixture(scope="module")
+def patient(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers that wait for each other much longer than a restart takes on the slowest machine."""
+    chroot = f"{zookeeper.address}/rolled"
+    with LocalCluster(tmp_path_factory.mktemp("rolled"), chroot, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(patient: LocalCluster, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """The cluster, whole at the beginning of the test."""
+    patient.make_whole()
+    yield patient
+    if getattr(request.node, "failed", False):
+        print(patient.logs())
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False], ids=["idempotent", "plain"])
@@ -37,4 +57,4 @@ def test_no_partition_pauses_while_each_broker_is_restarted(cluster: LocalCluste
     assert not producer.failed, f"{len(producer.failed)} values failed: {next(iter(producer.failed.values()))}"
     report = verify(cluster.bootstrap, topic, producer)
     assert not report.faults(), f"{report.faults()}\n{cluster.logs()}"
-    assert max(pauses.values()) < PAUSE_MAX_S, pauses
+    assert max(pauses.values()) < PATIENCE_S / 2, pauses

@@ -37,7 +37,7 @@ def topic(cluster: LocalCluster) -> Iterator[str]:
             eventually(partial(_is_found, asker, ask), "coordinators", within_s=WAIT_S)
     cluster.wait_until_ready()
     with Asker(cluster.brokers[cluster.controller()].bootstrap) as asker:
-        elect = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=WAIT_S * 1000)
+        elect = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=int(WAIT_S * 1000))
         assert asker.ask(elect, 2).error_code == 0
     yield name
 

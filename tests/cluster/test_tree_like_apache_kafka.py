@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer
 from tests.peers import kafka
 from tests.peers.node import KafkaNode, ZooKeeper, old_java
@@ -34,7 +34,6 @@ pytestmark = [
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
     pytest.mark.xdist_group("apache-kafka"),
 ]
-WAIT_SECONDS = 60
 
 LEFT_OUT = re.compile(
     r"/kafka-acl.*|/delegation_token.*"  # without an authorizer and without tokens nobody looks for them
@@ -89,19 +88,19 @@ def use(bootstrap: str) -> None:
         NewTopic("configured", 1, 1, config={"retention.ms": "1000", "segment.bytes": "2048"}),
     ]
     for future in admin.create_topics([*topics, NewTopic("doomed", 1, 1)]).values():
-        future.result(WAIT_SECONDS)
+        future.result(WITHIN_SECONDS)
     for future in admin.create_partitions([NewPartitions("plain", 3)]).values():
-        future.result(WAIT_SECONDS)
+        future.result(WITHIN_SECONDS)
     change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     for future in admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, "configured", incremental_configs=[change])]
     ).values():
-        future.result(WAIT_SECONDS)
+        future.result(WITHIN_SECONDS)
     for future in admin.delete_topics(["doomed"]).values():
-        future.result(WAIT_SECONDS)
+        future.result(WITHIN_SECONDS)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     producer.produce("plain", b"x")
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(WITHIN_SECONDS) == 0
 
 
 def dump(client: KazooClient, root: str) -> MetadataStore:
@@ -111,7 +110,7 @@ def dump(client: KazooClient, root: str) -> MetadataStore:
         topic = client.exists(f"{root}/brokers/topics/doomed")
         return not topic and not client.get_children(f"{root}/admin/delete_topics")
 
-    eventually(is_deleted, "the deletion", within_s=WAIT_SECONDS)
+    eventually(is_deleted, "the deletion")
     found: MetadataStore = {}
     level = [root]
     while level:
@@ -198,5 +197,5 @@ def test_kafka_configs_writes_users_into_it_and_reads_them_back_while_the_broker
     run(pair, *command, "--entity-name", "alice", "--alter", "--add-config", "SCRAM-SHA-256=[password=secret]")
     assert "SCRAM-SHA-256=salt=" in run(pair, *command, "--describe")
     use_again = AdminClient({"bootstrap.servers": pair.server.bootstrap})
-    assert "plain" in use_again.list_topics(timeout=WAIT_SECONDS).topics
+    assert "plain" in use_again.list_topics(timeout=WITHIN_SECONDS).topics
     assert " ERROR " not in pair.server.stderr_file.read_text()

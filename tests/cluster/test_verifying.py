@@ -11,6 +11,7 @@ from headrace.protocol.headers import write_request_header
 from tests.cluster.tcp_proxy import CLIENT, TcpProxy, source_of
 from tests.cluster.verifying import Acknowledged, VerifyingProducer, compare, verify
 from tests.conftest import StartHeadrace
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import free_ports, receive_exactly
 
 SENT = range(6)
@@ -81,7 +82,7 @@ def test_the_proxy_cuts_one_broker_and_lets_the_others_pass() -> None:
                 with pytest.raises(TimeoutError):
                     one.recv(4)
                 proxy.heal(1)
-                one.settimeout(30)
+                one.settimeout(WITHIN_SECONDS)
                 assert receive_exactly(one, 4) == b"held"
         finally:
             proxy.stop()

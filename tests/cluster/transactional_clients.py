@@ -7,8 +7,9 @@ from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
+from tests.eventually import WITHIN_SECONDS
 
-WAIT_S = 30
+WAIT_S = WITHIN_SECONDS
 FAST = {
     "log_level": 0,
     "retry.backoff.ms": 50,

@@ -10,11 +10,11 @@ import pytest
 from tests.conformance.cases import NEED_ALL
 from tests.conformance.model import Client
 from tests.conformance.with_programs import PROGRAMS, ProgramClient
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer, tail
 from tests.wire import Wire
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-LEADER_SECONDS = 10
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +83,7 @@ def new_topic(bootstrap: str, partitions: int = 1) -> str:
 
 def end_of_topic(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The end of a partition that may not have a leader yet: Apache Kafka takes some 100 ms for that."""
-    deadline = monotonic() + LEADER_SECONDS
+    deadline = monotonic() + WITHIN_SECONDS
     with Wire(bootstrap) as wire:
         while (answer := wire.list_offset(topic, -1, partition=partition))[0] != 0:
             assert monotonic() < deadline, f"{topic}: error code {answer[0]}"

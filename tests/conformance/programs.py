@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.conformance.model import Consumed, Message, Refused
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import stop_process, tail
 from tests.peers.cache import build_once
 
 HERE = Path(__file__).parent
-ANSWER_SECONDS = 60.0
 
 
 class Program(Protocol):
@@ -121,7 +121,7 @@ class Machine:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": what, **self.always, **how}).encode() + b"\n")
         self.process.stdin.flush()
-        answer = json.loads(self._line(time.monotonic() + ANSWER_SECONDS))
+        answer = json.loads(self._line(time.monotonic() + WITHIN_SECONDS))
         if "error" in answer:
             raise Refused(answer["code"], answer["error"])
         return answer["ok"]

@@ -19,11 +19,10 @@ from tests.conformance.model import (
     Refused,
     Writing,
 )
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.wire import Wire
 
 UNKNOWN_TOPIC_OR_PARTITION, NON_EMPTY_GROUP = 3, 68
-JOIN_SECONDS = 30
 
 
 @case("settings")
@@ -104,7 +103,7 @@ def test_deletes_a_group_but_not_one_with_members(bootstrap: str, topic: str, cl
 def _member_that_reads(client: Client, bootstrap: str, topic: str, group: str) -> Member:
     """A member that has its partition and something to commit."""
     member = client.join(bootstrap, topic, group, Joining())
-    deadline = monotonic() + JOIN_SECONDS
+    deadline = monotonic() + WITHIN_SECONDS
     while not member.poll(0.1):
         assert monotonic() < deadline, f"nothing arrives; assigned {member.assignment()}"
     return member

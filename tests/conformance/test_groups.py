@@ -7,8 +7,8 @@ from time import monotonic
 from tests.conformance.cases import case
 from tests.conformance.conftest import new_topic
 from tests.conformance.model import Client, Joining, Member, Message, Writing
+from tests.eventually import WITHIN_SECONDS
 
-GROUP_SECONDS = 60.0
 ALL = {0, 1, 2, 3}
 
 
@@ -110,7 +110,7 @@ class GroupScenario:
 
     def poll_until(self, done: Callable[[], bool], what: str) -> None:
         """Poll all members in turn until something holds."""
-        deadline = monotonic() + GROUP_SECONDS
+        deadline = monotonic() + WITHIN_SECONDS
         for member in itertools.cycle(self.members):
             self.seen += [(each.partition, each.offset) for each in member.poll(0.1)]
             if done():

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from tests.conformance.model import Consumed, Member, TransactionalProducer, Transforming
 from tests.eventually import collected
 
-SECONDS = 30.0
-
 
 def transformed(
     member: Member,
@@ -17,7 +15,7 @@ def transformed(
 ) -> list[Consumed]:
     """The records that a member read, and a transaction wrote to the target. Closes both."""
     try:
-        read = collected(lambda _: member.poll(0.2), what.records, within_s=SECONDS)
+        read = collected(lambda _: member.poll(0.2), what.records)
         producer.begin()
         producer.send(what.target, [each.message for each in read])
         send_offsets()

@@ -23,8 +23,8 @@ from tests.conformance.model import (
     Writing,
 )
 from tests.conformance.transforming import transformed
+from tests.eventually import WITHIN_SECONDS
 
-SECONDS = 30.0
 PRODUCER_FENCED = 90
 
 
@@ -188,12 +188,12 @@ class OwnLoop:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a coroutine."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(WITHIN_SECONDS)
 
     def close(self) -> None:
         """End the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(SECONDS)
+        self.thread.join(WITHIN_SECONDS)
         self.loop.close()
 
 
@@ -317,7 +317,7 @@ async def _produce(bootstrap: str, topic: str, messages: Sequence[Message], how:
             for each in messages
         ]
         with _errors():
-            await asyncio.wait_for(asyncio.gather(*futures), SECONDS)
+            await asyncio.wait_for(asyncio.gather(*futures), WITHIN_SECONDS)
     finally:
         await producer.stop()
 
@@ -334,7 +334,7 @@ async def _send_all(producer: Any, topic: str, messages: Sequence[Message]) -> N
     futures = [
         await producer.send(topic, each.value, each.key, 0, each.timestamp_ms, list(each.headers)) for each in messages
     ]
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(WITHIN_SECONDS):
         await asyncio.gather(*futures)
 
 
@@ -373,7 +373,7 @@ async def _consumer(bootstrap: str, topic: str, **more: object) -> AsyncIterator
 
 async def _take(consumer: Any, count: int) -> list[Consumed]:
     taken: list[Consumed] = []
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(WITHIN_SECONDS):
         while len(taken) < count:
             taken += _flatten(await consumer.getmany(timeout_ms=200, max_records=count - len(taken)))
     return taken

@@ -21,9 +21,8 @@ from tests.conformance.model import (
     Writing,
 )
 from tests.conformance.transforming import transformed
-from tests.eventually import collected
+from tests.eventually import WITHIN_SECONDS, collected
 
-SECONDS = 30.0
 PRODUCER_FENCED = 90
 
 
@@ -70,7 +69,7 @@ class ConfluentKafka:
                 "partitioner": "murmur2_random",
                 "message.max.bytes": 10 << 20,
                 "linger.ms": 20,
-                "message.timeout.ms": int(SECONDS * 1000),
+                "message.timeout.ms": int(WITHIN_SECONDS * 1000),
             }
         )
         for message in messages:
@@ -84,7 +83,7 @@ class ConfluentKafka:
                 headers=list(message.headers),
                 **stamp,
             )
-        assert producer.flush(SECONDS) == 0
+        assert producer.flush(WITHIN_SECONDS) == 0
         if failures:
             raise Refused(failures[0].code(), failures[0].str())
 
@@ -110,7 +109,7 @@ class ConfluentKafka:
         try:
             at = TopicPartition(topic, 0, start.offset if isinstance(start, FromOffset) else start.timestamp_ms)
             if isinstance(start, FromTime):
-                (at,) = consumer.offsets_for_times([at], SECONDS)
+                (at,) = consumer.offsets_for_times([at], WITHIN_SECONDS)
                 assert at.error is None
             consumer.assign([at])
             return _take(consumer, count)
@@ -123,7 +122,7 @@ class ConfluentKafka:
 
         consumer = _consumer(bootstrap)
         try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS)
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WITHIN_SECONDS)
             consumer.assign([TopicPartition(topic, 0, end)])
             write()
             return _take(consumer, count)
@@ -263,7 +262,7 @@ class ConfluentTransactions:
                 headers=list(message.headers),
                 **stamp,
             )
-        assert self.producer.flush(SECONDS) == 0
+        assert self.producer.flush(WITHIN_SECONDS) == 0
         if failures:
             raise Refused(failures[0].code(), failures[0].str())
 
@@ -293,7 +292,7 @@ class ConfluentTransactions:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            call(SECONDS)
+            call(WITHIN_SECONDS)
         except KafkaException as problem:
             code = problem.args[0].code()  # librdkafka has a number of its own for PRODUCER_FENCED
             raise Refused(PRODUCER_FENCED if code == KafkaError._FENCED else code, problem.args[0].str()) from problem
@@ -307,7 +306,7 @@ def _administer(bootstrap: str, call: Callable[[Any], dict[Any, Any]]) -> Any:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive the future
     (future,) = call(admin).values()
     try:
-        return future.result(SECONDS)
+        return future.result(WITHIN_SECONDS)
     except KafkaException as problem:
         raise Refused(problem.args[0].code(), problem.args[0].str()) from problem
 
@@ -332,7 +331,6 @@ def _take(consumer: Any, count: int) -> list[Consumed]:
     return collected(
         lambda left: [_consumed(each) for each in consumer.consume(left, 0.2) if _is_record(each)],
         count,
-        within_s=SECONDS,
     )
 
 

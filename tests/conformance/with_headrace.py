@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.client.operations.admin import Admin
     from headrace.types import TopicPartition
 
-SECONDS = 30.0
-
 
 class Headrace:
     """headrace.client: Producer, Consumer, Admin, GroupAdmin."""
@@ -283,7 +281,6 @@ def _take(consumer: "Consumer", count: int) -> list[Consumed]:
     return collected(
         lambda left: [_consumed(each) for each in consumer.poll(200, left)],
         count,
-        within_s=SECONDS,
     )
 
 

@@ -21,9 +21,7 @@ from tests.conformance.model import (
     Writing,
 )
 from tests.conformance.transforming import transformed
-from tests.eventually import collected
-
-SECONDS = 30.0
+from tests.eventually import WITHIN_SECONDS, collected
 
 
 class KafkaPython:
@@ -80,9 +78,9 @@ class KafkaPython:
             ]
             with _errors():
                 for future in futures:
-                    future.get(SECONDS)
+                    future.get(WITHIN_SECONDS)
         finally:
-            producer.close(SECONDS)
+            producer.close(WITHIN_SECONDS)
 
     def read(self, bootstrap: str, topic: str, start: FromOffset | FromTime, count: int) -> list[Consumed]:
         """By assignment; a time is looked up first."""
@@ -243,7 +241,7 @@ class KafkaPythonMember:
     def close(self) -> None:
         """Leave the group."""
         self.closing.set()
-        self.thread.join(SECONDS)
+        self.thread.join(WITHIN_SECONDS)
         self.consumer.close()
 
     def _poll_until_closed(self) -> None:
@@ -279,7 +277,7 @@ class KafkaPythonTransactions:
         ]
         with _errors():
             for future in futures:
-                future.get(SECONDS)
+                future.get(WITHIN_SECONDS)
 
     def send_offsets(self, member: KafkaPythonMember) -> None:
         """Commit the positions of a group member with the transaction."""
@@ -302,7 +300,7 @@ class KafkaPythonTransactions:
 
     def close(self) -> None:
         """Close the connections."""
-        self.producer.close(SECONDS)
+        self.producer.close(WITHIN_SECONDS)
 
 
 @contextmanager
@@ -340,7 +338,6 @@ def _take(consumer: Any, count: int) -> list[Consumed]:
     return collected(
         lambda left: _flatten(consumer.poll(timeout_ms=200, max_records=left)),
         count,
-        within_s=SECONDS,
     )
 
 

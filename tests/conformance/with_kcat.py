@@ -26,9 +26,9 @@ from tests.conformance.model import (
     Transforming,
     Writing,
 )
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import stop_process
 
-SECONDS = 30.0
 MESSAGE_TOO_LARGE = 10  # kcat has words for errors, not numbers
 END = b"\x1e-end-of-record-\x1e"
 FORMAT = f"%p %o %T %K %S %k%s%h{END.decode()}"
@@ -70,7 +70,7 @@ class Kcat:
 
     def version(self) -> str:
         """From `kcat -V`."""
-        text = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=SECONDS).stdout
+        text = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=WITHIN_SECONDS).stdout
         return next(line for line in text.splitlines() if line.startswith("Version ")).split()[1]
 
     def seen(self, message: Message) -> Message:
@@ -217,7 +217,7 @@ class KcatMember:
         """Ctrl-C: kcat commits, leaves the group and ends."""
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.wait(SECONDS)
+            self.process.wait(WITHIN_SECONDS)
         finally:
             stop_process(self.process)
             self.directory.cleanup()
@@ -225,7 +225,7 @@ class KcatMember:
 
 def _kcat(*arguments: str | bytes, stdin: bytes = b"") -> bytes:
     command = [os.fsencode(part) for part in ("kcat", *arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=SECONDS)
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=WITHIN_SECONDS)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace")
         raise Refused(MESSAGE_TOO_LARGE if "Message size too large" in said else 0, said)

@@ -26,8 +26,6 @@ from tests.conformance.programs import (
 from tests.conformance.transforming import transformed
 from tests.eventually import collected
 
-READ_SECONDS = 30.0
-
 
 class ProgramClient:
     """A client behind a program that is started by the first call."""
@@ -156,7 +154,7 @@ class ProgramClient:
         self.machine.ask("open", consumer=reader.consumer, **where)
         try:
             then()
-            return collected(lambda _: reader.poll(0.2), count, within_s=READ_SECONDS)[:count]
+            return collected(lambda _: reader.poll(0.2), count)[:count]
         finally:
             reader.close()
 

@@ -18,6 +18,7 @@ from headrace.coordinators.groups.records import (
     write_offset,
     write_offset_key,
 )
+from tests.eventually import WITHIN_SECONDS
 
 DYNAMIC, STATIC = "peer-groups dynamic", "peer-groups static \u00fc\U0001f600"
 OWN = {DYNAMIC, STATIC}
@@ -40,7 +41,7 @@ def use_a_group(bootstrap: str, group_id: str, **settings: str) -> None:
         | settings
     )
     consumer.subscribe(["peer-groups"])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WITHIN_SECONDS
     while consumer.poll(0.2) is None:
         assert time.monotonic() < deadline, "the peer gave nothing to read"
     consumer.commit(offsets=[TopicPartition("peer-groups", 0, 1, metadata="a note")], asynchronous=False)

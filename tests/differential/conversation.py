@@ -22,10 +22,9 @@ from headrace.protocol.codec.message import Message, Struct
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.records.format2.batch import Record, encode_batch, read_header
 from tests.differential.answers import Plain, Tokens, plain
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
 
-TIMEOUT_SECONDS = 10
-SETTLE_SECONDS = 15
 CLIENT_ID = "differential"
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -103,7 +102,7 @@ class Conversation:
 
     def settle(self, accept: Callable[[Any], bool], request: Message, version: int | None = None) -> Any:
         """Ask until the answer is accepted; record nothing."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + WITHIN_SECONDS
         while True:
             answer = self.quietly(request, version)
             if (answer is not None and accept(answer)) or time.monotonic() > deadline:
@@ -189,7 +188,7 @@ class Conversation:
         try:
             if self._socket is None:
                 host, _, port = self.bootstrap.rpartition(":")
-                self._socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+                self._socket = socket.create_connection((host, int(port)), WITHIN_SECONDS)
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
             data = receive_frame(self._socket)
         except ConnectionError:

@@ -27,7 +27,7 @@ from headrace.log.files import LocalFiles
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.log.cleaning import Left, clean, cleaner_of, compacted, left, open_compacted, put, put_each
 from tests.log.support import NOW_MS, PARTITION, Background, config, delete, open_log, purge
 
@@ -454,7 +454,7 @@ def test_a_process_that_ended_for_want_of_work_is_started_anew(log: PartitionLog
     first = worker._process
     assert first is not None
     first.terminate()
-    first.wait(30)
+    first.wait(WITHIN_SECONDS)
     assert worker.plan(job).keys == 1
     assert worker._process is not first
 
@@ -511,7 +511,7 @@ def test_the_process_ends_with_the_broker(log: PartitionLog, worker: ProcessWork
     assert process is not None and process.stdin is not None
     assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
     process.stdin.close()
-    assert process.wait(30) == 0
+    assert process.wait(WITHIN_SECONDS) == 0
 
 
 def test_what_is_under_way_ends_when_the_broker_stops(tmp_path: Path) -> None:

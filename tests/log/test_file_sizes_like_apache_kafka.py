@@ -2,7 +2,6 @@
 follows: ours beside Apache Kafka 3.9's, for the same records."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +14,11 @@ from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
 from headrace.offline.dump import dump
 from headrace.types import TopicPartition
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.log.support import NOW_MS, config, read_all
 from tests.peers import kafka
-from tests.peers.node import KafkaNode, ZooKeeper
+from tests.peers.node import KafkaNode, ZooKeeper, end_session
 
 pytestmark = [
     pytest.mark.peer,
@@ -34,7 +34,6 @@ TOPICS = {
 }
 INDEX_BYTES, TIME_INDEX_BYTES = 10 << 20, (10 << 20) - 4
 Sizes = dict[str, int]
-FORGOTTEN_SECONDS = READY_SECONDS = 60
 
 
 class Broker(NamedTuple):
@@ -45,17 +44,14 @@ class Broker(NamedTuple):
     data: Path
     zookeeper: str = ""
 
-    def until_forgotten(self) -> None:
-        """Waits for the end of the session of the life before."""
+    def forget(self) -> None:
+        """Ends the session of the life before."""
         if not self.zookeeper:
             return
         client = KazooClient(self.zookeeper)
         client.start()
         try:
-            deadline = time.monotonic() + FORGOTTEN_SECONDS
-            while client.exists("/brokers/ids/1"):
-                assert time.monotonic() < deadline, "ZooKeeper keeps the registration of a broker that was killed"
-                time.sleep(0.1)
+            end_session(client, 1)
         finally:
             client.stop()
             client.close()
@@ -82,20 +78,22 @@ def sizes(broker: Broker) -> dict[str, Sizes]:
 
 def until_created(bootstrap: str) -> None:
     """Makes the topics. Apache Kafka answers before its controller has told it that there is one."""
-    wanted = [NewTopic(topic, 1, 1, config=settings) for topic, settings in TOPICS.items()]
-    deadline = time.monotonic() + READY_SECONDS
-    while wanted:
+    wanted = {topic: NewTopic(topic, 1, 1, config=settings) for topic, settings in TOPICS.items()}
+    refusals: dict[str, KafkaException] = {}
+
+    def are_created() -> bool:
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        made = admin.create_topics(wanted, operation_timeout=10, request_timeout=10)
-        for topic, created in made.items():
+        for topic, created in admin.create_topics([*wanted.values()], operation_timeout=10, request_timeout=10).items():
             try:
                 created.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    assert time.monotonic() < deadline, f"{topic} cannot be made: {error}"
-                    time.sleep(0.2)
+                    refusals[topic] = error
                     continue
-            wanted = [each for each in wanted if each.topic != topic]
+            del wanted[topic]
+        return not wanted
+
+    eventually(are_created, "the topics", every_s=0.2, state=lambda: refusals)
 
 
 def life(broker: Broker, copies: Path) -> dict[str, dict[str, Sizes]]:
@@ -118,7 +116,7 @@ def life(broker: Broker, copies: Path) -> dict[str, dict[str, Sizes]]:
     found["killed"] = sizes(broker)
     for topic in TOPICS:
         shutil.copytree(broker.data / f"{topic}-0", copies / f"{topic}-0")
-    broker.until_forgotten()
+    broker.forget()
     node.start()
     found["recovered"] = sizes(broker)
     node.stop()
@@ -145,8 +143,7 @@ def ours(homes: tuple[Path, Path]) -> dict[str, dict[str, Sizes]]:
 def theirs(homes: tuple[Path, Path]) -> dict[str, dict[str, Sizes]]:
     _, home = homes
     with ZooKeeper(home / "zookeeper") as zookeeper:
-        settings = "zookeeper.session.timeout.ms=2000\n"
-        node = KafkaNode(home / "kafka", zookeeper=zookeeper.address, settings=settings)
+        node = KafkaNode(home / "kafka", zookeeper=zookeeper.address)
         try:
             return life(Broker(node, home / "kafka" / "log", zookeeper.address), home / "killed")
         finally:

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.log.files import LocalFiles
 from headrace.log.shared_syncs import SharedSyncs
+from tests.eventually import WITHIN_SECONDS
 
-SECONDS = 60
 HERE = Path("/data")
 
 
@@ -26,7 +26,7 @@ class SlowDirectory:
     def sync(self, path: Path) -> None:
         self.begun += 1
         self.has_begun.release()
-        assert self.may_end.acquire(timeout=SECONDS)
+        assert self.may_end.acquire(timeout=WITHIN_SECONDS)
         if self.error is not None:
             raise self.error
 
@@ -49,15 +49,15 @@ def test_whoever_asks_during_a_sync_shares_the_next() -> None:
     directory = SlowDirectory()
     with ThreadPoolExecutor(8) as pool:
         first = ask(pool, directory, 1)
-        assert directory.has_begun.acquire(timeout=SECONDS)
+        assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         others = ask(pool, directory, 5)
         assert not any(each.done() for each in others), "the sync that was under way is not good for them"
         directory.may_end.release()
-        first[0].result(SECONDS)
-        assert directory.has_begun.acquire(timeout=SECONDS)
+        first[0].result(WITHIN_SECONDS)
+        assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         directory.may_end.release()
         for each in others:
-            each.result(SECONDS)
+            each.result(WITHIN_SECONDS)
     assert directory.begun == 2
     assert not directory.syncs._directories, "nothing is kept of a directory that nobody syncs"
 
@@ -66,16 +66,16 @@ def test_a_failed_sync_fails_for_all_whom_it_was_to_be_good_for() -> None:
     directory = SlowDirectory()
     with ThreadPoolExecutor(8) as pool:
         first = ask(pool, directory, 1)
-        assert directory.has_begun.acquire(timeout=SECONDS)
+        assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         others = ask(pool, directory, 4)
         directory.may_end.release()
-        first[0].result(SECONDS)
-        assert directory.has_begun.acquire(timeout=SECONDS)
+        first[0].result(WITHIN_SECONDS)
+        assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         directory.error = OSError(5, "Input/output error")
         directory.may_end.release()
         for each in others:
             with pytest.raises(OSError, match="Input/output error"):
-                each.result(SECONDS)
+                each.result(WITHIN_SECONDS)
     assert directory.begun == 2, "nobody tried again and hoped"
 
 
@@ -84,11 +84,11 @@ def test_different_directories_do_not_wait_for_each_other() -> None:
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(directory.syncs.sync, Path(name)) for name in ("/a", "/b")]
         for _ in both:
-            assert directory.has_begun.acquire(timeout=SECONDS)
+            assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         for _ in both:
             directory.may_end.release()
         for each in both:
-            each.result(SECONDS)
+            each.result(WITHIN_SECONDS)
 
 
 def test_the_real_disk_syncs_directories_and_says_which_is_not_there(tmp_path: Path) -> None:

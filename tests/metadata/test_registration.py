@@ -21,7 +21,6 @@ from tests.eventually import eventually_async
 from tests.metastore.zookeeper_proxy import Proxy
 from tests.zookeeper_server import ZooKeeperServer
 
-WAIT_SECONDS = 60
 OURS = BROKER._replace(directory="0sjTqGE0QfmGgaQnlg3lPg")
 
 

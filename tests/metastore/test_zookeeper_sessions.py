@@ -31,13 +31,12 @@ from headrace.metastore.store import (
 from headrace.metastore.zookeeper.connection import Unreachable, open_store
 from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.metastore.zookeeper.store import ZooKeeperStore
-from tests.eventually import eventually_async
+from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.harness import free_ports
 from tests.metastore.zookeeper_proxy import Proxy
 from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
 pytestmark = pytest.mark.slow
-WAIT_SECONDS = 60
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
 
 
@@ -103,12 +102,12 @@ async def lost_answer(proxy: Proxy, other: ZooKeeperStore, write: Awaitable[obje
     before = await other.exists(done)
     proxy.lose_answers()
     writing = asyncio.ensure_future(write)
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while await other.exists(done) == before:
         assert time.monotonic() < deadline
     assert not writing.done()
     proxy.cut()
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(WITHIN_SECONDS):
         return await writing
 
 
@@ -168,7 +167,7 @@ async def test_a_version_that_somebody_else_raised_since_is_not_given_out(
     await store.create("/a")
     proxy.lose_answers()
     writing = asyncio.ensure_future(store.set("/a", b"mine", ANY_VERSION))
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while (await other.get("/a")).data != b"mine":
         assert time.monotonic() < deadline
     await other.set("/a", b"theirs")
@@ -269,7 +268,7 @@ async def test_a_write_whose_session_ended_under_way_fails_and_a_listener_heard_
     writing = asyncio.ensure_future(brief.create("/a"))
     states: list[list[SessionState]] = []
     writing.add_done_callback(lambda _: states.append(heard.states))
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WITHIN_SECONDS
     while await other.exists("/a") is None:
         assert time.monotonic() < deadline
     proxy.refuse()
@@ -288,7 +287,7 @@ async def test_an_answer_that_makes_no_sense_ends_the_session_and_another_begins
     await store.create("/a", b"1")
     await store.get("/a", heard)
     proxy.garble()
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(WITHIN_SECONDS):
         assert (await store.get("/a")).data == b"1"
     assert heard.states[-2:] == [LOST, CONNECTED]
     await other.set("/a", b"2")
@@ -334,7 +333,7 @@ async def test_closing_is_bounded_when_the_server_is_silent_and_never_blocks_the
         await eventually_async(lambda: SUSPENDED in heard.states, "the silence to be noticed")
         waiting += [asyncio.create_task(store.get("/a")) for n in range(2000)]
         await asyncio.sleep(0.2)
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(WITHIN_SECONDS):
             await store.close()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert {type(each) for each in outcomes} == {SessionLost}

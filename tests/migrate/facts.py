@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 
 NOW_MS = int(time.time() * 1000) - 3_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -150,7 +150,7 @@ def committed(admin: AdminClient) -> dict[tuple[str, int], tuple[int, str]]:
 
 def when_loaded(ask: Callable[[], Any]) -> Any:
     """What a coordinator answers once it has read its partition; the client does not ask again by itself."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WITHIN_SECONDS
     while True:
         try:
             return ask()

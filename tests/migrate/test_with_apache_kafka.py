@@ -6,7 +6,6 @@ the other way round. After each step a client must see what it saw before.
 
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from headrace.cli.main import main as headrace
 from headrace.log.files import LocalFiles
 from headrace.migrate.metadata_log import read_metadata_log
 from headrace.offline.dump import dump
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.migrate.facts import Facts, facts, fill, write_more
 from tests.peers import kafka
@@ -92,11 +92,8 @@ def kraft(home: Path) -> tuple[Facts, dict[str, list[Path]]]:
 
 def wait_for_checkpoint(directories: list[Path], line: str, name: str = "log-start-offset-checkpoint") -> None:
     """Until Kafka has written down where a log begins, which a kill would make it forget; or that one is compacted."""
-    deadline = time.monotonic() + 60
     paths = [each / name for each in directories]
-    while not any(line in path.read_text() for path in paths if path.exists()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: any(line in path.read_text() for path in paths if path.exists()), f"{line!r} in {name}")
 
 
 def copy_all(directories: list[Path], target: Path) -> list[Path]:

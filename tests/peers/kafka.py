@@ -19,7 +19,7 @@ from tests.peers.cache import build_once
 
 VERSION = "4.3.1"
 HERE = Path(__file__).parent
-START_SECONDS = 90
+
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """No optimising compiler: tests end before it pays."""
 
@@ -118,6 +118,5 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, director
         process,
         lambda: answers_api_versions(port),
         f"Apache Kafka on port {port}",
-        within_s=START_SECONDS,
         log=lambda: tail(directory / "stdout.log") + tail(directory / "broker.log"),
     )

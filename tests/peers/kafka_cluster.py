@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
-from tests.peers.kafka import CLUSTER_ID, START_SECONDS, java_command, run_tool
+from tests.peers.kafka import CLUSTER_ID, java_command, run_tool
 
 NODES = (1, 2, 3)
 HEAP = "512m"
@@ -106,6 +106,5 @@ class KafkaCluster:
             self.processes[node],
             lambda: answers_api_versions(self.ports[node]),
             f"node {node}",
-            within_s=START_SECONDS,
             log=lambda: tail(home / "stdout.log") + tail(home / "broker.log"),
         )

@@ -6,19 +6,23 @@ with a ZooKeeper, which lives in the same process class and from the same jars.
             node.kill(); node.start(); node.stop()
 """
 
+import json
 import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
 from tests.peers import kafka
 from tests.peers.cache import build_once
 
 OLD = "3.9.2"
-START_SECONDS = 120
 LOG4J = "log4j.rootLogger=INFO, F\nlog4j.appender.F=org.apache.log4j.FileAppender\n" + (
     "log4j.appender.F.File=${kafka.logs.dir}/broker.log\nlog4j.appender.F.layout=org.apache.log4j.PatternLayout\n"
     "log4j.appender.F.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
@@ -79,7 +83,7 @@ class _Process:
     def wait(self, process: subprocess.Popen[bytes], answers: Callable[[], bool], what: str) -> None:
         """Returns once it answers; stops it when it does not."""
         try:
-            eventually_serves(process, answers, what, within_s=START_SECONDS, log=self.said)
+            eventually_serves(process, answers, what, log=self.said)
         except BaseException:
             self.stop()
             raise
@@ -87,7 +91,7 @@ class _Process:
     def stop(self) -> None:
         """SIGTERM, and wait."""
         if self.process is not None:
-            stop_process(self.process, seconds=60)
+            stop_process(self.process)
 
     def kill(self) -> None:
         """SIGKILL, and wait."""
@@ -164,6 +168,18 @@ class KafkaNode(_Process):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def end_session(store: KazooClient, broker: int) -> None:
+    """Removes the ephemeral nodes of a broker that was killed, as the end of its ZooKeeper session does.
+
+    Its session may be long then. A short one would also end whenever a busy machine holds a living broker up.
+    """
+    with suppress(NoNodeError):
+        store.delete(f"/brokers/ids/{broker}")
+    with suppress(NoNodeError):
+        if json.loads(store.get("/controller")[0])["brokerid"] == broker:
+            store.delete("/controller")
 
 
 def copy_of(directory: Path, target: Path) -> Path:

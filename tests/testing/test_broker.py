@@ -20,9 +20,8 @@ from headrace.client.operations.admin import RESOURCE_BROKER, Admin
 from headrace.client.producer.producer import Producer
 from headrace.errors import InvalidConfig
 from headrace.testing import Broker, BrokerFailed
-from tests.eventually import collected, eventually
+from tests.eventually import WITHIN_SECONDS, collected, eventually
 
-PATIENCE_SECONDS = 30
 BOTH = pytest.mark.parametrize(
     "in_process_of_its_own", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["thread", "process"]
 )
@@ -204,7 +203,7 @@ def test_a_broker_ends_with_a_test_that_was_killed() -> None:
         "print(psutil.Process().children()[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=WITHIN_SECONDS, check=False)
     broker_pid = int(done.stdout)
     eventually(lambda: not is_running(broker_pid), "the broker to end with its test")
 
@@ -226,5 +225,7 @@ def test_importing_it_imports_no_broker() -> None:
         "import pytest, sys\nbefore = set(sys.modules)\nimport headrace.testing.pytest_plugin\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WITHIN_SECONDS, check=True
+    )
     assert done.stdout.split() == ["headrace", "headrace.testing", "headrace.testing.pytest_plugin"]

@@ -11,7 +11,7 @@ CLIENTS = """
     from confluent_kafka import Consumer, Producer
 
     def topics(broker):
-        return set(Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics)
+        return set(Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics)
 
     def make(broker, topic):
         producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -77,7 +77,7 @@ def test_a_marker_and_a_conftest_say_how_the_broker_is_made(pytester: pytest.Pyt
         def partitions(broker):
             make(broker, "orders")
             producer = Producer({"bootstrap.servers": broker.bootstrap})
-            return len(producer.list_topics("orders", timeout=10).topics["orders"].partitions)
+            return len(producer.list_topics("orders", timeout=60).topics["orders"].partitions)
 
         def test_of_the_conftest(headrace_broker, headrace_broker_session):
             assert partitions(headrace_broker) == partitions(headrace_broker_session) == 2

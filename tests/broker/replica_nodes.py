@@ -376,7 +376,7 @@ class Nodes:
         self.marker_timeout_ms = 5_000
         """Set it before the nodes start."""
         self.states: dict[str, LeaderAndIsr] = {}
-        self.refusing: ErrorCode = ErrorCode.NONE
+        self.refusing: int = ErrorCode.NONE
         """What is answered to a change of an ISR, unless it is granted."""
         self.holding: dict[str, asyncio.Event] = {}
         """By the request's class: answers to nodes wait for this."""

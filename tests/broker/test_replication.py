@@ -15,6 +15,9 @@ from tests.eventually import eventually_async
 from tests.log.support import Work, hold_background
 from tests.simulation.virtual_time import in_virtual_time
 
+UNKNOWN_CODE = 9_999
+"""An error code that this release does not know."""
+
 
 def numbered(first: int, count: int) -> list[str]:
     return [f"v{number}" for number in range(first, first + count)]
@@ -173,9 +176,12 @@ async def test_a_follower_that_falls_behind_leaves_the_isr_and_joins_again(tmp_p
 
 
 @in_virtual_time
-async def test_a_change_of_the_isr_that_the_controller_cannot_make_now_is_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, UNKNOWN_CODE], ids=["known", "of a newer release"])
+async def test_a_change_of_the_isr_that_the_controller_cannot_make_now_is_asked_for_again(
+    tmp_path: Path, code: int
+) -> None:
     async with Nodes(tmp_path, 2) as nodes:
-        nodes.refusing = ErrorCode.NOT_CONTROLLER
+        nodes.refusing = code
         await nodes.lead("t", leader=1, replicas=(1, 2), isr=(1,))
         await eventually_async(lambda: nodes[1].replication.isr_changes.refusals >= 2)
         assert nodes[1].partition("t").state.isr == {1}

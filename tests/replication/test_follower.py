@@ -193,7 +193,7 @@ def test_an_offset_that_the_leader_does_not_have_during_a_comparison(
 def test_answers_and_what_they_ask_for() -> None:
     log = Log([1, 1, 2])
 
-    def decide(code: ErrorCode, diverging: EpochEnd = UNKNOWN) -> object:
+    def decide(code: int, diverging: EpochEnd = UNKNOWN) -> object:
         return on_answer(code, diverging, 3, 1, log.end_of_epoch)
 
     assert decide(ErrorCode.NONE) == Append()
@@ -208,3 +208,4 @@ def test_answers_and_what_they_ask_for() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
     ):
         assert decide(code) == BackOff(code)
+    assert decide(9_999) == BackOff(ErrorCode.UNKNOWN_SERVER_ERROR), "a code of a newer release"

@@ -27,7 +27,7 @@ from headrace.controller.decisions.control_requests import (
     stop_replicas,
     update_metadata,
 )
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import KafkaError, known_code
 from headrace.metadata.model import Broker
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
@@ -168,7 +168,7 @@ class Channel:
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
                 continue
             if response.error_code:
-                code = ErrorCode(response.error_code).name
+                code = known_code(response.error_code).name
                 log.warning("broker %d refused %s: %s", self._to.id, type(request).__name__, code)
             return response
 

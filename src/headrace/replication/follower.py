@@ -33,7 +33,7 @@ Source: Kafka's AbstractFetcherThread, ReplicaFetcherThread.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, known_code
 
 UNKNOWN = -1
 
@@ -105,7 +105,7 @@ def on_answer(
     if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return RequestOffsets()
     if error_code:
-        return BackOff(ErrorCode(error_code))
+        return BackOff(known_code(error_code))
     if diverging.epoch >= 0 or diverging.end_offset >= 0:
         return truncation(diverging, log_end_offset, high_watermark, end_of_epoch)
     return Append()

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.controller.controller_epoch import NotController
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
@@ -75,7 +75,7 @@ async def _request_move(broker: Services) -> Sequence[TopicPartition]:
         timeout_ms=REQUEST_TIMEOUT_MS,
     )
     if answer.error_code:
-        raise KafkaError("the controller refused the controlled shutdown", ErrorCode(answer.error_code))
+        raise KafkaError("the controller refused the controlled shutdown", known_code(answer.error_code))
     return [TopicPartition(each.topic_name, each.partition_index) for each in answer.remaining_partitions]
 
 

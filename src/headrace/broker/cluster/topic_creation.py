@@ -13,7 +13,7 @@ from headrace.broker.cluster.controller_link import ControllerLink
 from headrace.controller.controller import Controller
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.topics import NewTopic
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.protocol import messages as m
 
@@ -80,4 +80,4 @@ def _is_refused(answer: m.CreateTopicsResponse) -> bool:
 
 
 def _outcome(result: m.CreateTopicsResponse.CreatableTopicResult) -> KafkaError | None:
-    return KafkaError(result.error_message or "", ErrorCode(result.error_code)) if result.error_code else None
+    return KafkaError(result.error_message or "", known_code(result.error_code)) if result.error_code else None

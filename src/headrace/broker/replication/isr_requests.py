@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
 from headrace.broker.partitions.partition import Partition
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.metastore.store import StoreError
 from headrace.protocol import messages as m
 from headrace.replication.partition_state import AlterIsr
@@ -90,7 +90,7 @@ class IsrChanges:
         self._wanted.clear()
         try:
             answer = await self._alter_partition(self._request(requested.values()))
-            refusal = ErrorCode(answer.error_code)
+            refusal = known_code(answer.error_code)
         except KafkaError as error:
             answer, refusal = m.AlterPartitionResponse(), error.code
         except StoreError:  # the controller in this process has just lost its session
@@ -110,7 +110,7 @@ class IsrChanges:
                 self._wanted.setdefault(key, partition)
                 is_decided = False
             elif found.error_code:
-                is_decided = not self._refused(partition, ErrorCode(found.error_code)) and is_decided
+                is_decided = not self._refused(partition, known_code(found.error_code)) and is_decided
             else:
                 self._accepted(partition, found)
         return is_decided

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.replication import follower_log
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.protocol import messages as m
 from headrace.replication.follower import Compare, EpochEnd, Truncate, truncation
 from headrace.types import TopicPartition
@@ -26,7 +26,8 @@ async def start_and_end(services: FetcherServices, address: PeerAddress, lane: s
     """Returns the leader's log start and log end offset. Raises `KafkaError` with the leader's error code."""
     found = []
     for timestamp in (_EARLIEST, _LATEST):
-        ((_, code, offset),) = await _offsets(services, address, lane, [each], timestamp)
+        answered = await _offsets(services, address, lane, [each], timestamp)
+        _, code, offset = answered[0] if answered else (each, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
         if code:
             raise KafkaError(f"{each.partition.key}: the leader's log start and end offset are unknown", code)
         found.append(offset)
@@ -60,11 +61,12 @@ async def _offsets(
         timeout_ms=services.settings.socket_timeout_ms,
         lane=lane,
     )
-    return [
-        (requested[TopicPartition(topic.name, data.partition_index)], ErrorCode(data.error_code), data.offset)
+    found = (
+        (requested.get(TopicPartition(topic.name, data.partition_index)), known_code(data.error_code), data.offset)
         for topic in answer.topics
         for data in topic.partitions
-    ]
+    )
+    return [(each, code, offset) for each, code, offset in found if each is not None]
 
 
 async def truncate_to_epochs(

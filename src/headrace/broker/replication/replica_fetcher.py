@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.replication import follower_log, leader_offsets
 from headrace.broker.replication.following import FetcherServices, Followed
-from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion
+from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_code
 from headrace.metadata.model import NO_UUID
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
@@ -161,7 +161,7 @@ class ReplicaFetcher:
             self._failures = 0
             await self._take(answer, address)
         elif answer.error_code:
-            log.info("broker %d ended the fetch session: %s", self.leader, ErrorCode(answer.error_code).name)
+            log.info("broker %d ended the fetch session: %s", self.leader, known_code(answer.error_code).name)
             if answer.error_code not in _OF_SESSIONS:
                 self._failures += 1
                 await asyncio.sleep(self._services.settings.backoff_s(self._failures))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.client.core.settings import Address
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, known_code
 from headrace.protocol import messages as m
 from headrace.types import NO_LEADER, BrokerId, LeaderEpoch
 
@@ -84,5 +84,5 @@ def _topic_from(topic: m.MetadataResponse.MetadataResponseTopic) -> TopicInfo:
         for info in topic.partitions
     )
     return TopicInfo(
-        topic.name or "", topic.topic_id, topic.is_internal, ErrorCode(topic.error_code), tuple(partitions)
+        topic.name or "", topic.topic_id, topic.is_internal, known_code(topic.error_code), tuple(partitions)
     )

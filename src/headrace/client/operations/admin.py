@@ -14,7 +14,7 @@ from headrace.client.core.failures import error_for
 from headrace.client.core.metadata import ClusterView, TopicInfo
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
-from headrace.errors import ErrorCode, InvalidConfig
+from headrace.errors import ErrorCode, InvalidConfig, known_code
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, Offset, TopicPartition
 
@@ -313,7 +313,7 @@ class Admin:
                 for topic in each.topics
                 for part in topic.partitions
             }
-            error = ErrorCode(each.error_code)
+            error = known_code(each.error_code)
             yield LogDir(broker, each.log_dir, sizes, each.total_bytes, each.usable_bytes, error)
 
     def _delete_records(

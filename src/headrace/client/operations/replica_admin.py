@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import error_for
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, known_code
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 
@@ -55,7 +55,7 @@ class ReplicaAdmin:
 
         answer = self._cluster.retry(attempt, deadline)
         return {
-            TopicPartition(topic.topic, each.partition_id): ErrorCode(each.error_code)
+            TopicPartition(topic.topic, each.partition_id): known_code(each.error_code)
             for topic in answer.replica_election_results
             for each in topic.partition_result
         }

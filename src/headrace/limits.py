@@ -113,6 +113,17 @@ that are not named as well, since their batch was rejected."""
 ADDED_TRANSACTIONS_PER_REQUEST_MAX = 500
 """Transactions in one AddPartitionsToTxn to another broker."""
 
+COORDINATOR_ACTIONS_PER_TURN_MAX = 200
+"""Actions of one coordinator (responses, appends) that are executed in one turn of the event loop. An append takes up
+to a tenth of a millisecond."""
+
+COORDINATOR_LOAD_CHUNK_BYTES = 64 << 10
+"""Bytes of a coordinator's partition that are replayed in one turn of the event loop: some hundred records."""
+
+MARKERS_SENT_PER_TURN_MAX = 200
+"""Markers of this broker's transaction coordinator that are written, or added to a request, in one turn of the event
+loop."""
+
 MARKERS_PER_TURN_MAX = 500
 """Transaction markers appended in one turn of the event loop."""
 

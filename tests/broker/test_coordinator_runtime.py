@@ -4,8 +4,9 @@ A counter's record is its name and value. A counter that nobody has raised for a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from headrace.controller.decisions.topics import NewTopic
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.runtime import Answer, Append, OwnedPartitions
 from headrace.errors import ErrorCode, KafkaError
+from headrace.limits import COORDINATOR_ACTIONS_PER_TURN_MAX
 from headrace.types import NO_PRODUCER
 from tests.broker.replica_nodes import Node, Nodes, turns
 from tests.eventually import WITHIN_SECONDS, eventually_async
@@ -76,11 +78,13 @@ class Counters:
         record = name.encode(), str(value).encode()
         return [Append(partition, (record,), now_ms, Raised(name, value, reply))]
 
-    def loaded(self, replay: ReadCounters, now_ms: int) -> Actions:
-        self.values.update(replay.values)
-        for name in replay.values:
+    def loaded(self, replay: ReadCounters, now_ms: int) -> Iterator[Actions]:
+        for name, value in replay.values.items():
+            if value < 0:
+                raise ValueError(f"{name} has counted backwards")
+            self.values[name] = value
             self._deadlines.set(name, now_ms + self._kept_ms)
-        return []
+            yield []
 
     def unloaded(self, partition: int, now_ms: int) -> Actions:
         for name in self.values:
@@ -257,3 +261,69 @@ async def test_two_coordinators_on_one_broker_leave_each_others_topics_alone(tmp
         await nodes.lead(nodes[1].groups.topic.name, leader=2)
         assert await hosts[1].ask("a") == (ErrorCode.NONE, 2)
         assert nodes[1].groups.fetch_offsets("g", None, False)[0] is ErrorCode.NOT_COORDINATOR
+
+
+@in_virtual_time
+async def test_thousands_of_actions_leave_the_event_loop_to_others(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        (host,) = (await hosts_on(nodes)).values()
+        await host.count("a")
+        log, count = nodes[1].partition(COUNTERS.name).log, 3 * COORDINATOR_ACTIONS_PER_TURN_MAX
+        await asyncio.sleep(0)
+        before = log.log_end_offset
+        told = [host.ask("a") for _ in range(count)]
+        written = [log.log_end_offset - before]
+        while not all(each.done() for each in told):
+            await asyncio.sleep(0)
+            written.append(log.log_end_offset - before)
+        assert written[-1] == count
+        assert all(0 <= after - so_far <= COORDINATOR_ACTIONS_PER_TURN_MAX for so_far, after in pairwise(written))
+        assert [each.result() for each in told] == [(ErrorCode.NONE, number + 2) for number in range(count)]
+
+
+@in_virtual_time
+async def test_writes_that_wait_for_their_turn_end_with_the_leadership(tmp_path: Path) -> None:
+    """Written later, they would lie behind what the next coordinator has written."""
+    async with Nodes(tmp_path, 1) as nodes:
+        (host,) = (await hosts_on(nodes)).values()
+        await host.count("a")
+        log = nodes[1].partition(COUNTERS.name).log
+        told = [host.ask("a") for _ in range(2 * COORDINATOR_ACTIONS_PER_TURN_MAX)]
+        written = log.log_end_offset
+        host.runtime.unload(0)
+        await turns(3)
+        assert log.log_end_offset == written
+        assert {each.result()[0] for each in told} == {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+@in_virtual_time
+@pytest.mark.parametrize("value", [b"no number", b"-1"], ids=["in a record", "when it is taken over"])
+async def test_a_partition_that_cannot_be_understood_is_not_served_and_stops_no_broker(
+    tmp_path: Path, value: bytes
+) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        (host,) = (await hosts_on(nodes)).values()
+        assert await host.count("a") == 1
+        log = nodes[1].partition(COUNTERS.name).log
+        host.runtime.run([Append(0, ((b"b", value),), 0)])
+        host.runtime.unload(0)
+        await host.runtime.load(0, log, 7)
+        assert host.machine.partitions.availability(0) is ErrorCode.NOT_COORDINATOR
+        assert not host.machine.values
+
+
+@in_virtual_time
+async def test_a_partition_that_is_let_go_while_it_is_taken_over_is_not_served(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        (host,) = (await hosts_on(nodes)).values()
+        for name in "abc":
+            assert await host.count(name) == 1
+        host.runtime.unload(0)
+        loading = asyncio.ensure_future(host.runtime.load(0, nodes[1].partition(COUNTERS.name).log, 7))
+        await asyncio.sleep(0)
+        assert set(host.machine.values) == {"a"}
+        assert host.machine.partitions.availability(0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        host.runtime.unload(0)
+        await loading
+        assert host.machine.partitions.availability(0) is ErrorCode.NOT_COORDINATOR
+        assert not host.machine.values

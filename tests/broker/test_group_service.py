@@ -204,6 +204,7 @@ async def test_a_long_log_is_read_in_pieces_between_which_others_are_served(host
     service, inbox = await a_service(host, Clock()), Inbox()
     for offset in range(4000):
         service.commit(a_commit(offset), inbox)
+        await asyncio.sleep(0)
     service.runtime.close()
     again = host.service(Clock())
     reading = asyncio.ensure_future(again.runtime.load(0, host.log, 0))

@@ -1,10 +1,14 @@
 """The marker sender: a broker that does not answer delays nobody else, and partitions that are gone need no marker."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from headrace.coordinators.transactions.actions import SendMarkers
 from headrace.errors import ErrorCode
+from headrace.limits import MARKERS_SENT_PER_TURN_MAX
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 from tests.broker.replica_nodes import Nodes, turns
@@ -38,6 +42,26 @@ async def test_a_partition_that_a_new_topic_of_the_name_does_not_have_needs_no_m
         sender.perform(SendMarkers("x", 0, 0, 1, 0, True, gone, 2))
         assert sender.pending == 1
         await eventually_async(lambda: sender.pending == 0)
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["at once", "again"])
+async def test_thousands_of_markers_leave_the_event_loop_to_others(tmp_path: Path, is_again: bool) -> None:
+    """As after a failover, with transactions whose outcome is decided; and again, when their leader was not known."""
+    count = 5 * MARKERS_SENT_PER_TURN_MAX
+    async with Nodes(tmp_path, 1) as nodes:
+        await nodes.lead("t", leader=-1 if is_again else 1, replicas=(1,))
+        sender, log, written = nodes[1].transactions.markers, nodes[1].partition("t").log, [0]
+        for number in range(count):
+            sender.perform(SendMarkers(f"x{number}", 0, 0, number, 0, True, frozenset({TopicPartition("t", 0)}), 2))
+        if is_again:
+            await eventually_async(lambda: bool(sender._retries))
+            await nodes.lead("t", leader=1)
+        async with asyncio.timeout(20):
+            while sender.pending:
+                written.append(log.log_end_offset)
+                await asyncio.sleep(0)
+        assert log.log_end_offset == count
+        assert max(after - before for before, after in pairwise(written)) <= MARKERS_SENT_PER_TURN_MAX
 
 
 async def test_questions_that_waited_for_a_silent_coordinator_are_answered_with_the_first(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from headrace.coordinators.groups.offsets import CommittedOffset
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.errors import ErrorCode
+from headrace.limits import INT16_MAX
 from headrace.log.appending import AppendOrigin
 from headrace.log.producers.verification import NOT_REQUIRED
 from headrace.protocol import messages as m
@@ -148,6 +149,15 @@ async def test_a_marker_of_transaction_version_2_needs_a_later_epoch_than_its_re
         assert await write(nodes[1], "t", epoch=4, transaction_version=2) == {"t": ErrorCode.INVALID_PRODUCER_EPOCH}
         assert await write(nodes[1], "t", epoch=5, transaction_version=2) == {"t": ErrorCode.NONE}
         assert await write(nodes[1], "t", epoch=5, transaction_version=2) == {"t": ErrorCode.NONE}
+
+
+async def test_a_transaction_of_the_last_epoch_can_be_ended(tmp_path: Path) -> None:
+    """No marker can have a later epoch; refused, the transaction would hang."""
+    async with Nodes(tmp_path, 1) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1,))
+        open_transaction(nodes[1], "t", epoch=INT16_MAX)
+        assert await write(nodes[1], "t", epoch=INT16_MAX, transaction_version=2) == {"t": ErrorCode.NONE}
+        assert nodes[1].partition("t").last_stable_offset == 2
 
 
 async def test_a_marker_of_an_older_coordinator_is_fenced(tmp_path: Path) -> None:

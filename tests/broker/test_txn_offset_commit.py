@@ -74,6 +74,32 @@ async def test_offsets_are_pending_until_the_end_of_the_transaction(tmp_path: Pa
         assert fetched(nodes[1]) == (ErrorCode.NONE, 5 if is_commit else -1)
 
 
+@pytest.mark.parametrize("transaction_version", [0, 2])
+async def test_a_marker_of_an_older_epoch_does_not_end_the_transaction(
+    tmp_path: Path, transaction_version: int
+) -> None:
+    """Nor does a late one of transaction.version 2, which has the epoch of the transaction after its own."""
+    async with Nodes(tmp_path, 1) as nodes:
+        producer = await ready(nodes)
+        assert await commit(producer, nodes[1], 4) is ErrorCode.NONE
+        assert await producer.end() is ErrorCode.NONE
+        await eventually_async(lambda: fetched(nodes[1], stable=True) == (ErrorCode.NONE, 4))
+        assert await commit(producer, nodes[1], 5) is ErrorCode.NONE
+        late = producer.epoch if transaction_version == 2 else producer.epoch - 1
+        marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=late,
+            transaction_result=True,
+            topics=[m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=OFFSETS_TOPIC, partition_indexes=[0])],
+            transaction_version=transaction_version,
+        )
+        answer = await nodes[1].ask(m.WriteTxnMarkersRequest(markers=[marker]), m.WriteTxnMarkersResponse)
+        assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert fetched(nodes[1], stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await producer.end(is_commit=False) is ErrorCode.NONE
+        await eventually_async(lambda: fetched(nodes[1], stable=True) == (ErrorCode.NONE, 4))
+
+
 async def test_a_plain_commit_that_is_being_written_is_not_unstable(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await ready(nodes, replicas=(1, 2))

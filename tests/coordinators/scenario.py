@@ -74,8 +74,9 @@ class World:
 
     def finish(self, loading: Loading) -> None:
         """The log is read."""
+        for actions in self.coordinator.loaded(loading, self.now_ms):
+            self.carry_out(actions)
         assert self.coordinator.partitions.finish(PARTITION, loading)
-        self.carry_out(self.coordinator.loaded(loading, self.now_ms))
 
     @property
     def group(self) -> Group:

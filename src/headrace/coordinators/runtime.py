@@ -18,7 +18,7 @@ A `reply` is the caller's token. The machine keeps it and returns it once, in an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headrace.errors import ErrorCode
@@ -157,8 +157,9 @@ class Coordinator(Protocol[R, Then]):
         """The partitions that are served. The runtime begins and releases them."""
         ...
 
-    def loaded(self, replay: R, now_ms: int) -> Sequence[Action[Then]]:
-        """Takes over the state of a loaded partition, which is active from now on."""
+    def loaded(self, replay: R, now_ms: int) -> Iterator[Sequence[Action[Then]]]:
+        """Takes over the state of a loaded partition, in steps: each takes over some of it and yields the actions that
+        follow. The partition is active after the last step. `unloaded` may come between two steps; none follows it."""
         ...
 
     def unloaded(self, partition: int, now_ms: int) -> Sequence[Action[Then]]:

@@ -21,6 +21,30 @@ def world_with_epoch(epoch: int) -> World:
     return world
 
 
+@pytest.mark.parametrize("way", ["time-out", "EndTxn", "InitProducerId"])
+def test_a_transaction_that_was_begun_in_the_last_epoch_ends_in_it(way: str) -> None:
+    """No coordinator should begin one; a value that cannot be stored would block the id for ever."""
+    stored = Transaction(
+        ID, 4001, TIMEOUT_MS, 1_000_000, INT16_MAX, TransactionState.ONGOING, frozenset({T0}), 1_000_000
+    )
+    world = World(log=[(write_key(ID), write_value(stored))], version=2)
+    world.next_id = 9000
+    if way == "time-out":
+        world.tick(TIMEOUT_MS)
+    elif way == "EndTxn":
+        assert world.end(Producer(4001, INT16_MAX), commit=False, version=2).error is ErrorCode.NONE
+    else:
+        assert world.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.sent[-1].producer_epoch == INT16_MAX
+    world.markers_written()
+    found = world.init()
+    assert (found.error, found.producer.producer_id > 9000, found.producer.epoch in (0, 1)) == (
+        ErrorCode.NONE,
+        True,
+        True,
+    )
+
+
 @pytest.fixture
 def world() -> World:
     return World()

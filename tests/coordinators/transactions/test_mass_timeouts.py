@@ -19,8 +19,8 @@ def test_transactions_that_time_out_together_are_aborted_in_slices() -> None:
         replay.transactions[f"x{number}"] = Transaction(
             f"x{number}", number, TIMEOUT_MS, 0, 0, TransactionState.ONGOING, frozenset({TopicPartition("t", 0)}), 0
         )
+    assert not any(coordinator.loaded(replay, 0))
     coordinator.partitions.finish(0, replay)
-    assert not coordinator.loaded(replay, 0)
     slices = []
     while (next_ms := coordinator.next_deadline_ms()) is not None and next_ms <= LATER_MS:
         actions = coordinator.tick(LATER_MS)

@@ -59,8 +59,9 @@ class World:
         assert replay is not None
         for offset, (key, value) in enumerate(self.log):
             replay.record(key, value, offset)
+        for actions in self.coordinator.loaded(replay, self.now_ms):
+            self.run(actions)
         assert self.coordinator.partitions.finish(PARTITION, replay)
-        self.run(self.coordinator.loaded(replay, self.now_ms))
 
     def fail_over(self) -> None:
         """Another broker becomes the coordinator, and reads the log."""

@@ -17,7 +17,8 @@ first user (`group_service`). A second user needs
     the wiring    `replicas.on_leadership(runtime.leadership_changed)`, and `FindCoordinator` names the topic's leaders
 
 Actions are executed in the order in which the coordinator decided them, even if a write completes at once and leads to
-more actions: the last record of a key in the log must be its last state. Everything here runs on the event loop.
+more actions: the last record of a key in the log must be its last state. Everything here runs on the event loop, and
+thousands of actions, such as those of a failover, are executed in slices.
 Source: Kafka's `CoordinatorRuntime`.
 """
 
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from headrace.coordinators.runtime import Action, Answer, Append, Coordinator, Effect, Replay
 from headrace.errors import CorruptMessage, ErrorCode, KafkaError
-from headrace.limits import COLD_READ_CHUNK_BYTES
+from headrace.limits import COORDINATOR_ACTIONS_PER_TURN_MAX, COORDINATOR_LOAD_CHUNK_BYTES
 from headrace.log.segment.batch_scan import records_in
 from headrace.records.any_format import any_crc_is_valid, iter_any_headers
 from headrace.records.format2.batch import Record, encode_batch
@@ -95,14 +96,17 @@ class CoordinatorRuntime(Generic[R, Then]):
         self._led: dict[int, int] = {}  # partition -> the newest leader epoch in which this broker leads it
         self._queue: deque[Action[Then]] = deque()
         self._is_running = False
+        self._left_in_turn = COORDINATOR_ACTIONS_PER_TURN_MAX
+        self._next_turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._arm()
 
     def close(self) -> None:
-        """Stops the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Stops the timer, and executes nothing more."""
+        for handle in (self._timer, self._next_turn):
+            if handle is not None:
+                handle.cancel()
 
     # Partitions of the topic
 
@@ -128,7 +132,16 @@ class CoordinatorRuntime(Generic[R, Then]):
     def unload(self, partition: int) -> None:
         """Stops serving a partition that this broker no longer leads."""
         self._coordinator.partitions.release(partition)
+        late: list[Append[Then]] = []
+        queue, self._queue = self._queue, deque()
+        for action in queue:
+            if isinstance(action, Append) and action.partition == partition:
+                late.append(action)  # this broker may lead again before their turn, after others have written
+            else:
+                self._queue.append(action)
         self.run(self._coordinator.unloaded(partition, self.now_ms()))
+        for append in late:
+            self._ended(append.then, ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_WRITTEN)
 
     async def _read(self, partition: int, partition_log: PartitionLog, replay: R | None) -> None:
         if replay is None:
@@ -137,20 +150,27 @@ class CoordinatorRuntime(Generic[R, Then]):
         try:
             offset = partition_log.log_start_offset
             while partitions.is_loading(partition, replay) and offset < (end_offset := partition_log.log_end_offset):
-                chunk = partition_log.read(offset, COLD_READ_CHUNK_BYTES, end_offset=end_offset, at_least_one=True)
+                size = COORDINATOR_LOAD_CHUNK_BYTES
+                chunk = partition_log.read(offset, size, end_offset=end_offset, at_least_one=True)
                 offset = self._feed(replay, partition, partition_log.read_bytes(chunk), offset)
                 if offset < end_offset:
                     await asyncio.sleep(0)  # a long log must not stall the requests of other partitions
-        except (OSError, KafkaError):
+            if partitions.is_loading(partition, replay):
+                for actions in self._coordinator.loaded(replay, self.now_ms()):
+                    self.run(actions)
+                    await asyncio.sleep(0)
+                    if not partitions.is_loading(partition, replay):
+                        return  # another broker leads it by now
+        except Exception:  # whatever is in the log: every broker that leads it would stop, one after the other
             if partitions.fail(partition, replay):
                 log.exception(
                     "%s-%d cannot be read: this broker does not coordinate the groups or ids stored in it",
                     self._topic,
                     partition,
                 )
+                self.run(self._coordinator.unloaded(partition, self.now_ms()))
         else:
-            if partitions.finish(partition, replay):
-                self.run(self._coordinator.loaded(replay, self.now_ms()))
+            partitions.finish(partition, replay)
 
     def _feed(self, replay: R, partition: int, data: bytes, from_offset: int) -> int:
         """Replays the records of all complete batches in `data`; returns the offset after the last one. Raises
@@ -184,13 +204,17 @@ class CoordinatorRuntime(Generic[R, Then]):
     # Actions
 
     def run(self, actions: Iterable[Action[Then]]) -> None:
-        """Executes actions that the coordinator decided."""
+        """Executes actions that the coordinator decided; of thousands, some now and the others in the next turns of the
+        event loop."""
         self._queue.extend(actions)
         if self._is_running:
             return  # an outer call of `run` executes them, in order
+        if self._next_turn is None and self._queue:
+            self._next_turn = self._loop.call_soon(self._on_next_turn)
         self._is_running = True
         try:
-            while self._queue:
+            while self._queue and self._left_in_turn:
+                self._left_in_turn -= 1
                 action = self._queue.popleft()
                 if isinstance(action, Answer):
                     _answer(action)
@@ -201,6 +225,10 @@ class CoordinatorRuntime(Generic[R, Then]):
         finally:
             self._is_running = False
         self._arm()
+
+    def _on_next_turn(self) -> None:
+        self._next_turn, self._left_in_turn = None, COORDINATOR_ACTIONS_PER_TURN_MAX
+        self.run(())
 
     def _append(self, append: Append[Then]) -> None:
         records = [Record(0, append.timestamp_ms, key, value) for key, value in append.records]
@@ -233,6 +261,9 @@ class CoordinatorRuntime(Generic[R, Then]):
             log.warning("a record could not be written to %s: %s", self._topic, failure)
         except asyncio.CancelledError:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the broker is shutting down
+        self._ended(then, error, record_offset)
+
+    def _ended(self, then: Then | None, error: ErrorCode, record_offset: int) -> None:
         if then is not None:
             self.run(self._coordinator.appended(then, error, record_offset, self.now_ms()))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.partitions.transaction_markers import MarkerOutcome, TransactionMarker, TransactionMarkers
 from headrace.coordinators.transactions.actions import DropMarkers, SendMarkers
 from headrace.errors import ErrorCode, KafkaError, known_code
-from headrace.limits import MARKERS_PER_REQUEST_MAX
+from headrace.in_slices import in_slices
+from headrace.limits import MARKERS_PER_REQUEST_MAX, MARKERS_SENT_PER_TURN_MAX
 from headrace.metadata import znodes
 from headrace.metastore.store import MetadataStore, SessionLost
 from headrace.network.peers.peers import Peers
@@ -89,14 +91,19 @@ class MarkerSender:
         self._waiting: dict[BrokerId, dict[_Missing, None]] = {}  # another leader -> what its next request has
         self._retries: dict[_Missing, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._unsent: deque[_Missing] = deque()
+        self._left_in_turn = MARKERS_SENT_PER_TURN_MAX
+        self._next_turn: asyncio.Handle | None = None
         self._is_closed = False
 
     def close(self) -> None:
         """Sends nothing any more. The next coordinator finds the prepared transactions in the log."""
         self._is_closed = True
         self._current.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._unsent.clear()
+        for handle in (self._timer, self._next_turn):
+            if handle is not None:
+                handle.cancel()
 
     @property
     def pending(self) -> int:
@@ -129,9 +136,17 @@ class MarkerSender:
         self._report(*missing)
 
     def _send(self, missing: Iterable[_Missing]) -> None:
-        """Writes markers here, or adds them to the next request to their leader."""
+        """Writes markers here, or adds them to the next request to their leader; of thousands, some now and the others
+        in the next turns of the event loop."""
+        self._unsent.extend(missing)
+        if self._next_turn is None and self._unsent and not self._is_closed:
+            self._next_turn = self._loop.call_soon(self._on_next_turn)
         here: dict[SendMarkers, list[TopicPartition]] = {}
-        for each in missing:
+        while self._unsent and self._left_in_turn:
+            self._left_in_turn -= 1
+            each = self._unsent.popleft()
+            if not self._is_current(each):
+                continue
             leader = self._leader(each.partition)
             if leader is None:
                 self._retry([each])
@@ -146,6 +161,10 @@ class MarkerSender:
                     waiting[each] = None
         for sending, partitions in here.items():
             self._write_here(sending, partitions)
+
+    def _on_next_turn(self) -> None:
+        self._next_turn, self._left_in_turn = None, MARKERS_SENT_PER_TURN_MAX
+        self._send(())
 
     def _leader(self, partition: TopicPartition) -> BrokerId | None:
         """The leader; None while it is not known, or the topic does not exist."""
@@ -197,7 +216,7 @@ class MarkerSender:
             lane=LANE,
         )
         by_producer = {sending.producer_id: sending for sending in wanted}
-        for result in answer.markers:
+        async for result in in_slices(answer.markers, MARKERS_SENT_PER_TURN_MAX):
             sending_ = by_producer.pop(result.producer_id, None)
             if sending_ is None:
                 continue
@@ -243,19 +262,21 @@ class MarkerSender:
     def _on_timer(self) -> None:
         self._timer = None
         retries, self._retries = self._retries, {}
+        self._spawn(self._send_again(retries))
+
+    async def _send_again(self, retries: Iterable[_Missing]) -> None:
         known: list[_Missing] = []
         unknown: list[_Missing] = []
-        for each in filter(self._is_current, retries):
+        async for each in in_slices(retries):
             (unknown if self._metadata.partition(*each.partition) is None else known).append(each)
         self._send(known)
-        if unknown:
-            self._spawn(self._skip_deleted(unknown))
+        await self._skip_deleted(unknown)
 
     async def _skip_deleted(self, unknown: list[_Missing]) -> None:
         """Reports partitions that do not exist; tries the others again. A topic that was deleted and created again may
         have fewer partitions than before."""
         counts: dict[str, int | None] = {}
-        for each in unknown:
+        async for each in in_slices(filter(self._is_current, unknown)):
             topic, number = each.partition
             if topic not in counts:
                 try:

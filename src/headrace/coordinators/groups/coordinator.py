@@ -9,7 +9,8 @@ Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.deadlines import Deadlines
@@ -30,6 +31,7 @@ from headrace.coordinators.groups.loading import Loading
 from headrace.coordinators.groups.replies import Reply
 from headrace.coordinators.runtime import OwnedPartitions
 from headrace.errors import ErrorCode
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -84,10 +86,15 @@ class GroupCoordinator:
 
     # Partitions of __consumer_offsets
 
-    def loaded(self, loading: Loading, now_ms: int) -> Actions:
-        """Takes over the groups of a loaded partition."""
+    def loaded(self, loading: Loading, now_ms: int) -> Iterator[Actions]:
+        """Takes over the groups of a loaded partition, some in each step."""
+        groups = iter(loading.finish(now_ms))
+        while some := list(islice(groups, ELEMENTS_PER_SLICE)):
+            yield self._take_over(some, loading, now_ms)
+
+    def _take_over(self, groups: Iterable[Group], loading: Loading, now_ms: int) -> Actions:
         group_event = self._event(now_ms)
-        for group in loading.finish(now_ms):
+        for group in groups:
             self._groups[group.group_id] = group
             for producer_id in group.offsets.transactional:
                 self._transactions.setdefault((group.partition, producer_id), set()).add(group.group_id)

@@ -96,7 +96,11 @@ class Offsets:
             self.transactional.pop(producer_id, None)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Commits or drops the offsets of a transaction."""
+        """Commits or drops the offsets of a transaction.
+
+        The producer id suffices, as in Apache Kafka: the log accepts no marker of an older epoch, and a producer has
+        one transaction at a time.
+        """
         for partition, offset in self.transactional.pop(producer_id, {}).items():
             if not committed:
                 continue

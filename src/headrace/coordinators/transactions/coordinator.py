@@ -21,9 +21,10 @@ Source: Kafka's `TransactionCoordinator`, `TransactionStateManager`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum, auto
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.coordinators.deadlines import Deadlines
@@ -53,7 +54,7 @@ from headrace.coordinators.transactions.transaction import (
     is_epoch_exhausted,
 )
 from headrace.errors import ErrorCode
-from headrace.limits import INT32_MAX, TIMEOUTS_PER_TICK_MAX, TRANSACTIONAL_IDS_PER_EXPIRY_BATCH
+from headrace.limits import ELEMENTS_PER_SLICE, INT32_MAX, TIMEOUTS_PER_TICK_MAX, TRANSACTIONAL_IDS_PER_EXPIRY_BATCH
 from headrace.types import NO_PRODUCER, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -148,18 +149,21 @@ class TransactionCoordinator:
 
     # Partitions of __transaction_state
 
-    def loaded(self, replay: Loading, now_ms: int) -> Actions:
-        """Takes over the ids of a loaded partition, and goes on with transactions whose outcome is decided."""
-        actions: Actions = []
-        for transaction in replay.transactions.values():
-            if transaction.state is TransactionState.DEAD:
-                continue
-            entry = self._entries[transaction.transactional_id] = Entry(transaction, replay.partition)
-            if transaction.state in PREPARED:
-                actions += self._send_markers(entry, now_ms)
-            elif transaction.state is TransactionState.ONGOING:
-                self._set_timeout(transaction)
-        return actions
+    def loaded(self, replay: Loading, now_ms: int) -> Iterator[Actions]:
+        """Takes over the ids of a loaded partition, some in each step, and goes on with transactions whose outcome is
+        decided."""
+        transactions = iter(replay.transactions.values())
+        while some := list(islice(transactions, ELEMENTS_PER_SLICE)):
+            actions: Actions = []
+            for transaction in some:
+                if transaction.state is TransactionState.DEAD:
+                    continue
+                entry = self._entries[transaction.transactional_id] = Entry(transaction, replay.partition)
+                if transaction.state in PREPARED:
+                    actions += self._send_markers(entry, now_ms)
+                elif transaction.state is TransactionState.ONGOING:
+                    self._set_timeout(transaction)
+            yield actions
 
     def unloaded(self, partition: int, now_ms: int) -> Actions:
         """Drops the ids of a partition that another broker leads now."""
@@ -497,8 +501,8 @@ class TransactionCoordinator:
         return []
 
     def _write(self, entry: Entry, wanted: Transaction, then: Then) -> Append[Then]:
-        entry.pending = wanted
         value = write_value(wanted, is_flexible=self._version() >= FLEXIBLE_FROM)
+        entry.pending = wanted
         return Append(entry.partition, ((write_key(wanted.transactional_id), value),), wanted.updated_ms, then)
 
     def _drop(self, transactional_id: str) -> None:

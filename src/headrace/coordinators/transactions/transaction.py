@@ -146,10 +146,14 @@ class Transaction:
     def prepared(
         self, state: TransactionState, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER
     ) -> Transaction:
-        """The state with the outcome decided. A client of transaction.version 2 gets the next epoch."""
+        """The state with the outcome decided. A client of transaction.version 2 gets the next epoch.
+
+        No transaction should begin in the last epoch. One that a faulty coordinator stored ends in that epoch, as in
+        Apache Kafka.
+        """
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         if version >= EPOCH_BUMPED_FROM:
-            epoch, last_epoch = epoch + 1, epoch
+            epoch, last_epoch = min(epoch + 1, INT16_MAX), epoch
         return replace(
             self,
             state=state,

@@ -33,7 +33,7 @@ Kafka's ProducerStateManager, ProducerStateEntry, ProducerAppendInfo.
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, InvalidProducerEpoch, KafkaError, OutOfOrderSequence
-from headrace.limits import INT32_MAX, PRODUCER_BATCHES_KEPT
+from headrace.limits import INT16_MAX, INT32_MAX, PRODUCER_BATCHES_KEPT
 from headrace.log.producers.transactions import Transactions
 from headrace.log.producers.verification import NOT_REQUIRED, Verification
 from headrace.log.segment.txn_index import AbortedTransaction
@@ -218,13 +218,18 @@ class Producers:
 
         `transaction_version` is that of the transaction, from WriteTxnMarkers. Raises InvalidProducerEpoch, and
         KafkaError with TRANSACTION_COORDINATOR_FENCED for an older coordinator epoch.
+
+        Below transaction.version 2 all transactions of a producer have one epoch. A marker that is delivered late,
+        after the next transaction has begun here, ends that one, as in Apache Kafka: nothing in it tells the two
+        apart. From 2 on a marker's epoch is that of the next transaction's records, so a late one is refused. The last
+        epoch is excepted, as in Apache Kafka: no marker could have a later one.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
             return
         if epoch < entry.epoch:
             raise _older_epoch(entry, epoch, "marker")
-        if epoch == entry.epoch and transaction_version >= 2 and entry.open_since >= 0:
+        if epoch == entry.epoch != INT16_MAX and transaction_version >= 2 and entry.open_since >= 0:
             raise InvalidProducerEpoch(
                 f"producer {producer_id} has a transaction of epoch {epoch} open here; "
                 "a marker of transaction version 2 must have a later epoch"

@@ -46,6 +46,7 @@ from headrace.broker.produce.formats import (
     RebuiltBatches,
     checked_records,
     is_costly,
+    is_plain_batch,
     validate,
     validate_if_small,
 )
@@ -90,9 +91,18 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
     """Appends every batch; returns an offset or an error for each."""
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return fail(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_PER_PRODUCE_MAX:
-        return fail(request, ErrorCode.INVALID_REQUEST)
     names = _topic_names(ctx, request)
+    partitions, is_plain = 0, True
+    for topic in request.topic_data:
+        partitions += len(topic.partition_data)
+        for each in topic.partition_data:
+            if not is_plain_batch(each.records):
+                is_plain = False
+                break
+    if partitions > PARTITIONS_PER_PRODUCE_MAX:
+        return fail(request, ErrorCode.INVALID_REQUEST)
+    if is_plain:
+        return _append_all(ctx, request, names, repeat(None), None)
     verifying: Future[Verified] | None = None
     batches = transactional_batches(request, names)
     if batches is not None:

@@ -36,7 +36,14 @@ from headrace.limits import (
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.build import build_batch, fitting_rows
 from headrace.records.format2.columns import RecordColumns
-from headrace.records.format2.header import MAGIC, BatchHeader, crc_is_valid, read_header, set_base_offset
+from headrace.records.format2.header import (
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    crc_is_valid,
+    read_header,
+    set_base_offset,
+)
 from headrace.records.legacy.conversion import convert_batches
 from headrace.records.legacy.message_columns import build_message_set, scan_message_set
 from headrace.records.legacy.produced_sets import CheckedSet, PlacedSet, check_produced_set, place_set
@@ -46,6 +53,7 @@ BATCHES_ALONE_FROM, ZSTD_FROM = 3, 7
 
 _MAGIC_AT, _CODEC_BITS = 16, 0x07
 _MESSAGE_ATTRIBUTES_AT, _BATCH_ATTRIBUTES_AT = 17, 22  # the byte with the codec
+_WORK_BEFORE_BITS = _CODEC_BITS | TRANSACTIONAL_BIT
 
 
 class Conversion(NamedTuple):
@@ -96,6 +104,17 @@ Checked = CheckedBatch | RebuiltBatches | CheckedMessages
 def target_codec(config: TopicConfig) -> Codec | None:
     """The topic's codec; None for the producer's own."""
     return None if config.compression_type == "producer" else CODECS[config.compression_type]
+
+
+def is_plain_batch(records: memoryview | bytes | None) -> bool:
+    """Whether `records` begin with a batch of format 2 that is neither compressed nor transactional, so that nothing is
+    to be done before it is checked and appended."""
+    return (
+        records is not None
+        and len(records) > _BATCH_ATTRIBUTES_AT
+        and records[_MAGIC_AT] == MAGIC
+        and not records[_BATCH_ATTRIBUTES_AT] & _WORK_BEFORE_BITS
+    )
 
 
 def is_costly(records: memoryview | bytes | None) -> bool:

@@ -1,16 +1,19 @@
 """The producer's transactions and read_committed consumers, with headrace and with Apache Kafka."""
 
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 
 from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.core.group_metadata import GroupMetadata
+from headrace.client.core.timing import Deadline
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
-from headrace.client.producer.transactions import TransactionError, TransactionState
+from headrace.client.producer.transactions import ProducerIdentity, TransactionError, TransactionState
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.types import TopicPartition
 from tests.eventually import eventually
@@ -86,6 +89,46 @@ def test_records_that_wait_when_a_transaction_is_aborted_are_not_sent(broker: st
         with producer.transaction():
             producer.send(topic, b"sent", partition=0)
     assert values(broker, topic, isolation="read_uncommitted") == [b"sent"]
+
+
+def test_a_partition_does_not_join_a_transaction_after_its_end(broker: str, topic: str) -> None:
+    """It would begin another one. Where transaction.version is 0 in the cluster, InitProducerId would then fence us."""
+    joining, ended, joined = threading.Event(), threading.Event(), threading.Event()
+    with transactional(broker, linger_ms=0) as producer:
+        transactions = producer._transactions
+        assert transactions is not None
+        transactions.version = 0
+        add, initialize = transactions.add, transactions._initialized
+
+        def add_late(partitions: Collection[TopicPartition], deadline: Deadline) -> bool:
+            joining.set()
+            assert ended.wait(30)
+            try:
+                return add(partitions, deadline)
+            finally:
+                joined.set()
+
+        def initialize_after(known: ProducerIdentity, deadline: Deadline) -> ProducerIdentity:
+            ended.set()
+            assert joined.wait(30)
+            return initialize(known, deadline)
+
+        producer.begin()
+        producer.send(topic, b"aborted", partition=0)
+        producer.flush()
+        with (
+            mock.patch.object(transactions, "add", add_late),
+            mock.patch.object(transactions, "_initialized", initialize_after),
+            mock.patch.object(transactions, "_add_partitions", wraps=transactions._add_partitions) as asked,
+        ):
+            producer.send(topic, b"never sent", partition=1)
+            assert joining.wait(30)
+            producer.abort()
+            assert not asked.called
+        with producer.transaction():
+            producer.send(topic, b"committed", partition=0)
+    assert values(broker, topic) == [b"committed"]
+    assert values(broker, topic, isolation="read_uncommitted") == [b"aborted", b"committed"]
 
 
 def test_offsets_are_committed_with_the_transaction_and_pending_until_then(broker: str, topic: str) -> None:

@@ -212,12 +212,11 @@ class Sender:
             self.drop_unsent(transactions.error)
             return False
         try:
-            transactions.add(ready, Deadline.after_ms(self._policy.request_timeout_ms))
+            return transactions.add(ready, Deadline.after_ms(self._policy.request_timeout_ms))
         except KafkaError as cause:
             transactions.failed(cause)
             self.drop_unsent(cause)
             return False
-        return True
 
     def _leaders(self, partitions: list[TopicPartition]) -> dict[TopicPartition, BrokerId]:
         """Leaders with room for one more request. Requests metadata for partitions without a leader."""

@@ -86,6 +86,8 @@ class Transactions:
         self._group_links: dict[str, CoordinatorLink] = {}
         self._lock = threading.Lock()
         self._partitions: set[TopicPartition] = set()
+        self._number = 0
+        """Counts the transactions, so that a late answer is not taken for one of the next transaction."""
         self._has_begun = False
         self._needs_new_epoch = False
         self.state = TransactionState.UNINITIALIZED
@@ -104,9 +106,11 @@ class Transactions:
     def begin(self) -> None:
         """Begins a transaction. Nothing is sent yet."""
         self._require(TransactionState.READY, "begin needs init_transactions, and the end of the last transaction")
-        self._partitions.clear()
-        self._has_begun = False
-        self.state = TransactionState.OPEN
+        with self._lock:
+            self._partitions.clear()
+            self._number += 1
+            self._has_begun = False
+            self.state = TransactionState.OPEN
 
     def check_open(self) -> None:
         """Raises `TransactionError` if no record may be sent."""
@@ -160,14 +164,36 @@ class Transactions:
         """The version of Produce that matches the transaction's version."""
         return version_for(connection, ApiKey.PRODUCE, self.version)
 
-    def add(self, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
-        """Adds partitions to the transaction before their first batch is sent. Raises `KafkaError`."""
-        self._has_begun = True
+    def add(self, partitions: Collection[TopicPartition], deadline: Deadline) -> bool:
+        """Adds partitions to the transaction before their first batch is sent. Returns False if the transaction has
+        failed or was aborted meanwhile: a partition that joins after EndTxn would begin a transaction that nobody
+        ends. Raises `KafkaError`."""
+        number = self._number
         missing = [each for each in partitions if each not in self._partitions]
         if not missing or self.version >= EPOCH_BUMPED_FROM:
-            return
-        self._coordinator.call(lambda to, limit: self._add_partitions(to, limit, missing), deadline)
-        self._partitions.update(missing)
+            return self._begin_at_broker(number)
+
+        def ask(to: Connection, limit: Deadline) -> bool:
+            if not self._begin_at_broker(number):
+                return False
+            self._add_partitions(to, limit, missing)
+            self._partitions.update(missing)
+            return True
+
+        try:
+            return self._coordinator.call(ask, deadline)
+        except KafkaError:
+            if not self._begin_at_broker(number):
+                return False
+            raise
+
+    def _begin_at_broker(self, number: int) -> bool:
+        """Notes that the broker knows of the transaction from now on. Returns False if it has ended or failed."""
+        with self._lock:
+            if self._number != number or self.state is not TransactionState.OPEN:
+                return False
+            self._has_begun = True
+            return True
 
     def failed(self, cause: KafkaError) -> None:
         """Notes an error: the transaction can only be aborted, or the producer only be closed."""

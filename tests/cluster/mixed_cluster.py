@@ -8,30 +8,49 @@
 What there is to see is read from the metadata store, which both kinds write.
 """
 
-import json
+import os
+import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
+from headrace.client.operations.admin import Admin
+from headrace.client.operations.replica_admin import ReplicaAdmin
+from headrace.protocol import messages as m
+from headrace.types import TopicPartition
+from tests.asker import Asker
+from tests.cluster.zookeeper_view import ZooKeeperView
 from tests.eventually import eventually
 from tests.harness import HeadraceServer, tail
 from tests.peers.node import KafkaNode, end_session, old_java
 
 OURS = 3
 COMMON = {"zookeeper.session.timeout.ms": "30000"}
-THEIRS = {"inter.broker.protocol.version": "3.9", "transaction.state.log.replication.factor": "1"}
-SETTINGS = {"offsets.topic.num.partitions": "3", "offsets.topic.replication.factor": "1"}
+THEIRS = {
+    "inter.broker.protocol.version": "3.9",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+COORDINATOR_PARTITIONS = 3
+"""Partitions of `__consumer_offsets` and `__transaction_state`."""
+SETTINGS = {
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
-class MixedCluster:
+class MixedCluster(ZooKeeperView):
     """Started when entered, all at once."""
 
     def __init__(self, directory: Path, zookeeper: str, *, theirs: int = 2) -> None:
@@ -47,7 +66,7 @@ class MixedCluster:
         }
         arguments = ("--broker-id", str(OURS), "--zookeeper", zookeeper)
         self.ours = HeadraceServer(directory / "headrace-3", {**COMMON, **SETTINGS}, arguments)
-        self.store = KazooClient(zookeeper)
+        super().__init__(KazooClient(zookeeper))
 
     @property
     def nodes(self) -> Sequence[KafkaNode | HeadraceServer]:
@@ -95,36 +114,6 @@ class MixedCluster:
         self.until(lambda: all(map(self.is_in_sync, self.children("/brokers/topics"))), "every replica in sync")
 
     # what there is to see
-
-    def read(self, path: str) -> Any:
-        """A node's JSON; None when it is not there, or empty."""
-        try:
-            data = self.store.get(path)[0]
-        except NoNodeError:
-            return None
-        return json.loads(data) if data else None
-
-    def children(self, path: str) -> list[str]:
-        """The names of a node's children."""
-        return sorted(self.store.get_children(path))
-
-    def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
-        """Leader, leader epoch and ISR."""
-        return self.read(f"/brokers/topics/{topic}/partitions/{partition}/state") or {"leader": -1, "isr": []}
-
-    def replicas(self, topic: str) -> dict[int, list[int]]:
-        """The assignment, by partition."""
-        found = self.read(f"/brokers/topics/{topic}") or {"partitions": {}}
-        return {int(number): replicas for number, replicas in found["partitions"].items()}
-
-    def is_in_sync(self, topic: str) -> bool:
-        """Whether every replica of every partition is."""
-        return all(set(self.state(topic, p)["isr"]) == set(each) for p, each in self.replicas(topic).items())
-
-    def controller(self) -> int:
-        """Who is; -1 for nobody."""
-        found = self.read("/controller")
-        return -1 if found is None else int(found["brokerid"])
 
     def log_of(self, broker: int, topic: str, partition: int) -> tuple[bytes, str]:
         """The bytes of a replica's only segment, and its epochs with their first offsets."""
@@ -177,6 +166,43 @@ class MixedCluster:
         self.until(is_made, f"{topic} made")
         self.until(lambda: len(self.replicas(topic)) == len(replicas) and self.is_in_sync(topic), f"{topic} there")
 
+    def lead(self, topic: str, broker: int, *partitions: int) -> None:
+        """Has a replica lead these partitions: it becomes the preferred leader, and is elected."""
+        wanted = {}
+        for number in partitions:
+            others = [each for each in self.replicas(topic)[number] if each != broker]
+            wanted[TopicPartition(topic, number)] = [broker, *others]
+        with Admin(self.bootstrap) as admin:
+            replicas = ReplicaAdmin(admin.cluster)
+            replicas.reassign(wanted)
+            self.until(lambda: not replicas.reassignments(), f"{topic} reassigned")
+        elect = m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=list(partitions))],
+            timeout_ms=1_000,  # the controller of headrace waits for all brokers, one of which may be paused
+        )
+
+        def is_elected() -> bool:
+            controller = self.controller()
+            if controller != -1:
+                with Asker((self.ours if controller == OURS else self.theirs[controller]).bootstrap) as asker:
+                    asker.ask(elect, 2)
+            return all(self.state(*each)["leader"] == broker for each in wanted)
+
+        self.until(is_elected, f"{broker} leads {topic}")
+
+    @contextmanager
+    def paused(self, broker: int) -> Iterator[None]:
+        """The process is there and does nothing, in the block."""
+        process = self.ours.process if broker == OURS else self.theirs[broker].process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: _is_stopped(process.pid), f"broker {broker} stopped")  # the signal returns before
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
     def have_control(self, broker: int) -> None:
         """Has brokers stand for election until this one is controller."""
 
@@ -201,6 +227,15 @@ class MixedCluster:
     def said(self) -> str:
         """The ends of all logs, for a failure's report."""
         return "\n".join([tail(self.ours.stderr_file), *(node.said() for node in self.theirs.values())])
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs any more."""
+    try:
+        found = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended
+        return False
+    return all(each.rpartition(")")[2].split()[0] in "Tt" for each in found)
 
 
 def _names(admin: AdminClient, brokers: set[int]) -> bool:

@@ -9,8 +9,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
+from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.asker import Asker
+from tests.cluster.exchanged_cluster import BROKERS, ExchangedCluster
 from tests.cluster.mixed_cluster import OURS, MixedCluster
+from tests.cluster.pipeline import Pipeline
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
@@ -210,13 +213,20 @@ def committed(cluster: MixedCluster, group: str) -> int:
 
 
 def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """By a producer that counts, and by a pipeline with transactions, whose coordinators move as well."""
     with MixedCluster(tmp_path, f"{zookeeper.address}/move", theirs=1) as cluster:
-        cluster.assign("transfers", [1], [1])
-        with VerifyingProducer(cluster.bootstrap, "transfers", partitions=2) as producer:
+        for topic in ("transfers", "source", "target"):
+            cluster.assign(topic, [1], [1])
+        with (
+            VerifyingProducer(cluster.bootstrap, "transfers", partitions=2) as producer,
+            Pipeline(cluster.bootstrap, "source", "target", partitions=2) as pipeline,
+        ):
             producer.wait_for(300)
+            pipeline.wait_for(5)
             commit(cluster, "g", 100)
             plan = tmp_path / "plan.json"
             keys = [(t, number) for t in cluster.children("/brokers/topics") for number in cluster.replicas(t)]
+            assert {topic for topic, _ in keys} > {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
             partitions = [{"topic": topic, "partition": number, "replicas": [OURS]} for topic, number in keys]
             plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
             moved = ("--reassignment-json-file", str(plan))
@@ -227,10 +237,39 @@ def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_p
             )
             told = cluster.tool(REASSIGN, *moved, "--verify")
             assert told.count("is completed.") == len(partitions)
+            pipeline.wait_for(5)
             cluster.theirs[1].stop()
             cluster.until(lambda: cluster.controller() == OURS, "ours is controller")
             producer.wait_for(300)
+            pipeline.wait_for(5)
             assert committed(cluster, "g") == 100
+        print(f"longest pause {pipeline.longest_pause():.2f} s, {pipeline.state()}")
         assert not producer.failed
         assert not verify(cluster.ours.bootstrap, "transfers", producer).faults()
+        assert not pipeline.faults(), pipeline.state()
         assert cluster.children("/brokers/ids") == [str(OURS)]
+
+
+@pytest.mark.soak
+def test_brokers_are_exchanged_where_they_are_and_back_while_transactions_run(
+    zookeeper: ZooKeeper, tmp_path: Path
+) -> None:
+    """Each broker of Apache Kafka is replaced by one of headrace with its id and its files; then all the way back."""
+    with ExchangedCluster(tmp_path, f"{zookeeper.address}/exchanged") as cluster:
+        for topic in ("transfers", "source", "target"):
+            cluster.create_topic(topic, 3)
+        with (
+            VerifyingProducer(cluster.bootstrap, "transfers", partitions=3, per_second=200) as producer,
+            Pipeline(cluster.bootstrap, "source", "target", partitions=3) as pipeline,
+        ):
+            for number in BROKERS * 2:
+                producer.wait_for(100)
+                pipeline.wait_for(10)
+                cluster.exchange(number)
+                pipeline.bootstrap = cluster.bootstrap
+            producer.wait_for(100)
+            pipeline.wait_for(10)
+        print(f"longest pause {pipeline.longest_pause():.2f} s, {pipeline.state()}")
+        assert not producer.failed
+        assert not verify(cluster.bootstrap, "transfers", producer).faults()
+        assert not pipeline.faults(), pipeline.state()

@@ -15,7 +15,7 @@ Guaranteed, for rows that are the same in each run of the task (which Spark asks
 lost, and none is there twice after a task, a driver or a broker died and the batch was done again. Not guaranteed:
 
   - a task that is still alive while it runs again elsewhere (speculation, a driver cut off but not dead) can write
-    behind the other's look; only Kafka's transactions fence that off
+    behind the other's look; only transactions fence that off (`sink_transactions`)
   - a batch done again with other rows, or other numbers of partitions: rows of both runs are there, none is lost
   - readers in between see part of a batch: it is not one transaction
   - a broker that forgets offsets (offsets.retention.minutes, 7 days) before the batch is done again
@@ -56,6 +56,10 @@ class Mark(NamedTuple):
     @property
     def group_id(self) -> str:
         return f"headrace-sink-{self.write}-{self.task}"
+
+    @property
+    def transactional_id(self) -> str:
+        return self.group_id
 
 
 def found_of(cluster: Cluster, mark: Mark, topic: str) -> Counter[bytes]:

@@ -3,10 +3,12 @@
     kafka.bootstrap.servers   host:port, comma-separated; needed
     topic                     where all rows go; without it the column `topic` says it for each
     idempotent                true | false: whether a task that runs again leaves out what it finds written (true)
+    transactional             true | false: whether a task writes in a transaction that the driver commits (false)
     writeId                   batch: a name for this write, so that doing it again under that name adds nothing
     includeHeaders            true | false: false leaves out a column `headers` (true)
     kafka.acks, .compression.type, .linger.ms, .batch.size, .buffer.memory, .max.request.size, .max.block.ms,
     .delivery.timeout.ms, .enable.idempotence                       as in Kafka's producer
+    kafka.transaction.timeout.ms   how long a batch may take from a task's first row to the driver's commit (15 min)
     other kafka.*             as in `cluster_access`
 
 The columns of the rows are those of the connector: value (binary or string), and where wanted key (binary or string),
@@ -21,12 +23,14 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from headrace.client.producer.producer import ProducerSettings
+from headrace.client.producer.producer import ACKS, ProducerSettings
 from headrace.errors import InvalidConfig
 from headrace.spark.option_values import OptionError, boolean, bootstrap_servers, sort_out
 from headrace.spark.source.cluster_access import whole_setting
+from headrace.topics import OFFSETS_TOPIC
+from headrace.types import TopicPartition
 
-KNOWN_OPTIONS: Final = ("topic", "idempotent", "writeId", "includeHeaders")
+KNOWN_OPTIONS: Final = ("topic", "idempotent", "transactional", "writeId", "includeHeaders")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """What DataStreamWriter passes on of its own options."""
 _REFUSED_KAFKA: Final = MappingProxyType(
@@ -35,9 +39,12 @@ _REFUSED_KAFKA: Final = MappingProxyType(
         "value.serializer": "values are binary or string columns; convert them with DataFrame functions",
         "interceptor.classes": "interceptors are Java classes; remove it",
         "partitioner.class": "partitioners are Java classes; fill the column partition instead",
-        "transactional.id": "a write is not one transaction; remove it, and see the option idempotent",
+        "transactional.id": "each task has its own; remove it, and see the option transactional",
     }
 )
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""Kafka's transaction.max.timeout.ms: a task's transaction stays open until the driver commits the batch."""
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BYTES: Final = (BinaryType, StringType)
 
@@ -49,10 +56,16 @@ class SinkOptions:
     bootstrap_servers: str
     topic: str | None
     is_idempotent: bool
+    is_transactional: bool
     write_id: str | None
     with_headers: bool
     producer: ProducerSettings
     client_settings: Mapping[str, str]
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition at which groups of the sink commit their offsets: one that exists."""
+        return TopicPartition(self.topic or OFFSETS_TOPIC, 0)
 
 
 def parse_sink_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
@@ -66,15 +79,38 @@ def parse_sink_options(given: Mapping[str, str], schema: StructType, *, overwrit
     write_id = options.get("writeId")
     if write_id is not None and not _WRITE_ID.fullmatch(write_id):
         raise OptionError("writeId", write_id, "use letters, digits, dots, dashes and underscores, 128 at most")
+    is_transactional = boolean(options, "transactional", default=False)
+    if is_transactional:
+        _check_transactional(options, kafka)
+    elif _TRANSACTION_TIMEOUT in kafka:
+        name = f"kafka.{_TRANSACTION_TIMEOUT}"
+        raise OptionError(
+            name, kafka[_TRANSACTION_TIMEOUT], "there are no transactions; set transactional=true, or remove it"
+        )
     return SinkOptions(
         bootstrap_servers=bootstrap_servers(kafka),
         topic=topic,
-        is_idempotent=boolean(options, "idempotent", default=True),
+        is_idempotent=boolean(options, "idempotent", default=not is_transactional),
+        is_transactional=is_transactional,
         write_id=write_id,
         with_headers=boolean(options, "includeHeaders", default=True) and "headers" in schema.names,
         producer=_producer_settings(kafka),
         client_settings={key: value for key, value in kafka.items() if key != "bootstrap.servers"},
     )
+
+
+def _check_transactional(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+    if boolean(options, "idempotent", default=False):
+        does = "is the other mode: its headers are not needed in transactions; remove it, or set transactional=false"
+        raise OptionError("idempotent", options["idempotent"], does)
+    acks = kafka.get("acks", "all").strip().lower()
+    if ACKS.get(acks) != ACKS["all"]:
+        raise OptionError("kafka.acks", acks, "transactions need all; remove it, or set transactional=false")
+    if not boolean(kafka, "enable.idempotence", default=True):
+        value = kafka["enable.idempotence"]
+        raise OptionError(
+            "kafka.enable.idempotence", value, "transactions need it; remove it, or set transactional=false"
+        )
 
 
 def _producer_settings(kafka: Mapping[str, str]) -> ProducerSettings:
@@ -89,6 +125,7 @@ def _producer_settings(kafka: Mapping[str, str]) -> ProducerSettings:
         buffer_memory_bytes=whole_setting(kafka, "buffer.memory", default.buffer_memory_bytes),
         max_block_ms=whole_setting(kafka, "max.block.ms", default.max_block_ms),
         delivery_timeout_ms=whole_setting(kafka, "delivery.timeout.ms", default.delivery_timeout_ms),
+        transaction_timeout_ms=whole_setting(kafka, _TRANSACTION_TIMEOUT, _TRANSACTION_TIMEOUT_MS),
     )
     try:
         settings.policy(request_timeout_ms=0)

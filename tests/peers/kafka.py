@@ -8,9 +8,10 @@
 The jars are kept in `HEADRACE_PEERS_CACHE`, or `~/.cache/headrace-peers`.
 """
 
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -100,10 +101,14 @@ def run_tool(main_class: str, *arguments: str, logs: Path, timeout: float = 60, 
     return _run(command, timeout=timeout, with_stderr=with_stderr)
 
 
-def java_command(logs: Path, *options: str) -> list[str]:
-    """The start of a command line that runs a class (or a source file) with Kafka's jars; its log goes to `logs`."""
+def java_command(logs: Path, *options: str, more_jars: Sequence[Path] = ()) -> list[str]:
+    """The start of a command line that runs a class (or a source file) with Kafka's jars; its log goes to `logs`.
+
+    `more_jars` are directories of other jars.
+    """
     logging = [f"-Dkafka.logs.dir={logs}", f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
-    return ["java", "-Djava.awt.headless=true", *options, *logging, "-cp", f"{jars()}/*"]
+    path = os.pathsep.join(f"{directory}/*" for directory in (jars(), *more_jars))
+    return ["java", "-Djava.awt.headless=true", *options, *logging, "-cp", path]
 
 
 def _run(command: list[str], *, timeout: float, with_stderr: bool = False) -> str:

@@ -1,0 +1,129 @@
+"""Apache Flink's exactly-once sink copies each record once, though its process is killed and continues a checkpoint."""
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from headrace.client.producer.producer import Producer
+from tests import rotation
+from tests.conftest import StartHeadrace
+from tests.eventually import EVERY_SECONDS, eventually
+from tests.peers import kafka
+from tests.peers.flink_job import NAMINGS, CopyJob
+from tests.topic_reader import TopicReader
+from tests.wire import Wire
+
+PARTITIONS = 2
+NUMBERS_AT_A_TIME = 40
+COPY_SECONDS = 90
+KILLS_MAX = 6
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+@pytest.mark.xdist_group("apache-kafka")
+def test_a_job_that_is_killed_and_continued_copies_each_number_once(
+    headrace_server: StartHeadrace, tmp_path: Path
+) -> None:
+    """In this run with one of Flink's two ways to name transactions."""
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    naming = NAMINGS[rotation.drawn("flink", 0) % len(NAMINGS)]
+    bootstrap = headrace_server(settings=kafka.SHARED_SETTINGS).bootstrap
+    copies_each_number_once(bootstrap, naming, tmp_path, kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("naming", NAMINGS)
+def test_a_job_that_is_killed_again_and_again_copies_each_number_once(
+    headrace_server: StartHeadrace, tmp_path: Path, naming: str
+) -> None:
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    bootstrap = headrace_server(settings=kafka.SHARED_SETTINGS).bootstrap
+    copies_each_number_once(bootstrap, naming, tmp_path, kills=KILLS_MAX)
+
+
+def copies_each_number_once(bootstrap: str, naming: str, directory: Path, *, kills: int) -> None:
+    """Kills the job so many times, behind a checkpoint and inside a transaction in turn.
+
+    It kills more often if no job has resumed a transaction until then, but KILLS_MAX times at most.
+    """
+    with ExitStack() as stack:
+        copying = Copying(stack, bootstrap, naming, directory)
+        copying.job.start()
+        for kill in range(KILLS_MAX):
+            if kill >= kills and copying.job.resumed_transactions():
+                break
+            copying.kill_the_job(behind_a_checkpoint=kill % 2 == 0 or kill >= kills)
+            copying.job.start()
+            copying.copies_all()
+        copying.send(PARTITIONS)
+        copying.copies_all()  # a second copy of the numbers before would have been committed before these
+        assert sorted(copying.committed.values(), key=int) == [str(number) for number in range(copying.sent)]
+        assert copying.job.resumed_transactions(), "no kill came between a checkpoint and the commit behind it"
+        if kills > 1:
+            assert copying.aborted, "no kill came inside a transaction"
+
+
+class Copying:
+    """A job that copies 0, 1, 2, …, and readers of the copies."""
+
+    def __init__(self, stack: ExitStack, bootstrap: str, naming: str, directory: Path) -> None:
+        name = uuid.uuid4().hex[:8]
+        self.source, target = f"numbers-{name}", f"copies-{name}"
+        with Wire(bootstrap) as wire:
+            for topic in (self.source, target):
+                assert wire.create_topic(topic, PARTITIONS, {}) == 0
+        self.producer = stack.enter_context(Producer(bootstrap))
+        self.written, self.committed = (
+            stack.enter_context(TopicReader(bootstrap, target, PARTITIONS, isolation_level))
+            for isolation_level in ("read_uncommitted", "read_committed")
+        )
+        self.job = CopyJob(bootstrap, self.source, target, naming, directory)
+        stack.callback(self.job.stop)
+        self.sent = 0
+        self.aborted = 0
+        """Copies that will never be committed."""
+
+    def send(self, count: int) -> None:
+        """The next `count` numbers, to the source's partitions in turn."""
+        for number in range(self.sent, self.sent + count):
+            self.producer.send(self.source, str(number).encode(), partition=number % PARTITIONS)
+        self.sent += count
+        self.producer.flush()
+
+    def copies_all(self) -> None:
+        """Returns once there are as many committed copies as numbers."""
+        self._eventually(lambda: len(self.committed.read()) >= self.sent, f"{self.sent} committed copies")
+        self.aborted = len(self.written.read()) - len(self.committed.read())
+
+    def kill_the_job(self, *, behind_a_checkpoint: bool) -> None:
+        """While it copies, and a transaction is open."""
+        already = len(self.written.read())
+        self.send(NUMBERS_AT_A_TIME)
+        self._eventually(lambda: len(self.written.read()) > already, "copies")
+        self._eventually(lambda: self._freezes(behind_a_checkpoint=behind_a_checkpoint), "an open transaction")
+        self.job.kill()
+
+    def _freezes(self, *, behind_a_checkpoint: bool) -> bool:
+        """Pauses the job; whether a transaction is open then. If not, the job goes on."""
+        self.send(PARTITIONS)
+        if behind_a_checkpoint:
+            before = self.job.checkpoints()
+            self._eventually(lambda: self.job.checkpoints() - before, "a checkpoint", every_s=0.001)
+        self.job.pause()
+        if len(self.written.read()) - len(self.committed.read()) > self.aborted:
+            return True
+        self.job.resume()
+        return False
+
+    def _eventually(self, holds: Callable[[], object], what: str, *, every_s: float = EVERY_SECONDS) -> None:
+        def holds_or_has_ended() -> bool:
+            assert self.job.runs(), self.job.log()
+            return bool(holds())
+
+        eventually(holds_or_has_ended, what, within_s=COPY_SECONDS, every_s=every_s, state=self.job.log)

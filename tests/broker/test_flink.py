@@ -11,7 +11,7 @@ from headrace.client.producer.producer import Producer
 from tests import rotation
 from tests.conftest import StartHeadrace
 from tests.eventually import EVERY_SECONDS, eventually
-from tests.peers import kafka
+from tests.peers import flink_job, kafka
 from tests.peers.flink_job import NAMINGS, CopyJob
 from tests.topic_reader import TopicReader
 from tests.wire import Wire
@@ -21,27 +21,34 @@ NUMBERS_AT_A_TIME = 40
 KILLS_MAX = 6
 
 
+@pytest.fixture(scope="module")
+def flink() -> None:
+    """Flink's jars and the job, downloaded and built before the time of a test begins."""
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    flink_job.built()
+
+
 @pytest.mark.slow
 @pytest.mark.peer
+@pytest.mark.usefixtures("flink")
 @pytest.mark.xdist_group("apache-kafka")
 def test_a_job_that_is_killed_and_continued_copies_each_number_once(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:
     """In this run with one of Flink's two ways to name transactions."""
-    if reason := kafka.missing_tools():
-        pytest.skip(reason)
     naming = NAMINGS[rotation.drawn("flink", 0) % len(NAMINGS)]
     bootstrap = headrace_server(settings=kafka.SHARED_SETTINGS).bootstrap
     copies_each_number_once(bootstrap, naming, tmp_path, kills=1)
 
 
 @pytest.mark.soak
+@pytest.mark.peer
+@pytest.mark.usefixtures("flink")
 @pytest.mark.parametrize("naming", NAMINGS)
 def test_a_job_that_is_killed_again_and_again_copies_each_number_once(
     headrace_server: StartHeadrace, tmp_path: Path, naming: str
 ) -> None:
-    if reason := kafka.missing_tools():
-        pytest.skip(reason)
     bootstrap = headrace_server(settings=kafka.SHARED_SETTINGS).bootstrap
     copies_each_number_once(bootstrap, naming, tmp_path, kills=KILLS_MAX)
 

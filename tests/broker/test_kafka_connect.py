@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually, eventually_equal
-from tests.peers import kafka
+from tests.peers import kafka, kafka_connect
 from tests.peers.kafka_connect import OFFSET_PARTITIONS, ConnectWorker
 from tests.topic_reader import TopicReader
 from tests.wire import Wire
@@ -21,14 +21,22 @@ LINES = 40
 FENCING_LOGGER = "org.apache.kafka.connect.runtime.Worker"
 
 
+@pytest.fixture(scope="module")
+def connect() -> None:
+    """The jars, downloaded before the time of a test begins."""
+    if reason := kafka.missing_tools():
+        pytest.skip(reason)
+    kafka.jars()
+    kafka_connect.connector_jars()
+
+
 @pytest.mark.slow
 @pytest.mark.peer
+@pytest.mark.usefixtures("connect")
 @pytest.mark.xdist_group("apache-kafka")
 def test_a_file_source_writes_each_line_once_though_its_workers_freeze_and_die(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:
-    if reason := kafka.missing_tools():
-        pytest.skip(reason)
     bootstrap = headrace_server(settings=SETTINGS).bootstrap
     group = f"connect-{uuid.uuid4().hex[:8]}"
     with ExitStack() as stack:

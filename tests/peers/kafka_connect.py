@@ -64,7 +64,7 @@ class ConnectWorker:
                 bootstrap=self.bootstrap, group=self.group, port=self.port, offset_partitions=OFFSET_PARTITIONS
             )
         )
-        java = kafka.java_command(self.directory, "-Xmx256m", *kafka.QUICK_START, more_jars=[_connector_jars()])
+        java = kafka.java_command(self.directory, "-Xmx256m", *kafka.QUICK_START, more_jars=[connector_jars()])
         command = [*java, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)]
         with (self.directory / "stdout.log").open("ab") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -126,7 +126,8 @@ class ConnectWorker:
         return self.ask("GET", "/health")[0] == 200
 
 
-def _connector_jars() -> Path:
+def connector_jars() -> Path:
+    """The directory of the connector that reads files; the first caller downloads it."""
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
     maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={kafka.VERSION}", *goal]
     home = build_once(f"kafka-connect-{kafka.VERSION}", lambda home: [[*maven, f"-DoutputDirectory={home / 'lib'}"]])

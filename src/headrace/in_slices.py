@@ -22,6 +22,23 @@ async def in_slices(elements: Iterable[T], size: int = ELEMENTS_PER_SLICE) -> As
             await asyncio.sleep(0)
 
 
+class Turns:
+    """Counts the elements of several loops, nested or one after the other, and gives the event loop a turn after every
+    `size` of them."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int = ELEMENTS_PER_SLICE) -> None:
+        self._size = self._left = size
+
+    async def count(self, elements: int = 1) -> None:
+        """Call it after so many elements."""
+        self._left -= elements
+        if self._left <= 0:
+            self._left = self._size
+            await asyncio.sleep(0)
+
+
 async def counted(keys: Iterable[K]) -> Counter[K]:
     """How often each key occurs, counted in slices."""
     counts: Counter[K] = Counter()

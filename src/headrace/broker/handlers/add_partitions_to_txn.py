@@ -10,13 +10,17 @@ OPERATION_NOT_ATTEMPTED.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from asyncio import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.coordinators.transactions.coordinator import Producer
 from headrace.errors import ErrorCode
+from headrace.in_slices import Turns
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import CLUSTER_NAME, Operation, ResourceType
@@ -30,6 +34,7 @@ FENCED_FROM, BATCHES_FROM = 2, 4
 
 Request = m.AddPartitionsToTxnRequest
 Response = m.AddPartitionsToTxnResponse
+Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 
 
 def _from_brokers(ctx: RequestContext, _request: Request) -> Iterable[str]:
@@ -57,22 +62,8 @@ class Wanted(NamedTuple):
     transactional_id: str
     producer: Producer
     topics: tuple[str, ...]
-    partitions: tuple[TopicPartition, ...]
+    partitions: Sequence[TopicPartition]
     verify_only: bool
-
-    @classmethod
-    def of(
-        cls,
-        transactional_id: str,
-        producer: Producer,
-        topics: Iterable[Request.AddPartitionsToTxnTopic],
-        *,
-        verify_only: bool = False,
-    ) -> Wanted:
-        """The partitions in a request. A topic may have none."""
-        names = tuple(each.name for each in topics)
-        partitions = tuple(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
-        return cls(transactional_id, producer, names, partitions, verify_only)
 
 
 Outcome = Mapping[TopicPartition, ErrorCode]
@@ -80,48 +71,127 @@ Outcome = Mapping[TopicPartition, ErrorCode]
 
 def handle(ctx: RequestContext, request: Request) -> Answer:
     """Adds partitions to transactions; answers when every transaction is stored."""
-    if ctx.api_version < BATCHES_FROM:
-        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        wanted = [Wanted.of(request.v3_and_below_transactional_id, producer, request.v3_and_below_topics)]
+    asked = list(_transactions(ctx, request))
+    if len(asked) + sum(len(each.topics) + _count(each) for each in asked) > ELEMENTS_PER_SLICE:
+        return ctx.in_order(_add_in_slices(ctx, asked), lambda error: fail(request, code_of(error)))
+    wanted = [_wanted(each, list(_partitions(each))) for each in asked]
+    adding = _Adding(ctx, len(wanted))
+    for number, each in enumerate(wanted):
+        refused = {key: code for key in each.partitions if (code := _refusal(ctx, key)) is not ErrorCode.NONE}
+        adding.begin(number, each, refused)
+
+    def answer(outcomes: Future[list[Outcome]]) -> None:
+        if not outcomes.cancelled():
+            pairs = zip(wanted, outcomes.result(), strict=True)
+            ctx.reply(_response(ctx, [_results(*each, ctx.api_version) for each in pairs], wanted))
+
+    if adding.outcomes.done():
+        answer(adding.outcomes)
     else:
-        wanted = [
-            Wanted.of(
-                each.transactional_id,
-                Producer(each.producer_id, each.producer_epoch),
-                each.topics,
-                verify_only=each.verify_only,
-            )
-            for each in request.transactions
-        ]
-    _Adding(ctx, wanted)
+        adding.outcomes.add_done_callback(answer)
     return LATER
+
+
+async def _add_in_slices(ctx: RequestContext, asked: Sequence[Transaction]) -> Response:
+    """As `handle`, in slices: some partitions in each turn of the event loop, of one transaction or of several."""
+    turns = Turns()
+    adding = _Adding(ctx, len(asked))
+    wanted: list[Wanted] = []
+    for number, transaction in enumerate(asked):
+        partitions: list[TopicPartition] = []
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for key in _partitions(transaction):
+            partitions.append(key)
+            code = _refusal(ctx, key)
+            if code is not ErrorCode.NONE:
+                refused[key] = code
+            await turns.count()
+        wanted.append(_wanted(transaction, partitions))
+        adding.begin(number, wanted[-1], refused)
+        await turns.count()
+    outcomes = await adding.outcomes
+    results: list[list[Response.AddPartitionsToTxnTopicResult]] = []
+    for each, outcome in zip(wanted, outcomes, strict=True):
+        whole: dict[str, Response.AddPartitionsToTxnTopicResult] = {}
+        for start in range(0, max(1, len(each.partitions)), ELEMENTS_PER_SLICE):
+            part = each._replace(partitions=each.partitions[start : start + ELEMENTS_PER_SLICE])
+            _add_results(whole, part, outcome, ctx.api_version)
+            await turns.count(1 + len(part.partitions))
+        results.append(list(whole.values()))
+    return _response(ctx, results, wanted)
 
 
 def fail(request: Request, code: ErrorCode) -> Response:
     """Returns the same error for every partition."""
-    wanted = Wanted.of(request.v3_and_below_transactional_id, Producer(), request.v3_and_below_topics)
-    results = _results(wanted, dict.fromkeys(wanted.partitions, code), FENCED_FROM)
-    return Response(error_code=code, results_by_topic_v3_and_below=results)
+    return Response(
+        error_code=code,
+        results_by_topic_v3_and_below=[
+            Response.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    Response.AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ],
+    )
+
+
+def _transactions(ctx: RequestContext, request: Request) -> Iterable[Transaction]:
+    if ctx.api_version >= BATCHES_FROM:
+        return request.transactions
+    return (
+        Transaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        ),
+    )
+
+
+def _count(transaction: Transaction) -> int:
+    return sum(len(topic.partitions) for topic in transaction.topics)
+
+
+def _partitions(transaction: Transaction) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions)
+
+
+def _wanted(transaction: Transaction, partitions: Sequence[TopicPartition]) -> Wanted:
+    return Wanted(
+        transaction.transactional_id,
+        Producer(transaction.producer_id, transaction.producer_epoch),
+        tuple(topic.name for topic in transaction.topics),
+        partitions,
+        transaction.verify_only,
+    )
+
+
+def _refusal(ctx: RequestContext, partition: TopicPartition) -> ErrorCode:
+    """The error of a partition that cannot be added; NONE if it can."""
+    if partition.topic in INTERNAL_TOPICS and ctx.api_version < BATCHES_FROM:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    is_known = ctx.services.metadata.partition(*partition) is not None
+    return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class _Adding:
-    """One request, which is answered when each of its transactions has an outcome."""
+    """The transactions of one request; `outcomes` is done when each of them has an outcome."""
 
-    __slots__ = ("_ctx", "_missing", "_outcomes", "_wanted")
+    __slots__ = ("_ctx", "_missing", "_outcomes", "outcomes")
 
-    def __init__(self, ctx: RequestContext, wanted: list[Wanted]) -> None:
-        self._ctx, self._wanted = ctx, wanted
-        self._outcomes: dict[int, Outcome] = {}
-        self._missing = len(wanted)
-        for number, each in enumerate(wanted):
-            self._begin(number, each)
-        if not wanted:
-            ctx.reply(Response())
+    def __init__(self, ctx: RequestContext, count: int) -> None:
+        self._ctx, self._missing = ctx, count
+        self._outcomes: list[Outcome] = [{}] * count
+        self.outcomes: Future[list[Outcome]] = ctx.services.loop.create_future()
+        if not count:
+            self.outcomes.set_result([])
 
-    def _begin(self, number: int, wanted: Wanted) -> None:
-        transactions = self._ctx.services.transactions
-        partitions = wanted.partitions
-        refused = self._refused(partitions)
+    def begin(self, number: int, wanted: Wanted, refused: Outcome) -> None:
+        """Adds or verifies the partitions of the transaction, unless some are `refused`."""
+        transactions, partitions = self._ctx.services.transactions, wanted.partitions
         if refused:
             self._done(number, {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
         elif wanted.verify_only:
@@ -135,39 +205,25 @@ class _Adding:
                 lambda code: self._done(number, dict.fromkeys(partitions, code)),
             )
 
-    def _refused(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """The partitions that cannot be added, each with its error code."""
-        metadata, refused = self._ctx.services.metadata, {}
-        is_client = self._ctx.api_version < BATCHES_FROM
-        for each in partitions:
-            if is_client and each.topic in INTERNAL_TOPICS:
-                refused[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif metadata.partition(*each) is None:
-                refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return refused
-
     def _done(self, number: int, outcome: Outcome) -> None:
         self._outcomes[number] = outcome
         self._missing -= 1
-        if self._missing:
-            return
-        version = self._ctx.api_version
-        results = [_results(each, self._outcomes[n], version) for n, each in enumerate(self._wanted)]
-        if version < BATCHES_FROM:
-            self._ctx.reply(Response(results_by_topic_v3_and_below=results[0]))
-            return
-        self._ctx.reply(
-            Response(
-                results_by_transaction=[
-                    Response.AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=result)
-                    for each, result in zip(self._wanted, results, strict=True)
-                ]
-            )
-        )
+        if not self._missing and not self.outcomes.done():
+            self.outcomes.set_result(self._outcomes)
 
 
 def _results(wanted: Wanted, outcome: Outcome, version: int) -> list[Response.AddPartitionsToTxnTopicResult]:
-    topics = {name: Response.AddPartitionsToTxnTopicResult(name=name) for name in wanted.topics}
+    topics: dict[str, Response.AddPartitionsToTxnTopicResult] = {}
+    _add_results(topics, wanted, outcome, version)
+    return list(topics.values())
+
+
+def _add_results(
+    topics: dict[str, Response.AddPartitionsToTxnTopicResult], wanted: Wanted, outcome: Outcome, version: int
+) -> None:
+    """Adds the results of `wanted.partitions`. A topic without partitions has a result without any."""
+    if not topics:
+        topics.update((name, Response.AddPartitionsToTxnTopicResult(name=name)) for name in wanted.topics)
     for partition in wanted.partitions:
         code = outcome[partition]
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
@@ -175,4 +231,16 @@ def _results(wanted: Wanted, outcome: Outcome, version: int) -> list[Response.Ad
         topics[partition.topic].results_by_partition.append(
             Response.AddPartitionsToTxnPartitionResult(partition_index=partition.partition, partition_error_code=code)
         )
-    return list(topics.values())
+
+
+def _response(
+    ctx: RequestContext, results: Sequence[list[Response.AddPartitionsToTxnTopicResult]], wanted: Sequence[Wanted]
+) -> Response:
+    if ctx.api_version < BATCHES_FROM:
+        return Response(results_by_topic_v3_and_below=results[0])
+    return Response(
+        results_by_transaction=[
+            Response.AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=result)
+            for each, result in zip(wanted, results, strict=True)
+        ]
+    )

@@ -17,13 +17,16 @@ from collections.abc import Iterable
 from copy import copy
 from typing import cast
 
+from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.produce.transaction_partitions import Client, Producer, Verified
 from headrace.broker.request.admission import Demand, Demands, group, topics, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.coordinators.groups.answers import committed_in_transaction
 from headrace.coordinators.groups.commits import APPEND_ERRORS
 from headrace.coordinators.runtime import TransactionalProducer
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode
+from headrace.in_slices import Turns
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.records.format2.header import NO_SEQUENCE
@@ -43,26 +46,53 @@ _LOADING_FROM = 2
 
 def handle(ctx: RequestContext, request: m.TxnOffsetCommitRequest) -> Answer:
     """Commits the offsets of the partitions that exist."""
-    known, unknown = _known(ctx, request)
-    if not known.topics:
-        return _answer(ctx, m.TxnOffsetCommitResponse(), unknown)
-    groups = ctx.services.groups
-    if not request.group_id:
-        return _refusal(ctx, known, unknown, ErrorCode.INVALID_GROUP_ID)
-    partition = groups.partition_of(request.group_id)
-    available = groups.availability(partition.partition)
-    if available is not ErrorCode.NONE:
-        return _refusal(ctx, known, unknown, available)
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
-    client = Client.of_offset_commit(ctx.api_version)
-    verifying = ctx.services.transaction_partitions.begin(producer, {partition: NO_SEQUENCE}, client)
-    if verifying.done():
-        return _commit(ctx, known, unknown, partition, verifying.result())
 
     def failed(error: Exception) -> m.TxnOffsetCommitResponse:
-        return fail(request, error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+        return fail(request, code_of(error))
 
-    return ctx.in_order(_wait_then_commit(ctx, known, unknown, partition, verifying), failed)
+    if sum(1 + len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+        return ctx.in_order(_commit_in_slices(ctx, request), failed)
+    known, unknown = _Known(ctx, request), []
+    for topic in request.topics:
+        unknown += known.add(topic.name, topic.partitions)
+    verifying = _verify(ctx, known.request)
+    if isinstance(verifying, ErrorCode):
+        return _refusal(ctx, known.request, unknown, verifying)
+    if verifying.done():
+        return _commit(ctx, known.request, unknown, verifying.result())
+    return ctx.in_order(_wait_then_commit(ctx, known.request, unknown, verifying), failed)
+
+
+async def _commit_in_slices(ctx: RequestContext, request: m.TxnOffsetCommitRequest) -> Answer:
+    """As `handle`, for a large request: looks some partitions up in each turn of the event loop."""
+    turns = Turns()
+    known, unknown = _Known(ctx, request), []
+    for topic in request.topics:
+        for start in range(0, len(topic.partitions), ELEMENTS_PER_SLICE):
+            part = topic.partitions[start : start + ELEMENTS_PER_SLICE]
+            unknown += known.add(topic.name, part)
+            await turns.count(1 + len(part))
+    verifying = _verify(ctx, known.request)
+    if isinstance(verifying, ErrorCode):
+        return _refusal(ctx, known.request, unknown, verifying)
+    return await _wait_then_commit(ctx, known.request, unknown, verifying)
+
+
+def _verify(ctx: RequestContext, known: m.TxnOffsetCommitRequest) -> ErrorCode | Future[Verified]:
+    """Adds the group's partition of `__consumer_offsets` to the transaction, or verifies it; or the error of all
+    partitions."""
+    groups = ctx.services.groups
+    if not known.topics:
+        return ErrorCode.NONE
+    if not known.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    partition = groups.partition_of(known.group_id)
+    available = groups.availability(partition.partition)
+    if available is not ErrorCode.NONE:
+        return available
+    producer = Producer(known.transactional_id, known.producer_id, known.producer_epoch)
+    client = Client.of_offset_commit(ctx.api_version)
+    return ctx.services.transaction_partitions.begin(producer, {partition: NO_SEQUENCE}, client)
 
 
 def fail(request: m.TxnOffsetCommitRequest, code: ErrorCode) -> m.TxnOffsetCommitResponse:
@@ -74,44 +104,49 @@ def _partitions(request: m.TxnOffsetCommitRequest) -> Iterable[TopicPartition]:
     return (TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
 
 
-def _known(
-    ctx: RequestContext, request: m.TxnOffsetCommitRequest
-) -> tuple[m.TxnOffsetCommitRequest, list[TopicPartition]]:
-    """Returns the request without the partitions that do not exist, and these partitions."""
-    metadata, unknown = ctx.services.metadata, []
-    known = copy(request)
-    known.topics = []
-    for topic in request.topics:
-        partitions = []
-        for each in topic.partitions:
-            if metadata.partition(topic.name, each.partition_index) is None:
-                unknown.append(TopicPartition(topic.name, each.partition_index))
+class _Known:
+    """A request without the partitions that do not exist."""
+
+    __slots__ = ("_metadata", "request")
+
+    def __init__(self, ctx: RequestContext, request: m.TxnOffsetCommitRequest) -> None:
+        self._metadata = ctx.services.metadata
+        self.request = copy(request)
+        self.request.topics = []
+
+    def add(
+        self, name: str, partitions: Iterable[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
+    ) -> list[TopicPartition]:
+        """Adds those of a topic's partitions that exist; returns the others."""
+        known, unknown = [], []
+        for each in partitions:
+            if self._metadata.partition(name, each.partition_index) is None:
+                unknown.append(TopicPartition(name, each.partition_index))
             else:
-                partitions.append(each)
-        if partitions:
-            known.topics.append(
-                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic.name, partitions=partitions)
+                known.append(each)
+        if known:
+            self.request.topics.append(
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=known)
             )
-    return known, unknown
+        return unknown
 
 
 async def _wait_then_commit(
     ctx: RequestContext,
     request: m.TxnOffsetCommitRequest,
     unknown: list[TopicPartition],
-    partition: TopicPartition,
     verifying: Future[Verified],
 ) -> Answer:
-    return _commit(ctx, request, unknown, partition, await verifying)
+    return _commit(ctx, request, unknown, await verifying)
 
 
 def _commit(
     ctx: RequestContext,
     request: m.TxnOffsetCommitRequest,
     unknown: list[TopicPartition],
-    partition: TopicPartition,
     verified: Verified,
 ) -> Answer:
+    partition = ctx.services.groups.partition_of(request.group_id)
     error = verified.errors.get(partition)
     if error is not None:
         return _refusal(ctx, request, unknown, APPEND_ERRORS.get(error.code, error.code))

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -129,6 +130,21 @@ def test_a_partition_does_not_join_a_transaction_after_its_end(broker: str, topi
             producer.send(topic, b"committed", partition=0)
     assert values(broker, topic) == [b"committed"]
     assert values(broker, topic, isolation="read_uncommitted") == [b"aborted", b"committed"]
+
+
+def test_the_transaction_version_may_change_between_transactions(broker: str, topic: str) -> None:
+    with transactional(broker) as producer:
+        transactions = producer._transactions
+        assert transactions is not None and transactions.version == 2
+        epochs = []
+        for number, version in enumerate((2, 0, 0, 2, 0, 2)):
+            transactions.version = version
+            with producer.transaction():
+                producer.send(topic, b"%d" % number, partition=0)
+            assert transactions.version == 2  # which the coordinator says
+            epochs.append(transactions.identity.epoch)
+    assert [later - earlier for earlier, later in pairwise(epochs)] == [0, 0, 1, 0, 1]
+    assert values(broker, topic) == [b"%d" % number for number in range(6)]
 
 
 def test_offsets_are_committed_with_the_transaction_and_pending_until_then(broker: str, topic: str) -> None:

@@ -15,6 +15,7 @@ from headrace.client import Consumer, ConsumerSettings, Producer, ProducerSettin
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.transaction_admin import TransactionAdmin, TransactionDescription
 from headrace.coordinators.groups.partitioning import partition_for
+from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from headrace.types import TopicPartition
@@ -256,6 +257,32 @@ def test_coordinators_change_their_kind_in_open_and_after_complete_transactions(
     has(mixed, topic, "first", "second", "third", "successor", "fourth")
     assert read_committed(mixed.bootstrap, topic, 2)[1] == ["elsewhere"]
     assert committed_offset(mixed.bootstrap, group, topic) == 4
+
+
+@pytest.mark.parametrize(("coordinator", "leader"), [(THEIRS, OURS), (OURS, THEIRS)])
+def test_a_producer_recovers_that_expects_transaction_version_2(
+    mixed: MixedCluster, coordinator: int, leader: int
+) -> None:
+    """As one does that began while all brokers were headrace: it leaves it to the leader to add the partition."""
+    topic = f"version-2-{coordinator}-{leader}"
+    mixed.assign(topic, [leader])
+    name = key_of(mixed, TRANSACTIONS_TOPIC, coordinator, topic)
+    with Producer(mixed.bootstrap, ProducerSettings(transactional_id=name)) as producer:
+        producer.init_transactions()
+        transactions = producer._transactions
+        assert transactions is not None and transactions.version == 0
+        transactions.version = 2
+        producer.begin()
+        first = producer.send(topic, b"first", partition=0)
+        if leader == OURS:  # it adds the partition, whoever coordinates
+            producer.commit()
+        else:
+            assert isinstance(first.exception(), KafkaError)
+            producer.abort()
+        assert transactions.version == 0
+        with producer.transaction():
+            producer.send(topic, b"second", partition=0)
+    has(mixed, topic, *(["first", "second"] if leader == OURS else ["second"]))
 
 
 @BOTH

@@ -9,7 +9,8 @@
     0, 1                    AddPartitionsToTxn before its first batch the producer keeps its epoch
     2 (KIP-890)             the broker adds it with its first batch   EndTxn returns the next epoch
 
-The version is that of the coordinator's broker: brokers of one cluster agree on it. The producer's thread calls `init`,
+The version is that of the coordinator's broker: brokers of one cluster agree on it. It may change between transactions,
+when Apache Kafka's brokers join or leave a cluster of headrace. The producer's thread calls `init`,
 `begin`, `commit` and so on; the sender's thread asks `may_send` and reports failures. Source: Kafka's
 `TransactionManager`.
 """
@@ -49,6 +50,8 @@ FATAL = frozenset(
     }
 )
 """Errors after which the producer can only be closed: most often another producer has the same transactional id."""
+_NOT_ADDED = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE})
+"""Errors of a batch for a partition that the producer left to the broker to add, and that the broker did not add."""
 
 
 class TransactionState(Enum):
@@ -235,9 +238,12 @@ class Transactions:
             raise
 
     def _end(self, is_commit: bool, deadline: Deadline) -> ProducerIdentity:
+        if self.error is not None and self.error.code in _NOT_ADDED and self.version >= EPOCH_BUMPED_FROM:
+            self._coordinator.close()  # its next connection says whether the cluster still has this level
+        before, has_level_0 = self.identity, self.version < EPOCH_BUMPED_FROM
         if self._has_begun:
             self.identity = self._calling(lambda to, limit: self._ended(to, limit, is_commit), deadline)
-        if self._needs_new_epoch and self.version < EPOCH_BUMPED_FROM:
+        if self._needs_new_epoch and self.identity == before and (self._has_begun or has_level_0):
             self.identity = self._initialized(self.identity, deadline)
         self._needs_new_epoch = False
         self.error = None
@@ -246,9 +252,9 @@ class Transactions:
 
     def _ended(self, connection: Connection, limit: Deadline, is_commit: bool) -> ProducerIdentity:
         answer = request_end(connection, limit, self._prepared(), is_commit=is_commit)
-        if self.version < EPOCH_BUMPED_FROM:
-            return self.identity
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self.version = connection.versions.transaction_version  # of the next transaction
+        # Only EndTxn 5 returns an identity. Apache Kafka 3.9 serves up to 4, and may be the coordinator by now.
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else self.identity
 
     def _prepared(self) -> PreparedTransaction:
         return PreparedTransaction(self.transactional_id, *self.identity, self.version)

@@ -1,11 +1,15 @@
 """The finalized features of the cluster (KIP-584): the levels on which all live brokers agree.
 
     transaction.version     2    every live broker is headrace
-                            0    an Apache Kafka broker is alive, or the registrations are not known yet
+                            0    an Apache Kafka broker is alive, or is away and has replicas, or the registrations are
+                                 not known yet
 
 Apache Kafka in ZooKeeper mode knows no `transaction.version`. At level 2 clients leave it to the partition leaders to
 add partitions to a transaction, which an Apache Kafka leader does not do. Brokers therefore look at the registrations
 whenever a broker comes or goes: headrace's have a field of their own.
+
+An Apache Kafka broker that restarts may lead again in a moment, and a client that was told level 2 meanwhile keeps it.
+So the level stays at 0 while the broker is away, until headrace runs in its place or its replicas are on other brokers.
 
 The epoch of the features is the newest broker epoch, which grows with every registration; clients ignore features of an
 older epoch.
@@ -21,6 +25,7 @@ from headrace.metadata.deltas import MetadataDelta
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import Broker
 from headrace.metastore.store import MetadataStore, NoNode, SessionLost
+from headrace.types import BrokerId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,10 @@ class Features:
         """`is_alone`: no other broker can join."""
         self._store, self._metadata, self._spawn = store, metadata, spawn
         self._is_looking, self._is_outdated = False, False
+        self._apache_kafka: set[BrokerId] = set()
+        """Apache Kafka brokers that are alive, or away with replicas."""
+        self._witness: TopicPartition | None = None
+        """A partition with a replica on one that is away."""
         self.transaction_version = SUPPORTED[TRANSACTION_VERSION][-1] if is_alone else 0
         self.epoch = 0
         if not is_alone:
@@ -54,7 +63,8 @@ class Features:
         return {TRANSACTION_VERSION: self.transaction_version} if self.transaction_version else {}
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
-        if delta.brokers_added or delta.brokers_removed or delta.brokers_changed:
+        is_moved = bool(delta.partitions_changed or delta.topics_deleted) and self._has_lost_witness()
+        if delta.brokers_added or delta.brokers_removed or delta.brokers_changed or is_moved:
             self._is_outdated = True
             if not self._is_looking:
                 self._is_looking = True
@@ -90,15 +100,40 @@ class Features:
 
     def _set(self, brokers: list[Broker]) -> None:
         level = SUPPORTED[TRANSACTION_VERSION][-1]
-        others = sorted(each.id for each in brokers if each.directory is None)
-        if others or not brokers:
+        self._apache_kafka -= {each.id for each in brokers}
+        away = self._apache_kafka
+        self._witness = self._replica_on(away)
+        if self._witness is None:
+            away = set()
+        self._apache_kafka = away | {each.id for each in brokers if each.directory is None}
+        if self._apache_kafka or not brokers:
             level = 0
         if level != self.transaction_version:
             log.info(
                 "feature %s is at level %d%s",
                 TRANSACTION_VERSION,
                 level,
-                f", because of the Apache Kafka brokers {others}" if others else "",
+                f", because of the Apache Kafka brokers {sorted(self._apache_kafka)}" if self._apache_kafka else "",
             )
         self.transaction_version = level
         self.epoch = max(self.epoch, *(each.epoch for each in brokers), 0)  # the newest broker may be the one that left
+
+    def _replica_on(self, brokers: set[BrokerId]) -> TopicPartition | None:
+        """A partition with a replica on one of these brokers."""
+        if not brokers:
+            return None
+        return next(
+            (
+                TopicPartition(topic.name, each.partition)
+                for topic in self._metadata.topics.values()
+                for each in topic.partitions.values()
+                if not brokers.isdisjoint(each.replicas)
+            ),
+            None,
+        )
+
+    def _has_lost_witness(self) -> bool:
+        if self._witness is None:
+            return False
+        found = self._metadata.partition(*self._witness)
+        return found is None or self._apache_kafka.isdisjoint(found.replicas)

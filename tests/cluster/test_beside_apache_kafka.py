@@ -1,7 +1,9 @@
 """One broker of ours in a cluster of Apache Kafka 3.9: replica, leader, controller, and the one that stays at last."""
 
 import json
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.asker import Asker
+from tests.cluster.counting_transactions import CountingTransactions
 from tests.cluster.exchanged_cluster import BROKERS, ExchangedCluster
 from tests.cluster.mixed_cluster import OURS, MixedCluster
 from tests.cluster.pipeline import Pipeline
@@ -256,20 +259,29 @@ def test_brokers_are_exchanged_where_they_are_and_back_while_transactions_run(
 ) -> None:
     """Each broker of Apache Kafka is replaced by one of headrace with its id and its files; then all the way back."""
     with ExchangedCluster(tmp_path, f"{zookeeper.address}/exchanged") as cluster:
-        for topic in ("transfers", "source", "target"):
+        for topic in ("transfers", "counted", "source", "target"):
             cluster.create_topic(topic, 3)
         with (
             VerifyingProducer(cluster.bootstrap, "transfers", partitions=3, per_second=200) as producer,
+            CountingTransactions(cluster.bootstrap, "counted", partitions=3) as counting,
             Pipeline(cluster.bootstrap, "source", "target", partitions=3) as pipeline,
         ):
             for number in BROKERS * 2:
                 producer.wait_for(100)
+                counting.wait_for(10)
                 pipeline.wait_for(10)
+                began = time.monotonic()
                 cluster.exchange(number)
-                pipeline.bootstrap = cluster.bootstrap
+                ends = [began, *(each for each in pipeline.ends if each > began), time.monotonic()]
+                pause = max(later - earlier for earlier, later in pairwise(ends))
+                print(f"broker {number} exchanged in {ends[-1] - began:.1f} s, longest pause {pause:.1f} s")
+                pipeline.bootstrap = counting.bootstrap = cluster.bootstrap
             producer.wait_for(100)
+            counting.wait_for(10)
             pipeline.wait_for(10)
-        print(f"longest pause {pipeline.longest_pause():.2f} s, {pipeline.state()}")
+        print(f"longest pause {pipeline.longest_pause():.2f} s, {pipeline.state()}; {counting.state()}")
+        assert not counting.faults(), counting.state()
+        assert counting.versions == {0, 2}
         assert not producer.failed
         assert not verify(cluster.bootstrap, "transfers", producer).faults()
         assert not pipeline.faults(), pipeline.state()

@@ -25,6 +25,11 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def unused(name: str) -> str:
+    """A name of a topic that nobody has used before, nor an earlier try of the same test on the same servers."""
+    return f"{name}-{time.monotonic_ns()}"
+
+
 def stop_process(process: subprocess.Popen[bytes], *, seconds: float = WITHIN_SECONDS) -> int:
     """Ask a process to end, insist after `seconds`; its exit status."""
     if process.poll() is None:

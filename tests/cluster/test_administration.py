@@ -15,6 +15,7 @@ from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.eventually import WITHIN_SECONDS, eventually
+from tests.harness import unused
 from tests.peers import kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -35,74 +36,78 @@ def partitions(cluster: LocalCluster, topic: str) -> tuple[PartitionInfo, ...]:
 
 
 def test_a_broker_that_is_told_to_stop_has_others_lead_before_it_goes(cluster: LocalCluster) -> None:
-    assign(cluster, "stopped", [2, 3, 1], [3, 2, 1])
-    with VerifyingProducer(cluster.bootstrap, "stopped", partitions=2) as producer:
+    name = unused("stopped")
+    assign(cluster, name, [2, 3, 1], [3, 2, 1])
+    with VerifyingProducer(cluster.bootstrap, name, partitions=2) as producer:
         producer.wait_for(200)
         cluster.brokers[2].stop()
         producer.wait_for(200)
     assert "still leads" not in cluster.brokers[2].stderr_file.read_text()
     view = cluster.wait_until_present({1, 3})
-    found = view.topics["stopped"].partitions
+    found = view.topics[name].partitions
     assert [(each.leader, each.leader_epoch) for each in found] == [(3, 1), (3, 1)]
     assert all(set(each.isr) == {1, 3} for each in found)
-    assert not verify(cluster.bootstrap, "stopped", producer).faults()
+    assert not verify(cluster.bootstrap, name, producer).faults()
 
 
 def test_a_whole_cluster_stops_without_waiting_for_each_other(cluster: LocalCluster) -> None:
-    assign(cluster, "all-stop", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    name = unused("all-stop")
+    assign(cluster, name, [1, 2, 3], [2, 3, 1], [3, 1, 2])
     for server in cluster.brokers.values():
         assert server.process is not None
         server.process.terminate()
     for server in cluster.brokers.values():
         server.stop()
     cluster.make_whole()
-    assert all(set(each.isr) == {1, 2, 3} for each in partitions(cluster, "all-stop"))
+    assert all(set(each.isr) == {1, 2, 3} for each in partitions(cluster, name))
 
 
 def test_preferred_leaders_are_elected_when_asked_for(cluster: LocalCluster) -> None:
-    assign(cluster, "preferred", [2, 3, 1], [3, 2, 1])
+    name = unused("preferred")
+    assign(cluster, name, [2, 3, 1], [3, 2, 1])
     cluster.brokers[2].stop()
     cluster.brokers[2].restart()
-    eventually(lambda: set(partitions(cluster, "preferred")[0].isr) == {1, 2, 3}, "2 is in sync again")
-    assert partitions(cluster, "preferred")[0].leader == 3
-    wanted = [TopicPartition("preferred", 0), TopicPartition("preferred", 1)]
+    eventually(lambda: set(partitions(cluster, name)[0].isr) == {1, 2, 3}, "2 is in sync again")
+    assert partitions(cluster, name)[0].leader == 3
+    wanted = [TopicPartition(name, 0), TopicPartition(name, 1)]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(WITHIN_SECONDS)
     assert outcomes[wanted[0]] is None
     not_needed = outcomes[wanted[1]]
     assert isinstance(not_needed, KafkaError) and not_needed.name() == "ELECTION_NOT_NEEDED"
-    eventually(lambda: partitions(cluster, "preferred")[0].leader == 2, "2 leads")
+    eventually(lambda: partitions(cluster, name)[0].leader == 2, "2 leads")
 
 
 @pytest.mark.peer
 @pytest.mark.skipif(bool(kafka.missing_tools()), reason="needs Apache Kafka's tools")
 def test_apache_kafkas_tools_move_partitions_and_elect_leaders(cluster: LocalCluster, tmp_path: Path) -> None:
-    assign(cluster, "moved", [1, 2])
-    with VerifyingProducer(cluster.bootstrap, "moved", partitions=1) as producer:
+    name = unused("moved")
+    assign(cluster, name, [1, 2])
+    with VerifyingProducer(cluster.bootstrap, name, partitions=1) as producer:
         producer.wait_for(500)
         plan = tmp_path / "plan.json"
-        entry = {"topic": "moved", "partition": 0, "replicas": [3, 2]}
+        entry = {"topic": name, "partition": 0, "replicas": [3, 2]}
         plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
         arguments = ["--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(plan)]
         told = kafka.run_tool(REASSIGN, *arguments, "--execute", "--throttle", "50000000", logs=tmp_path)
-        assert "Successfully started partition reassignment for moved-0" in told
-        eventually(lambda: partitions(cluster, "moved")[0].replicas == (3, 2), "moved")
+        assert f"Successfully started partition reassignment for {name}-0" in told
+        eventually(lambda: partitions(cluster, name)[0].replicas == (3, 2), "the move")
         told = kafka.run_tool(REASSIGN, *arguments, "--verify", logs=tmp_path)
-        assert "Reassignment of partition moved-0 is completed." in told
-        assert partitions(cluster, "moved")[0].leader == 3
+        assert f"Reassignment of partition {name}-0 is completed." in told
+        eventually(lambda: partitions(cluster, name)[0].leader == 3, "3 leads")
         producer.wait_for(200)
         cluster.brokers[3].stop()
         cluster.brokers[3].restart()
-        eventually(lambda: set(partitions(cluster, "moved")[0].isr) == {2, 3}, "3 is in sync again")
+        eventually(lambda: set(partitions(cluster, name)[0].isr) == {2, 3}, "3 is in sync again")
         told = kafka.run_tool(
-            ELECT, "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--topic", "moved",
+            ELECT, "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--topic", name,
             "--partition", "0", logs=tmp_path,
         )  # fmt: skip
-        assert "Successfully completed leader election (PREFERRED) for partitions moved-0" in told
-        eventually(lambda: partitions(cluster, "moved")[0].leader == 3, "3 leads")
-    assert not verify(cluster.bootstrap, "moved", producer).faults()
+        assert f"Successfully completed leader election (PREFERRED) for partitions {name}-0" in told
+        eventually(lambda: partitions(cluster, name)[0].leader == 3, "3 leads")
+    assert not verify(cluster.bootstrap, name, producer).faults()
     eventually(
-        lambda: not (cluster.directory / "broker-1" / "moved-0").exists(), "the replica that was moved away is gone"
+        lambda: not (cluster.directory / "broker-1" / f"{name}-0").exists(), "the replica that was moved away is gone"
     )
 
 

@@ -19,6 +19,7 @@ from tests.cluster.mixed_cluster import OURS, MixedCluster
 from tests.cluster.pipeline import Pipeline
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.eventually import WITHIN_SECONDS
+from tests.harness import unused
 from tests.peers import kafka
 from tests.peers.node import ZooKeeper
 
@@ -82,40 +83,42 @@ def read(cluster: MixedCluster, topic: str, isolation: str = "read_uncommitted")
 
 
 def test_replicas_hold_the_same_bytes_whoever_led_and_whoever_died(mixed: MixedCluster) -> None:
+    topic = unused("same")
     mixed.have_control(1)
-    mixed.assign("same", [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
-    with VerifyingProducer(mixed.bootstrap, "same", partitions=3) as producer:
+    mixed.assign(topic, [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
+    with VerifyingProducer(mixed.bootstrap, topic, partitions=3) as producer:
         producer.wait_for(300)
         mixed.kill(OURS)
-        mixed.until(lambda: all(OURS not in mixed.state("same", p)["isr"] for p in range(3)), "others lead")
+        mixed.until(lambda: all(OURS not in mixed.state(topic, p)["isr"] for p in range(3)), "others lead")
         producer.wait_for(300)
         mixed.ours.restart()
-        mixed.until(lambda: mixed.is_in_sync("same"), "in sync again")
+        mixed.until(lambda: mixed.is_in_sync(topic), "in sync again")
         mixed.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
-        mixed.until(lambda: mixed.state("same", 1)["leader"] == OURS, "ours leads again")
+        mixed.until(lambda: mixed.state(topic, 1)["leader"] == OURS, "ours leads again")
         producer.wait_for(300)
         mixed.ours.stop()
-        assert all(OURS not in mixed.state("same", p)["isr"] for p in range(3))
+        assert all(OURS not in mixed.state(topic, p)["isr"] for p in range(3))
         producer.wait_for(300)
         mixed.ours.restart()
-        mixed.until(lambda: mixed.is_in_sync("same"), "in sync again")
-    assert not verify(mixed.bootstrap, "same", producer).faults()
+        mixed.until(lambda: mixed.is_in_sync(topic), "in sync again")
+    assert not verify(mixed.bootstrap, topic, producer).faults()
     assert not producer.failed
-    mixed.until(lambda: mixed.have_same_logs("same"), "the same bytes and epochs")
+    mixed.until(lambda: mixed.have_same_logs(topic), "the same bytes and epochs")
 
 
 def test_who_comes_back_with_epochs_that_were_not_taken_drops_them_either_way(mixed: MixedCluster) -> None:
     """KIP-279: each of two replicas has epochs that the other has not, since each was elected alone and uncleanly."""
+    topic = unused("torn")
     mixed.have_control(2)
     kafka_broker = mixed.theirs[1]
-    mixed.assign("torn", [OURS, 1], unclean_leader_election_enable="true", min_insync_replicas="1")
-    send(mixed, "torn", "both")
+    mixed.assign(topic, [OURS, 1], unclean_leader_election_enable="true", min_insync_replicas="1")
+    send(mixed, topic, "both")
 
     def alone(leader: int, *values: str) -> None:
         """The other is down already; this one is elected, takes the values and is killed."""
-        mixed.until(lambda: mixed.state("torn")["leader"] == leader, f"{leader} leads")
-        mixed.until(lambda: mixed.state("torn")["isr"] == [leader], f"{leader} is alone")
-        send(mixed, "torn", *values)
+        mixed.until(lambda: mixed.state(topic)["leader"] == leader, f"{leader} leads")
+        mixed.until(lambda: mixed.state(topic)["isr"] == [leader], f"{leader} is alone")
+        send(mixed, topic, *values)
         mixed.kill(leader)
 
     mixed.kill(1)
@@ -123,53 +126,55 @@ def test_who_comes_back_with_epochs_that_were_not_taken_drops_them_either_way(mi
     kafka_broker.start()
     alone(1, "theirs 1", "theirs 2", "theirs 3")
     mixed.ours.restart()
-    mixed.until(lambda: mixed.state("torn")["leader"] == OURS, "ours leads")
-    send(mixed, "torn", "ours 3")
+    mixed.until(lambda: mixed.state(topic)["leader"] == OURS, "ours leads")
+    send(mixed, topic, "ours 3")
     kafka_broker.start()  # follows ours, and drops 'theirs'
-    mixed.until(lambda: mixed.is_in_sync("torn"), "in sync again")
-    assert read(mixed, "torn") == ["both", "ours 1", "ours 2", "ours 3"]
-    mixed.until(lambda: mixed.have_same_logs("torn"), "the same bytes and epochs")
+    mixed.until(lambda: mixed.is_in_sync(topic), "in sync again")
+    assert read(mixed, topic) == ["both", "ours 1", "ours 2", "ours 3"]
+    mixed.until(lambda: mixed.have_same_logs(topic), "the same bytes and epochs")
 
     mixed.kill(1)
     alone(OURS, "ours 4", "ours 5")
     kafka_broker.start()
-    mixed.until(lambda: mixed.state("torn")["leader"] == 1, "1 leads")
-    send(mixed, "torn", "theirs 4")
+    mixed.until(lambda: mixed.state(topic)["leader"] == 1, "1 leads")
+    send(mixed, topic, "theirs 4")
     mixed.ours.restart()  # follows Apache Kafka's, and drops 'ours 4' and 'ours 5'
-    mixed.until(lambda: mixed.is_in_sync("torn"), "in sync again")
-    assert read(mixed, "torn") == ["both", "ours 1", "ours 2", "ours 3", "theirs 4"]
-    mixed.until(lambda: mixed.have_same_logs("torn"), "the same bytes and epochs")
+    mixed.until(lambda: mixed.is_in_sync(topic), "in sync again")
+    assert read(mixed, topic) == ["both", "ours 1", "ours 2", "ours 3", "theirs 4"]
+    mixed.until(lambda: mixed.have_same_logs(topic), "the same bytes and epochs")
 
 
 def test_apache_kafkas_brokers_obey_our_controller(mixed: MixedCluster) -> None:
+    topic = unused("obeyed")
     mixed.have_control(OURS)
-    mixed.assign("obeyed", [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
-    with VerifyingProducer(mixed.bootstrap, "obeyed", partitions=3) as producer:
+    mixed.assign(topic, [1, OURS, 2], [OURS, 1, 2], [2, OURS, 1], min_insync_replicas="2")
+    with VerifyingProducer(mixed.bootstrap, topic, partitions=3) as producer:
         producer.wait_for(300)
         mixed.theirs[2].stop()  # asks our controller to lead elsewhere first
-        assert all(2 not in mixed.state("obeyed", p)["isr"] for p in range(3))
+        assert all(2 not in mixed.state(topic, p)["isr"] for p in range(3))
         producer.wait_for(300)
         mixed.theirs[2].start()
-        mixed.until(lambda: mixed.is_in_sync("obeyed"), "in sync again")
+        mixed.until(lambda: mixed.is_in_sync(topic), "in sync again")
         mixed.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
-        mixed.until(lambda: mixed.state("obeyed", 2)["leader"] == 2, "2 leads again")
+        mixed.until(lambda: mixed.state(topic, 2)["leader"] == 2, "2 leads again")
         producer.wait_for(300)
-    assert not verify(mixed.bootstrap, "obeyed", producer).faults()
+    assert not verify(mixed.bootstrap, topic, producer).faults()
     assert mixed.controller() == OURS
     with Asker(mixed.theirs[1].bootstrap) as asker:  # which asks our controller for a block
         wish = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         mixed.until(lambda: asker.ask(wish, 4).error_code == 0, "a producer id")
     assert mixed.read("/latest_producer_id_block")["broker"] in (1, 2, OURS)
     admin = mixed.admin()
-    admin.delete_topics(["obeyed"])["obeyed"].result(WITHIN_SECONDS)
-    mixed.until(lambda: "obeyed" not in mixed.children("/brokers/topics"), "deleted")
+    admin.delete_topics([topic])[topic].result(WITHIN_SECONDS)
+    mixed.until(lambda: topic not in mixed.children("/brokers/topics"), "deleted")
     homes = [mixed.ours.data, *(node.directory / "log" for node in mixed.theirs.values())]
-    assert not [each for home in homes for each in home.glob("obeyed-?")]
+    assert not [each for home in homes for each in home.glob(f"{topic}-?")]
 
 
 def test_groups_and_transactions_of_apache_kafka_go_on(mixed: MixedCluster) -> None:
+    topic = unused("transfers")
     mixed.assign("__transaction_state", [1], [1], [1], cleanup_policy="compact")
-    mixed.assign("transfers", [1, OURS])
+    mixed.assign(topic, [1, OURS])
     names = {partition_for(f"group-{number}", 3): f"group-{number}" for number in range(30)}
     ids = [f"transfer-{number}" for number in range(4)]
     with Asker(mixed.ours.bootstrap) as asker:  # our broker names the coordinators, all of Apache Kafka
@@ -179,38 +184,38 @@ def test_groups_and_transactions_of_apache_kafka_go_on(mixed: MixedCluster) -> N
         producer = Producer({"bootstrap.servers": mixed.bootstrap, "transactional.id": name, "log_level": 0})
         producer.init_transactions(WITHIN_SECONDS)
         producer.begin_transaction()
-        producer.produce("transfers", name.encode(), partition=0)
+        producer.produce(topic, name.encode(), partition=0)
         producer.flush(WITHIN_SECONDS)
         producer.commit_transaction(WITHIN_SECONDS) if is_kept else producer.abort_transaction(WITHIN_SECONDS)
     for name in names.values():
-        commit(mixed, name, 2)
-    mixed.until(lambda: mixed.is_in_sync("transfers") and mixed.is_in_sync("__consumer_offsets"), "in sync")
+        commit(mixed, name, 2, topic)
+    mixed.until(lambda: mixed.is_in_sync(topic) and mixed.is_in_sync("__consumer_offsets"), "in sync")
     mixed.kill(OURS)  # groups that it coordinated go to Apache Kafka's
-    mixed.until(lambda: OURS not in mixed.state("transfers")["isr"], "ours gone")
-    assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
+    mixed.until(lambda: OURS not in mixed.state(topic)["isr"], "ours gone")
+    assert [committed(mixed, name, topic) for name in names.values()] == [2, 2, 2]
     mixed.make_whole()
     mixed.kill(1)  # and those of 1 to ours, which leads the transfers too
-    mixed.until(lambda: mixed.state("transfers")["leader"] == OURS, "ours leads")
-    assert [committed(mixed, name) for name in names.values()] == [2, 2, 2]
-    assert read(mixed, "transfers", "read_committed") == [ids[0]]
-    assert read(mixed, "transfers") == ids[:2]
+    mixed.until(lambda: mixed.state(topic)["leader"] == OURS, "ours leads")
+    assert [committed(mixed, name, topic) for name in names.values()] == [2, 2, 2]
+    assert read(mixed, topic, "read_committed") == [ids[0]]
+    assert read(mixed, topic) == ids[:2]
 
 
 def _member(cluster: MixedCluster, group: str) -> Consumer:
     return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
 
 
-def commit(cluster: MixedCluster, group: str, offset: int) -> None:
-    """Commits for partition 0 of 'transfers'."""
+def commit(cluster: MixedCluster, group: str, offset: int, topic: str = "transfers") -> None:
+    """Commits for partition 0 of the topic."""
     consumer = _member(cluster, group)
-    consumer.commit(offsets=[TopicPartition("transfers", 0, offset)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
 
 
-def committed(cluster: MixedCluster, group: str) -> int:
+def committed(cluster: MixedCluster, group: str, topic: str = "transfers") -> int:
     """What `commit` left."""
     consumer = _member(cluster, group)
-    (found,) = consumer.committed([TopicPartition("transfers", 0)], WITHIN_SECONDS)
+    (found,) = consumer.committed([TopicPartition(topic, 0)], WITHIN_SECONDS)
     consumer.close()
     return found.offset
 

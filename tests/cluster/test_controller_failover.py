@@ -15,7 +15,7 @@ from headrace.protocol import messages as m
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.eventually import WITHIN_SECONDS, eventually
-from tests.harness import receive_frame
+from tests.harness import receive_frame, unused
 from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "-")]
@@ -81,14 +81,15 @@ def test_a_broker_that_is_killed_and_back_at_once_takes_over_what_it_left(cluste
 def test_a_controller_that_was_paused_past_its_session_writes_nothing_in_its_old_epoch(
     cluster: LocalCluster, eyes: Eyes
 ) -> None:
-    cluster.create_topic("before-the-pause")
+    before, late = unused("before-the-pause"), unused("by-the-zombie")
+    cluster.create_topic(before)
     zombie = cluster.controller()
     epoch, version = eyes.epoch()
     left = eyes.registration(zombie)
     with socket.create_connection(("127.0.0.1", cluster.brokers[zombie].port), 5) as connection:
         cluster.pause(zombie)
         # It finds this, and that its session is over, when it goes on.
-        connection.sendall(create_topic("by-the-zombie"))
+        connection.sendall(create_topic(late))
         eventually(lambda: eyes.registration(zombie) == -1, "the end of its session")
         eventually(lambda: eyes.epoch()[0] == epoch + 1, "another controller")
         os.kill(cluster.pid(zombie), signal.SIGCONT)
@@ -98,11 +99,11 @@ def test_a_controller_that_was_paused_past_its_session_writes_nothing_in_its_old
     cluster.wait_until_ready()
     assert eyes.epoch() == (epoch + 1, version + 1)
     assert eyes.json("/controller")["brokerid"] != zombie
-    if eyes.client.exists("/brokers/topics/by-the-zombie"):  # it passed the wish on to the new controller
-        state = eyes.json("/brokers/topics/by-the-zombie/partitions/0/state")
+    if eyes.client.exists(f"/brokers/topics/{late}"):  # it passed the wish on to the new controller
+        state = eyes.json(f"/brokers/topics/{late}/partitions/0/state")
         assert state["controller_epoch"] == epoch + 1
     for number in range(3):
-        leadership = eyes.json(f"/brokers/topics/before-the-pause/partitions/{number}/state")
+        leadership = eyes.json(f"/brokers/topics/{before}/partitions/{number}/state")
         assert leadership["controller_epoch"] == epoch + 1, "its leaderships were moved by the new controller"
 
 

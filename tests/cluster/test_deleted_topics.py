@@ -8,6 +8,7 @@ from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
 from tests.eventually import WITHIN_SECONDS, eventually
+from tests.harness import unused
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
@@ -41,20 +42,21 @@ def told_by(cluster: LocalCluster, broker: int, topic: str) -> list[int]:
 def test_offsets_go_with_the_topic_on_the_coordinator_of_each_group_whoever_served_the_deletion(
     cluster: LocalCluster,
 ) -> None:
-    cluster.create_topic("renewed", 1, 3)
-    groups = {coordinator(cluster, f"renewed-{number}"): f"renewed-{number}" for number in range(12)}
+    topic = unused("renewed")
+    cluster.create_topic(topic, 1, 3)
+    groups = {coordinator(cluster, f"{topic}-{number}"): f"{topic}-{number}" for number in range(12)}
     assert len(groups) > 1, "one broker coordinates every group"
-    partition = TopicPartition("renewed", 0)
+    partition = TopicPartition(topic, 0)
     consumers = {
         group: Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group}) for group in groups.values()
     }
     for consumer in consumers.values():
-        consumer.commit(offsets=[TopicPartition("renewed", 0, 5)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
         assert consumer.committed([partition])[0].offset == 5
     with cluster.admin() as admin:
-        admin.delete_topics(["renewed"])
-    cluster.create_topic("renewed", 1, 3)
-    eventually(lambda: all(told_by(cluster, each, "renewed") for each in cluster.brokers), "a new topic")
+        admin.delete_topics([topic])
+    cluster.create_topic(topic, 1, 3)
+    eventually(lambda: all(told_by(cluster, each, topic) for each in cluster.brokers), "a new topic")
     found = {group: each.committed([partition])[0].offset for group, each in consumers.items()}
     assert found == dict.fromkeys(consumers, OFFSET_INVALID)
     for consumer in consumers.values():
@@ -67,16 +69,17 @@ def test_a_broker_that_missed_a_deletion_and_a_new_topic_of_the_name_tells_of_th
     away = next(number for number in cluster.brokers if number != cluster.controller())
     others = [number for number in cluster.brokers if number != away]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for name in ("missed", "gone"):
+    missed, gone = unused("missed"), unused("gone")
+    for name in (missed, gone):
         admin.create_topics([NewTopic(name, 3, replica_assignment=[others] * 3)])[name].result(WITHIN_SECONDS)
-    for name in ("missed", "gone"):
+    for name in (missed, gone):
         eventually(lambda name=name: told_by(cluster, away, name) == [0, 1, 2], f"{name} on every broker")  # type: ignore[misc]
     cluster.pause(away)
     cluster.wait_until_present(others)  # its session has ended, and what it was to be told is dropped
-    for deleted in admin.delete_topics(["missed", "gone"]).values():
+    for deleted in admin.delete_topics([missed, gone]).values():
         deleted.result(WITHIN_SECONDS)
-    admin.create_topics([NewTopic("missed", 1, replica_assignment=[others])])["missed"].result(WITHIN_SECONDS)
+    admin.create_topics([NewTopic(missed, 1, replica_assignment=[others])])[missed].result(WITHIN_SECONDS)
     cluster.resume(away)
     cluster.wait_until_ready()
-    assert told_by(cluster, away, "missed") == [0]
-    assert told_by(cluster, away, "gone") == []
+    assert told_by(cluster, away, missed) == [0]
+    assert told_by(cluster, away, gone) == []

@@ -12,6 +12,7 @@ from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.test_controller_failover import Eyes
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.eventually import eventually
+from tests.harness import unused
 from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fencing")]
@@ -75,7 +76,7 @@ def looked_at(address: str) -> Iterator[MetadataStore]:
 def topic_led(cluster: LocalCluster, store: MetadataStore, name: str, *, by_controller: bool) -> str:
     """A new topic of one partition whose leader is the controller, or another broker."""
     for attempt in range(30):
-        topic = f"{name}-{attempt}"
+        topic = unused(f"{name}-{attempt}")
         cluster.create_topic(topic, 1, 3)
         if (cluster.leader(topic) == store.controller()) is by_controller:
             return topic
@@ -136,14 +137,15 @@ def deceive_all(cluster: LocalCluster, store: MetadataStore, *, is_controller: b
 
 
 def test_a_leader_that_stands_still_is_not_fenced(whole: LocalCluster, store: MetadataStore) -> None:
-    whole.create_topic("paused", 1, 3)
-    victim = whole.leader("paused")
+    topic = unused("paused")
+    whole.create_topic(topic, 1, 3)
+    victim = whole.leader(topic)
     whole.pause(victim)
     try:
         time.sleep(LOOK_SECONDS)
         assert not store.suspicions(victim)
         assert store.fenced(victim) == -1
-        assert store.leader("paused") == victim
+        assert store.leader(topic) == victim
     finally:
         whole.resume(victim)
 

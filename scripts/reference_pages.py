@@ -20,7 +20,7 @@ from headrace.broker import options as serve_options
 from headrace.broker.handlers import MODULES, advertised
 from headrace.cli.app import make_app
 from headrace.cli.commands import COMMANDS, OWN_WAY
-from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, format_value
+from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, apache_kafka, format_value
 from headrace.spark.load import load_command
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +53,18 @@ def settings_page() -> str:
             "The broker setting in parentheses sets the default for all topics.",
             "",
             *_table(topic, topics=True),
+            "",
+            "## Settings of Apache Kafka without effect",
+            "",
+            "These broker settings are accepted, and change nothing.",
+            "",
+            "| name | reason |",
+            "|---|---|",
+            *(
+                f"| `{name}` | {judged.reason} |"
+                for name in apache_kafka.names()
+                if isinstance(judged := apache_kafka.judge(name), apache_kafka.Ignored)
+            ),
             "",
         ]
     )

@@ -9,6 +9,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.asker import Asker
@@ -180,6 +181,28 @@ def test_the_lag_of_a_group_in_records_and_in_seconds(scraper: Scraper, wire: Wi
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numoffsets") == 1
+
+
+def test_the_lag_of_committed_records_ends_at_the_first_open_transaction(scraper: Scraper, wire: Wire) -> None:
+    topic, group = a_topic(scraper.server.bootstrap), uuid.uuid4().hex
+    producer = Producer({"bootstrap.servers": scraper.server.bootstrap, "transactional.id": group})
+    producer.init_transactions(20)
+    wire.produce(topic, batch([b"before"]))
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(20)
+    wire.produce(topic, batch([b"after"]))
+    asker, labels = Asker(scraper.server.bootstrap), {"group": group, "topic": topic, "partition": "0"}
+    name = "kafka_consumergroup_group_lag"
+    for offset, expected in ((0, (4, 2)), (3, (1, 0))):
+        request = commit(group, topic, -1, "")
+        request.topics[0].partitions[0].committed_offset = offset
+        assert asker.ask(request, 8).topics[0].partitions[0].error_code == 0
+        metrics = scraper.scrape()
+        assert (value(metrics, name, **labels), value(metrics, f"{name}_read_committed", **labels)) == expected
+    producer.abort_transaction(20)
+    metrics = scraper.scrape()
+    assert value(metrics, f"{name}_read_committed", **labels) == value(metrics, name, **labels) == 2
 
 
 def test_the_cluster_at_a_glance(scraper: Scraper, wire: Wire) -> None:

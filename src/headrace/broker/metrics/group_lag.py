@@ -1,8 +1,11 @@
 """The lag of consumer groups, in records and in seconds.
 
-    records   high watermark - committed offset
+    records   high watermark - committed offset, and last stable offset - committed offset
     seconds   the time since the first unconsumed record was produced; 0 without such a record. The lag of a group that
               keeps up stays near 0; that of a stopped group grows by one per second, with or without new records
+
+A commit does not tell the isolation level of the group's consumers, so records are counted to both ends: consumers with
+read_committed cannot read beyond the last stable offset.
 
 The batch's first timestamp (its append time with LogAppendTime) replaces the record's own timestamp, whose reading
 could require decompressing a batch for each number. A broker measures only partitions that it leads.
@@ -27,6 +30,8 @@ class Lag(NamedTuple):
 
     position: Position
     records: int
+    stable_records: int
+    """The records up to the last stable offset."""
     seconds: float | None
 
 
@@ -45,8 +50,9 @@ class GroupLag:
                 continue
             offset = max(position.offset, partition.log.log_start_offset)
             records = max(0, partition.high_watermark - position.offset)
+            stable_records = max(0, partition.last_stable_offset - position.offset)
             if offset >= partition.high_watermark:
-                yield Lag(position, records, 0.0)
+                yield Lag(position, records, stable_records, 0.0)
                 continue
             key = (position.partition, offset)
             time_ms = self._times_ms.get(key)
@@ -56,7 +62,7 @@ class GroupLag:
                     await asyncio.sleep(0)
             if time_ms is not None:
                 seen[key] = time_ms
-            yield Lag(position, records, None if time_ms is None else max(0, now_ms - time_ms) / 1000)
+            yield Lag(position, records, stable_records, None if time_ms is None else max(0, now_ms - time_ms) / 1000)
         self._times_ms = seen
 
 

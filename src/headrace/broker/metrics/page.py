@@ -226,6 +226,11 @@ class Page:
                 [(labels, each.records) for labels, each in rows],
             ),
             gauge(
+                f"{lag}_lag_read_committed",
+                "Records between the committed offset and the last stable offset.",
+                [(labels, each.stable_records) for labels, each in rows],
+            ),
+            gauge(
                 f"{lag}_lag_seconds",
                 "Seconds since the first unconsumed record was produced; 0 if there is none.",
                 [(labels, each.seconds) for labels, each in rows if each.seconds is not None],

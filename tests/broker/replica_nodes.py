@@ -140,6 +140,11 @@ class InProcessPeers:
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Held:
         raise PeerUnreachable("nobody watches anybody here")
 
+    def disconnect(self, broker: BrokerId, why: str) -> None:
+        for (to, _), pipe in self._pipes.items():
+            if to == broker:
+                pipe.served.close(why)
+
     async def close(self) -> None:
         for pipe in self._pipes.values():
             pipe.served.close("over")

@@ -131,6 +131,31 @@ def test_silence_ends_when_the_time_is_up(tell: Callable[..., None]) -> None:
         tell(story)
 
 
+def test_requests_to_a_broker_that_is_no_longer_live_end_at_once(tell: Callable[..., None]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = at(silent.getsockname()[1])
+
+        async def story(links: PeerLinks) -> None:
+            asking = [
+                asyncio.ensure_future(
+                    links.send(address, m.ListGroupsRequest(), m.ListGroupsResponse, timeout_ms=600_000, lane=lane)
+                )
+                for lane in ("one", "one", "other")
+            ]
+            accepted = [await asyncio.to_thread(silent.accept) for _ in range(2)]
+            links.disconnect(BrokerId(address.id + 1), "another broker")
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in asking)
+            links.disconnect(address.id, "it is no longer live")
+            found = await asyncio.gather(*asking, return_exceptions=True)
+            assert {type(each) for each in found} == {PeerUnreachable}
+            assert all("no longer live" in str(each) for each in found)
+            for each, _ in accepted:
+                each.close()
+
+        tell(story)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

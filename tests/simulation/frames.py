@@ -22,6 +22,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.security.access import ANONYMOUS, Decisions
+from headrace.types import BrokerId
 from tests.simulation.network import End, Network
 from tests.simulation.scheduler import Process
 
@@ -95,11 +96,11 @@ class SimPeers:
 
     def __init__(self, network: Network, process: Process, host: str, client_id: str) -> None:
         self._network, self._process, self._host, self._client_id = network, process, host, client_id
-        self._callers: dict[tuple[str, str], Caller] = {}
+        self._callers: dict[tuple[PeerAddress, str], Caller] = {}
 
     async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
         """See `Peers.ask`."""
-        key = (to.host, lane)
+        key = (to, lane)
         caller = self._callers.get(key)
         if caller is None or not caller.is_open:
             caller = self._callers[key] = Caller(self._network, self._process, self._host, to.host, self._client_id)
@@ -123,6 +124,12 @@ class SimPeers:
             caller.close()
             raise
         return caller
+
+    def disconnect(self, broker: BrokerId, why: str) -> None:
+        """See `Peers.disconnect`."""
+        for (to, _), caller in self._callers.items():
+            if to.id == broker:
+                caller.close(why)
 
     async def close(self) -> None:
         """See `Peers.close`."""

@@ -37,6 +37,7 @@ from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller, Rebalancing
 from headrace.controller.decisions.topics import TopicDefaults
 from headrace.metadata.broker_configs import BrokerSettings
+from headrace.metadata.deltas import MetadataDelta
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.producer_ids import ProducerIds
 from headrace.metadata.registration import Registration as BrokerRegistration
@@ -148,11 +149,20 @@ def _base(
     )
     peers = environment.make_peers(f"headrace-{broker_id}")
     stack.push_async_callback(peers.close)
+    metadata.on_change(partial(_disconnect_removed, peers))
     controller = _controller(config, storage, broker_id, control, peers, environment)
     return _Base(
         config, storage, registration, environment, loop, broker_id, purgatory, metadata, replicas, addresses, control,
         peers, controller,
     )  # fmt: skip
+
+
+def _disconnect_removed(peers: Peers, delta: MetadataDelta) -> None:
+    """Ends the requests to brokers that are no longer live. A process that stands still keeps its connections and
+    answers nothing; markers and verifications of transactions would wait for `request.timeout.ms`, though others lead
+    by now."""
+    for broker in delta.brokers_removed:
+        peers.disconnect(broker, "it is no longer live")
 
 
 def _replication(base: _Base, settings: BrokerSettings, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> Replication:

@@ -21,6 +21,7 @@ from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.asking import SCRATCH_BYTES
 from headrace.protocol.conversation.negotiation import common_version, negotiation
 from headrace.protocol.headers import read_response_header
+from headrace.types import BrokerId
 
 R = TypeVar("R", bound=Message)
 
@@ -58,6 +59,12 @@ class PeerLinks:
                 return await link.opened()
         except TimeoutError:
             raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
+
+    def disconnect(self, broker: BrokerId, why: str) -> None:
+        """As `Peers.disconnect`."""
+        for (to, _), link in self._links.items():
+            if to.id == broker:
+                link.close(why)
 
     async def close(self) -> None:
         """As `Peers.close`."""

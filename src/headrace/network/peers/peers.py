@@ -59,6 +59,11 @@ class Peers(Protocol):
         once, without pauses. Raises `PeerUnreachable`, `PeerRefused`."""
         ...
 
+    def disconnect(self, broker: BrokerId, why: str) -> None:
+        """Closes the connections to a broker, except those that are held; pending requests raise `PeerUnreachable`. For
+        a broker that may never answer. A later request opens a connection again."""
+        ...
+
     async def close(self) -> None:
         """Closes every connection; pending requests raise `PeerUnreachable`."""
         ...

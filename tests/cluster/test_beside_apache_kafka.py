@@ -16,7 +16,7 @@ from tests.asker import Asker
 from tests.cluster.counting_transactions import CountingTransactions
 from tests.cluster.exchanged_cluster import BROKERS, ExchangedCluster
 from tests.cluster.mixed_cluster import OURS, MixedCluster
-from tests.cluster.pipeline import Pipeline
+from tests.cluster.pipeline import ConfluentPipeline
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.eventually import WITHIN_SECONDS
 from tests.harness import unused
@@ -227,7 +227,7 @@ def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_p
             cluster.assign(topic, [1], [1])
         with (
             VerifyingProducer(cluster.bootstrap, "transfers", partitions=2) as producer,
-            Pipeline(cluster.bootstrap, "source", "target", partitions=2) as pipeline,
+            ConfluentPipeline(cluster.bootstrap, "source", "target", partitions=2) as pipeline,
         ):
             producer.wait_for(300)
             pipeline.wait_for(5)
@@ -269,7 +269,7 @@ def test_brokers_are_exchanged_where_they_are_and_back_while_transactions_run(
         with (
             VerifyingProducer(cluster.bootstrap, "transfers", partitions=3, per_second=200) as producer,
             CountingTransactions(cluster.bootstrap, "counted", partitions=3) as counting,
-            Pipeline(cluster.bootstrap, "source", "target", partitions=3) as pipeline,
+            ConfluentPipeline(cluster.bootstrap, "source", "target", partitions=3) as pipeline,
         ):
             for number in BROKERS * 2:
                 producer.wait_for(100)

@@ -50,11 +50,17 @@ class JavaProgram:
         self.version = version
 
     def command(self) -> list[str]:
-        """A JVM that stops optimizing early: it lives for seconds."""
+        """The command line that runs Grid."""
+        home = self._home()
+        return java_command(f"{home / 'classes'}{os.pathsep}{self.library()}", "Grid")
+
+    def library(self) -> str:
+        """The class path of the client and of what it needs."""
+        return f"{self._home() / 'lib'}/*"
+
+    def _home(self) -> Path:
         sources = (HERE / "java" / "pom.xml", HERE / "java" / "Grid.java")
-        home = build_once(f"kafka-clients-{self.version}-{hash_of(*sources)}", self._build)
-        path = f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*"
-        return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "Grid"]
+        return build_once(f"kafka-clients-{self.version}-{hash_of(*sources)}", self._build)
 
     def _build(self, home: Path) -> list[list[str]]:
         maven = ["mvn", "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), f"-Dkafka.version={self.version}"]
@@ -142,6 +148,11 @@ class Machine:
         line = bytes(self.unread[:end])
         del self.unread[: end + 1]
         return line
+
+
+def java_command(class_path: str, main_class: str) -> list[str]:
+    """A JVM that stops optimizing early: it lives for seconds."""
+    return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", class_path, main_class]
 
 
 def record_line(message: Message) -> dict[str, object]:

@@ -114,8 +114,8 @@ ADDED_TRANSACTIONS_PER_REQUEST_MAX = 500
 """Transactions in one AddPartitionsToTxn to another broker."""
 
 COORDINATOR_ACTIONS_PER_TURN_MAX = 200
-"""Actions of one coordinator (responses, appends) that are executed in one turn of the event loop. An append takes up
-to a tenth of a millisecond."""
+"""Actions of one coordinator (responses, records to append) that are executed in one turn of the event loop. An append
+takes up to a tenth of a millisecond."""
 
 COORDINATOR_LOAD_CHUNK_BYTES = 64 << 10
 """Bytes of a coordinator's partition that are replayed in one turn of the event loop: some hundred records."""
@@ -154,6 +154,9 @@ TIMEOUTS_PER_TICK_MAX = 500
 
 TRANSACTIONAL_IDS_PER_EXPIRY_BATCH = 500
 """Transactional ids that one batch of tombstones removes."""
+
+TRANSACTIONAL_IDS_PER_EXPIRY_TICK = 2_000
+"""Transactional ids that one turn of the event loop removes. The next ones follow a moment later."""
 
 MARKERS_PER_REQUEST_MAX = 2000
 """Partitions in one WriteTxnMarkers request. Further markers wait for the next one."""

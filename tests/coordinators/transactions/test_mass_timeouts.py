@@ -1,9 +1,11 @@
-"""Thousands of transactions that time out at once are aborted in slices, so that other requests are served between."""
+"""Thousands of transactions that time out at once, or ids that expire, are handled in slices: other requests are served
+in between."""
 
 from headrace.coordinators.runtime import Append
-from headrace.coordinators.transactions.coordinator import Settings, TransactionCoordinator
+from headrace.coordinators.transactions.coordinator import COMPLETE_RETRY_MS, Settings, TransactionCoordinator
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
-from headrace.limits import TIMEOUTS_PER_TICK_MAX
+from headrace.errors import ErrorCode
+from headrace.limits import TIMEOUTS_PER_TICK_MAX, TRANSACTIONAL_IDS_PER_EXPIRY_TICK
 from headrace.types import TopicPartition
 
 COUNT = 2 * TIMEOUTS_PER_TICK_MAX + 1
@@ -27,3 +29,24 @@ def test_transactions_that_time_out_together_are_aborted_in_slices() -> None:
         assert all(isinstance(each, Append) for each in actions)
         slices.append(len(actions))
     assert slices == [TIMEOUTS_PER_TICK_MAX, TIMEOUTS_PER_TICK_MAX, 1]
+
+
+def test_ids_that_expire_together_are_removed_in_slices() -> None:
+    settings = Settings(900_000, 3_600_000, 600_000, two_phase_commit_enable=False)
+    coordinator = TransactionCoordinator(settings, lambda _: 0, 0, version=lambda: 2)
+    replay = coordinator.partitions.begin(0, 0)
+    assert replay is not None
+    for number in range(2 * TRANSACTIONAL_IDS_PER_EXPIRY_TICK + 1):
+        replay.transactions[f"x{number}"] = Transaction(f"x{number}", number, TIMEOUT_MS, 0, 0)
+    assert not any(coordinator.loaded(replay, 0))
+    coordinator.partitions.finish(0, replay)
+    now_ms, removed = 3_600_000, []
+    while coordinator.overview()[1]:
+        writes = [each for each in coordinator.tick(now_ms) if isinstance(each, Append)]
+        for each in writes:
+            assert each.then is not None
+            coordinator.appended(each.then, ErrorCode.NONE, 0, now_ms)
+        removed.append(sum(len(each.records) for each in writes))
+        now_ms += COMPLETE_RETRY_MS
+    assert removed == [TRANSACTIONAL_IDS_PER_EXPIRY_TICK, TRANSACTIONAL_IDS_PER_EXPIRY_TICK, 1]
+    assert coordinator.next_deadline_ms() == now_ms - COMPLETE_RETRY_MS + 600_000

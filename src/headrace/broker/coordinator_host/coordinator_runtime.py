@@ -213,9 +213,9 @@ class CoordinatorRuntime(Generic[R, Then]):
             self._next_turn = self._loop.call_soon(self._on_next_turn)
         self._is_running = True
         try:
-            while self._queue and self._left_in_turn:
-                self._left_in_turn -= 1
+            while self._queue and self._left_in_turn > 0:
                 action = self._queue.popleft()
+                self._left_in_turn -= len(action.records) if isinstance(action, Append) else 1
                 if isinstance(action, Answer):
                     _answer(action)
                 elif isinstance(action, Effect):

@@ -54,7 +54,13 @@ from headrace.coordinators.transactions.transaction import (
     is_epoch_exhausted,
 )
 from headrace.errors import ErrorCode
-from headrace.limits import ELEMENTS_PER_SLICE, INT32_MAX, TIMEOUTS_PER_TICK_MAX, TRANSACTIONAL_IDS_PER_EXPIRY_BATCH
+from headrace.limits import (
+    ELEMENTS_PER_SLICE,
+    INT32_MAX,
+    TIMEOUTS_PER_TICK_MAX,
+    TRANSACTIONAL_IDS_PER_EXPIRY_BATCH,
+    TRANSACTIONAL_IDS_PER_EXPIRY_TICK,
+)
 from headrace.types import NO_PRODUCER, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -74,7 +80,8 @@ APPEND_ERRORS = {
 """The client's error for a failed write."""
 
 COMPLETE_RETRY_MS = 100
-"""The time after which a failed write of a complete state is tried again."""
+"""The time after which a failed write of a complete state is tried again, and after which the next unused ids of many
+are removed."""
 
 
 class Settings(NamedTuple):
@@ -476,10 +483,15 @@ class TransactionCoordinator:
         """Removes ids that were not used for `transactional.id.expiration.ms`."""
         oldest_ms = now_ms - self._settings.id_expiration_ms
         unused: dict[int, list[Entry]] = {}
+        count = 0
         for entry in self._entries.values():
             transaction = entry.transaction
             if entry.pending is None and transaction.state in IDLE and transaction.updated_ms <= oldest_ms:
                 unused.setdefault(entry.partition, []).append(entry)
+                count += 1
+                if count == TRANSACTIONAL_IDS_PER_EXPIRY_TICK:
+                    self._deadlines.set(Timer(TimerKind.EXPIRY), now_ms + COMPLETE_RETRY_MS)
+                    break
         actions: Actions = []
         for partition, entries in unused.items():
             for start in range(0, len(entries), TRANSACTIONAL_IDS_PER_EXPIRY_BATCH):

@@ -19,7 +19,7 @@ from tests.eventually import eventually_async
 SLICES = 20
 COUNT = SLICES * ELEMENTS_PER_SLICE
 TURNS_MIN = 55
-"""Sliced, a request takes about 64 turns; handled in one turn, up to 52, of which coding has most."""
+"""Sliced, a request takes at least 62 turns; handled in one turn, up to 52, most of them for coding."""
 
 
 class TurnCounter:
@@ -103,4 +103,31 @@ async def test_offsets_are_looked_up_in_slices(tmp_path: Path) -> None:
             answer = await nodes[1].ask(request, m.TxnOffsetCommitResponse)
         found = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
         assert found == {0: ErrorCode.NONE, **dict.fromkeys(range(1, COUNT), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+        assert counter.turns > TURNS_MIN
+
+
+async def test_markers_are_written_in_slices(tmp_path: Path) -> None:
+    Request = m.WriteTxnMarkersRequest
+    async with Nodes(tmp_path, 1) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1,))
+        topic = Request.WritableTxnMarkerTopic(name="t", partition_indexes=list(range(COUNT)))
+        marker = Request.WritableTxnMarker(producer_id=7, producer_epoch=0, topics=[topic])
+        async with TurnCounter() as counter:
+            answer = await nodes[1].ask(Request(markers=[marker]), m.WriteTxnMarkersResponse)
+        (topic_result,) = answer.markers[0].topics
+        found = [ErrorCode(each.error_code) for each in topic_result.partitions]
+        assert found == [ErrorCode.NONE] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (COUNT - 1)
+        assert counter.turns > TURNS_MIN
+
+
+async def test_transactions_are_described_in_slices(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        producer = await producer_at(nodes[1])
+        ids = [producer.name, *(f"unknown-{number}" for number in range(COUNT - 1))]
+        async with TurnCounter() as counter:
+            answer = await nodes[1].ask(
+                m.DescribeTransactionsRequest(transactional_ids=ids), m.DescribeTransactionsResponse
+            )
+        found = [ErrorCode(each.error_code) for each in answer.transaction_states]
+        assert found == [ErrorCode.NONE] + [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND] * (COUNT - 1)
         assert counter.turns > TURNS_MIN

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode
+from headrace.in_slices import Turns
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
@@ -25,10 +27,19 @@ _State = m.DescribeTransactionsResponse.TransactionState
 
 
 def handle(ctx: RequestContext, request: m.DescribeTransactionsRequest) -> Answer:
-    """Describes each id once."""
-    return m.DescribeTransactionsResponse(
-        transaction_states=[_describe(ctx, each) for each in dict.fromkeys(request.transactional_ids)]
-    )
+    """Describes each id once: some ids, or one with thousands of partitions, in each turn of the event loop."""
+    return ctx.in_order(_describe_in_slices(ctx, request), lambda error: fail(request, code_of(error)))
+
+
+async def _describe_in_slices(
+    ctx: RequestContext, request: m.DescribeTransactionsRequest
+) -> m.DescribeTransactionsResponse:
+    turns, states = Turns(), []
+    for each in dict.fromkeys(request.transactional_ids):
+        state = _describe(ctx, each)
+        states.append(state)
+        await turns.count(1 + sum(len(topic.partitions) for topic in state.topics))
+    return m.DescribeTransactionsResponse(transaction_states=states)
 
 
 def fail(request: m.DescribeTransactionsRequest, code: ErrorCode) -> m.DescribeTransactionsResponse:

@@ -10,12 +10,15 @@ markers are durable or have failed.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.partitions.transaction_markers import MarkerOutcome, TransactionMarker
 from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.errors import ErrorCode
+from headrace.in_slices import Turns
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
@@ -23,12 +26,17 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = range(1, 3)
+_Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+_TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+
 DEMANDS: Demands = (Demand(Operation.ALTER, ResourceType.CLUSTER, or_on_cluster=Operation.CLUSTER_ACTION),)
 
 
 def handle(ctx: RequestContext, request: m.WriteTxnMarkersRequest) -> Answer:
     """Writes the markers; answers when they are durable."""
-    markers = [_marker(each) for each in request.markers]
+    if sum(len(topic.partition_indexes) for each in request.markers for topic in each.topics) > ELEMENTS_PER_SLICE:
+        return ctx.in_order(_write_in_slices(ctx, request), lambda error: fail(request, code_of(error)))
+    markers = [_marker(each, _partitions(each)) for each in request.markers]
     written = ctx.services.markers.write(markers)
     if written.done():
         return _response(markers, written.result())
@@ -41,45 +49,77 @@ def handle(ctx: RequestContext, request: m.WriteTxnMarkersRequest) -> Answer:
     return LATER
 
 
+async def _write_in_slices(ctx: RequestContext, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse:
+    """As `handle`, for a large request. `write` appends in slices by itself."""
+    turns, markers, results = Turns(), [], []
+    for each in request.markers:
+        partitions: list[TopicPartition] = []
+        for topic in each.topics:
+            for number in topic.partition_indexes:
+                partitions.append(TopicPartition(topic.name, number))
+                await turns.count()
+        markers.append(_marker(each, partitions))
+    by_producer = _by_producer(markers, await ctx.services.markers.write(markers))
+    for producer_id, outcome in by_producer.items():
+        topics: dict[str, _TopicResult] = {}
+        for key, code in outcome.items():
+            _add_result(topics, key, code)
+            await turns.count()
+        results.append(_Result(producer_id=producer_id, topics=list(topics.values())))
+    return m.WriteTxnMarkersResponse(markers=results)
+
+
 def fail(request: m.WriteTxnMarkersRequest, code: ErrorCode) -> m.WriteTxnMarkersResponse:
     """Returns the same error for every partition."""
-    markers = [_marker(each) for each in request.markers]
+    markers = [_marker(each, _partitions(each)) for each in request.markers]
     return _response(markers, [dict.fromkeys(each.partitions, code) for each in markers])
 
 
-def _marker(asked: m.WriteTxnMarkersRequest.WritableTxnMarker) -> TransactionMarker:
+def _marker(
+    asked: m.WriteTxnMarkersRequest.WritableTxnMarker, partitions: Sequence[TopicPartition]
+) -> TransactionMarker:
     return TransactionMarker(
         asked.producer_id,
         asked.producer_epoch,
         asked.coordinator_epoch,
         asked.transaction_result,
-        tuple(TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partition_indexes),
+        partitions,
         asked.transaction_version,
     )
 
 
-def _response(markers: Iterable[TransactionMarker], outcomes: Iterable[MarkerOutcome]) -> m.WriteTxnMarkersResponse:
-    """Returns one result for each producer, as Apache Kafka does for several markers of one producer."""
+def _partitions(asked: m.WriteTxnMarkersRequest.WritableTxnMarker) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partition_indexes]
+
+
+def _by_producer(markers: Iterable[TransactionMarker], outcomes: Iterable[MarkerOutcome]) -> dict[int, MarkerOutcome]:
+    """One outcome for each producer, as Apache Kafka does for several markers of one producer."""
     by_producer: dict[int, MarkerOutcome] = {}
     for marker, outcome in zip(markers, outcomes, strict=True):
         by_producer.setdefault(marker.producer_id, {}).update(outcome)
+    return by_producer
+
+
+def _response(markers: Iterable[TransactionMarker], outcomes: Iterable[MarkerOutcome]) -> m.WriteTxnMarkersResponse:
     return m.WriteTxnMarkersResponse(
         markers=[
-            m.WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(outcome))
-            for producer_id, outcome in by_producer.items()
+            _Result(producer_id=producer_id, topics=_topics(outcome))
+            for producer_id, outcome in _by_producer(markers, outcomes).items()
         ]
     )
 
 
-def _topics(
-    outcome: Mapping[TopicPartition, ErrorCode],
-) -> list[m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult]:
-    topics: dict[str, m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = {}
+def _topics(outcome: Mapping[TopicPartition, ErrorCode]) -> list[_TopicResult]:
+    topics: dict[str, _TopicResult] = {}
     for key, code in outcome.items():
-        topic = topics.get(key.topic)
-        if topic is None:
-            topic = topics[key.topic] = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=key.topic)
-        topic.partitions.append(
-            m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=key.partition, error_code=code)
-        )
+        _add_result(topics, key, code)
     return list(topics.values())
+
+
+def _add_result(topics: dict[str, _TopicResult], key: TopicPartition, code: ErrorCode) -> None:
+    topic = topics.get(key.topic)
+    if topic is None:
+        topic = topics[key.topic] = _TopicResult(name=key.topic)
+    topic.partitions.append(
+        m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=key.partition, error_code=code)
+    )

@@ -54,7 +54,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an Apache Kafka broker of this session's own."""
     if reason := kafka.missing_tools():
         pytest.skip(reason)
-    with kafka.run_kafka(tmp_path_factory.mktemp("apache-kafka")) as bootstrap:
+    with kafka.run_kafka(tmp_path_factory.mktemp("apache-kafka"), is_kept=False) as bootstrap:
         yield bootstrap
 
 
@@ -82,11 +82,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--second-tries", action="store_true", help=tries)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """What shares an expensive server is marked as slow and runs in one worker, so that the server starts once.
 
     A broker that a test has for itself is slow as well: it takes half a second of CPU time to start and stop.
+    Modules with slow tests come first, so that no worker has a long one left when the others are done.
     """
     for item in items:
         folders = item.path.relative_to(config.rootpath).parts
@@ -103,6 +104,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
         if config.getoption("--second-tries") and any(item.get_closest_marker(name) for name in SECOND_TRIES):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    yield
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # the order is random otherwise
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,7 +38,7 @@ def stop_process(process: subprocess.Popen[bytes], *, seconds: float = WITHIN_SE
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-    return process.wait(seconds)
+    return process.wait(WITHIN_SECONDS)
 
 
 def tail(path: Path, size: int = 4000) -> str:

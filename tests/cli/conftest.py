@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -16,7 +17,9 @@ def run_headrace(*arguments: str, stdin: bytes = b"", bootstrap: str = "") -> su
     """Run `headrace` with these arguments; HEADRACE_BOOTSTRAP as given."""
     environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap or "127.0.0.1:1", "COLUMNS": "120"}
     command = [sys.executable, "-m", "headrace", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, env=environment, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, timeout=WITHIN_SECONDS, env=environment, check=False
+    )
 
 
 @pytest.fixture(scope="session")

@@ -192,7 +192,7 @@ def test_a_topic_that_is_not_there_is_named(headrace: Run) -> None:
 def test_a_reader_that_stops_reading_is_no_error_message(headrace: Run, topic: str, cli_server: HeadraceServer) -> None:
     lines(headrace("produce", topic, stdin=b"x\n" * 50_000))
     script = f'"$0" -m headrace consume {topic} -e -b {cli_server.bootstrap} | head -1'
-    piped = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, timeout=60, check=False)
+    piped = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, timeout=300, check=False)
     assert (piped.stdout, piped.stderr) == (b"x\n", b"")
 
 

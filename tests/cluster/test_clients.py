@@ -15,7 +15,6 @@ PARTITIONS = 3
 COUNT = 100
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_client_works_on_while_brokers_go_and_come_back(cluster: LocalCluster, kind: Kind) -> None:
     if reason := kind.missing():

@@ -13,7 +13,7 @@ from headrace.demo.flights import QUICK_FLIGHTS
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_path: Path) -> None:
     output = tmp_path / "demo output"
     command = [sys.executable, "-m", "headrace.demo", "--quick", "--output", str(output)]

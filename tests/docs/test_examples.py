@@ -27,7 +27,7 @@ from tests.harness import child_environment, stop_process
 ROOT = Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:9092"
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<language>sh|python|text)\n(?P<code>.*?)```", re.DOTALL)
-BLOCK_SECONDS = 240
+BLOCK_SECONDS = 600
 
 
 class Example(NamedTuple):
@@ -125,7 +125,7 @@ def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_run_with_spark(tmp_path: Path, page: str) -> None:
     assert run_page(page, tmp_path, with_spark=True) > 0

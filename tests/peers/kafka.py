@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
 from tests.peers.cache import build_once
 
@@ -68,8 +69,11 @@ def jars(version: str = VERSION) -> Path:
 
 
 @contextmanager
-def run_kafka(directory: Path) -> Iterator[str]:
-    """One Apache Kafka node with its data below `directory`; yields "127.0.0.1:PORT" and stops it afterwards."""
+def run_kafka(directory: Path, *, is_kept: bool = True) -> Iterator[str]:
+    """One Apache Kafka node with its data below `directory`; yields "127.0.0.1:PORT" and ends it afterwards.
+
+    `is_kept`: its files are read later, so it stops cleanly, which takes long with hundreds of partitions.
+    """
     port, controller_port = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
@@ -86,6 +90,8 @@ def run_kafka(directory: Path) -> Iterator[str]:
         _wait_until_it_answers(process, port, directory)
         yield f"127.0.0.1:{port}"
     finally:
+        if not is_kept:
+            process.kill()
         stop_process(process)
 
 
@@ -95,7 +101,9 @@ def properties_of(port: int, controller_port: int, directory: Path) -> str:
     return PROPERTIES.format(port=port, controller_port=controller_port, directory=directory) + shared
 
 
-def run_tool(main_class: str, *arguments: str, logs: Path, timeout: float = 60, with_stderr: bool = False) -> str:
+def run_tool(
+    main_class: str, *arguments: str, logs: Path, timeout: float = WITHIN_SECONDS, with_stderr: bool = False
+) -> str:
     """What one of Kafka's command line tools prints on stdout, and on stderr behind it when that is asked for."""
     command = [*java_command(logs, "-Xmx256m", "-XX:TieredStopAtLevel=1"), main_class, *arguments]
     return _run(command, timeout=timeout, with_stderr=with_stderr)

@@ -22,6 +22,7 @@ from headrace.spark.load.delta_table import LoadTable, WrittenFile, collect_file
 from headrace.spark.load.follow import follow
 from headrace.spark.load.load import CORRUPT_COLUMN, LoadJob, LoadResult, plan_ranges, run_load
 from headrace.spark.load.load_command import main
+from tests.eventually import WITHIN_SECONDS
 from tests.spark.conftest import fill_readings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -46,7 +47,7 @@ def load_in_a_process(
     environment = {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch}
     entry = ["headrace.demo.killed_load", crash] if crash else ["headrace.spark.load.load_command"]
     command = [sys.executable, "-m", *entry, *arguments(broker, topic, table)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=500)
 
 
 def times_seen(table: Path) -> Counter[tuple[int, int]]:
@@ -297,5 +298,5 @@ def test_sigterm_ends_following_between_two_loads(broker: str, topic: str, table
         produce(broker, topic, 0, [b"x"] * 5)
         assert json.loads(following.stdout.readline())["rows"] == 5
         following.terminate()
-        assert following.wait(60) == 0
+        assert following.wait(WITHIN_SECONDS) == 0
     assert times_seen(table) == once({0: 35, 1: 10})

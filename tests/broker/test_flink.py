@@ -90,7 +90,7 @@ class Copying:
             for isolation_level in ("read_uncommitted", "read_committed")
         )
         self.job = CopyJob(bootstrap, self.source, target, naming, directory)
-        stack.callback(self.job.stop)
+        stack.callback(self.job.kill)
         self.sent = 0
         self.aborted = 0
         """Copies that will never be committed."""

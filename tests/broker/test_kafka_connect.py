@@ -42,7 +42,7 @@ def test_a_file_source_writes_each_line_once_though_its_workers_freeze_and_die(
     with ExitStack() as stack:
         first, second = (ConnectWorker(bootstrap, group, tmp_path / name) for name in ("first", "second"))
         for worker in (first, second):
-            stack.callback(worker.stop)
+            stack.callback(worker.kill)
         first.start()
         sources = {boundary: Source(stack, bootstrap, f"{group}-{boundary}", tmp_path) for boundary in BOUNDARIES}
         for boundary, settings in BOUNDARIES.items():

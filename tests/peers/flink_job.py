@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.programs import hash_of
-from tests.harness import stop_process, tail
+from tests.harness import tail
 from tests.peers.cache import build_once
 
 HERE = Path(__file__).parent / "flink"
@@ -68,16 +68,10 @@ class CopyJob:
         self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL, also while it is paused."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End it, whatever its state is."""
-        if self.process is not None and self.runs():
-            self.resume()
-            stop_process(self.process)
+        """SIGKILL, also while it is paused; nothing if it does not run."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def checkpoints(self) -> set[Path]:
         """The complete checkpoints of all starts that are on the disk; a newer one replaces an older one."""

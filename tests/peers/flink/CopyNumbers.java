@@ -45,7 +45,7 @@ public class CopyNumbers {
             .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
             .setTransactionalIdPrefix("copy-" + arguments[2])
             .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(arguments[4]))
-            .setProperty("transaction.timeout.ms", "60000") // Flink's default is longer than brokers allow
+            .setProperty("transaction.timeout.ms", "600000") // Flink's default, an hour, is longer than brokers allow
             .setRecordSerializer(KafkaRecordSerializationSchema.<String>builder()
                 .setTopic(arguments[2])
                 .setValueSerializationSchema(new SimpleStringSchema())

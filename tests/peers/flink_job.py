@@ -45,11 +45,12 @@ class CopyJob:
     directory: Path
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "CopyJob":
-        """From the last complete checkpoint, where there is one."""
+    def start(self, parallelism: int = 2) -> "CopyJob":
+        """From the last complete checkpoint, where there is one. Each parallel writer has transactions of its own."""
         home = built()
         path = f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*"
-        arguments = [self.bootstrap, self.source, self.target, str(self.directory / "checkpoints"), self.naming]
+        topics, checkpoints = [self.source, self.target], str(self.directory / "checkpoints")
+        arguments = [self.bootstrap, *topics, checkpoints, self.naming, str(parallelism)]
         command = ["java", *OPTIONS, f"-Djava.io.tmpdir={self.directory}", "-cp", path, "CopyNumbers", *arguments]
         with (self.directory / "flink.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

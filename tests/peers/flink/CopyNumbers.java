@@ -16,14 +16,14 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
  * Copies the records of a topic into another one, exactly once, until it is killed:
- * BOOTSTRAP SOURCE TARGET DIRECTORY NAMING-STRATEGY. It continues the last checkpoint in DIRECTORY.
+ * BOOTSTRAP SOURCE TARGET DIRECTORY NAMING-STRATEGY PARALLELISM. It continues the last checkpoint in DIRECTORY.
  */
 public class CopyNumbers {
     public static void main(String[] arguments) throws Exception {
         var bootstrap = arguments[0];
         var checkpoints = Path.of(arguments[3]);
         var settings = new Configuration();
-        settings.setString("execution.checkpointing.interval", "300 ms");
+        settings.setString("execution.checkpointing.interval", "800 ms");
         settings.setString("execution.checkpointing.dir", checkpoints.toUri().toString());
         settings.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
         settings.setString("restart-strategy.type", "none"); // a failure is the test's to see
@@ -51,7 +51,7 @@ public class CopyNumbers {
                 .setValueSerializationSchema(new SimpleStringSchema())
                 .build())
             .build();
-        var environment = StreamExecutionEnvironment.createLocalEnvironment(2, settings);
+        var environment = StreamExecutionEnvironment.createLocalEnvironment(Integer.parseInt(arguments[5]), settings);
         environment.fromSource(source, WatermarkStrategy.noWatermarks(), "numbers")
             .map(number -> {
                 Thread.sleep(100); // so that it is between two checkpoints, or behind one and before its commit

@@ -1,4 +1,4 @@
-"""The transactional sink: the work of tasks and of the driver by themselves."""
+"""The transactional sink: the work of tasks and of the driver by themselves. `test_transactional_sink` runs Spark."""
 
 import uuid
 from collections import Counter

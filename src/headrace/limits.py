@@ -117,8 +117,9 @@ COORDINATOR_ACTIONS_PER_TURN_MAX = 200
 """Actions of one coordinator (responses, records to append) that are executed in one turn of the event loop. An append
 takes up to a tenth of a millisecond."""
 
-COORDINATOR_LOAD_CHUNK_BYTES = 64 << 10
-"""Bytes of a coordinator's partition that are replayed in one turn of the event loop: some hundred records."""
+COORDINATOR_LOAD_CHUNK_BYTES = 32 << 10
+"""Bytes of a coordinator's partition that are replayed in one turn of the event loop: about two hundred records, each
+of which takes up to a tenth of a millisecond."""
 
 MARKERS_SENT_PER_TURN_MAX = 200
 """Markers of this broker's transaction coordinator that are written, or added to a request, in one turn of the event

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from headrace.coordinators.transactions.actions import SendMarkers
+from headrace.coordinators.transactions.transaction import TransactionState
 from headrace.errors import ErrorCode
 from headrace.limits import MARKERS_SENT_PER_TURN_MAX
 from headrace.protocol import messages as m
+from headrace.topics import TRANSACTIONS_TOPIC
 from headrace.types import TopicPartition
 from tests.broker.replica_nodes import Nodes, turns
 from tests.broker.transactions_at import producer_at
@@ -78,3 +80,44 @@ async def test_questions_that_waited_for_a_silent_coordinator_are_answered_with_
         first.set()
         async with asyncio.timeout(WITHIN_SECONDS):
             assert await asyncio.gather(*producing) == [{"t": ErrorCode.NOT_ENOUGH_REPLICAS}] * 3
+
+
+async def test_markers_of_a_log_that_failed_after_the_decision_go_to_the_next_leader(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        for topic in ("t", "u"):
+            await nodes.lead(topic, leader=1, replicas=(1, 2))
+        producer = await producer_at(nodes[1])
+        assert await producer.produce(nodes[1], "t", "u") == dict.fromkeys(("t", "u"), ErrorCode.NONE)
+        failed = nodes[1].partition("t").log
+        failed.failure = "the disk failed"
+        assert await producer.end() is ErrorCode.NONE, "the decision is stored"
+        await eventually_async(lambda: nodes[1].partition("u").last_stable_offset == 2)
+        assert nodes[1].transactions.markers.pending == 1
+        await nodes.lead("t", leader=2, isr=(2,))
+        await eventually_async(lambda: nodes[1].transactions.markers.pending == 0)
+        assert nodes[2].partition("t").log.log_end_offset == 2
+        error, found = nodes[1].transactions.describe(producer.name)
+        assert error is ErrorCode.NONE
+        assert found is not None
+        assert found.state is TransactionState.COMPLETE_COMMIT
+
+
+async def test_a_coordinators_log_that_fails_after_the_markers_is_completed_by_the_next(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=2, replicas=(2,))
+        producer = await producer_at(nodes[1])
+        await nodes.lead(TRANSACTIONS_TOPIC, leader=1, replicas=(1, 2), isr=(1, 2))
+        assert await producer.produce(nodes[2], "t") == {"t": ErrorCode.NONE}
+        answered = nodes.hold(m.WriteTxnMarkersRequest)
+        assert await producer.end() is ErrorCode.NONE
+        await eventually_async(lambda: len(nodes.held) == 1)
+        nodes[1].partition(TRANSACTIONS_TOPIC).log.failure = "the disk failed"
+        answered.set()
+        await eventually_async(lambda: nodes[1].transactions.markers.pending == 0)
+        await nodes.lead(TRANSACTIONS_TOPIC, leader=2, isr=(2,))
+
+        def is_complete() -> bool:
+            found = nodes[2].transactions.describe(producer.name)[1]
+            return found is not None and found.state is TransactionState.COMPLETE_COMMIT
+
+        await eventually_async(is_complete)

@@ -5,8 +5,8 @@ live broker, and to an Apache Kafka where there is one, which has to answer the 
 """
 
 import struct
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +15,7 @@ from headrace.errors import ErrorCode
 from headrace.records.codecs.compression import Codec
 from tests.broker.lies import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, bomb, lying
 from tests.broker.siege import MIB, Bystander, assert_unharmed
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.wire import INIT_PRODUCER_ID, PRODUCE, Wire, batch, stored_batches, string
 
@@ -94,14 +95,18 @@ def test_a_batch_that_lies_is_refused_and_not_stored(server: HeadraceServer, lie
         assert wire.produce(topic, batch([b"the truth"])) == (0, 0)
 
 
+def is_written(wire: Wire, topic: str, records: bytes) -> bool:
+    return wire.produce(topic, records).error_code == 0
+
+
 @pytest.mark.peer
 def test_apache_kafka_refuses_the_same_or_the_difference_is_known(apache_kafka: str) -> None:
     codes = {}
     with Wire(apache_kafka) as wire:
         for name, lie in LIES.items():
             topic = topic_for(wire, f"lies-{name}")
-            while wire.produce(topic, batch([b"ready"])).error_code != 0:
-                time.sleep(0.05)  # the leader learns of its topic a little later
+            # The leader learns of its topic a little later.
+            eventually(partial(is_written, wire, topic, batch([b"ready"])), f"a leader of {topic}")
             codes[name] = wire.produce(topic, lie.records).error_code
     expected = {
         name: lie.error_code if lie.error_code_of_kafka is None else lie.error_code_of_kafka

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -14,6 +15,7 @@ from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 from tests.broker.lies import lying
+from tests.eventually import eventually
 from tests.harness import HeadraceServer, stop_process
 from tests.wire import Wire
 
@@ -44,8 +46,12 @@ def create_topics(bootstrap: str) -> None:
         for name, configs in CONFIGS.items():
             assert wire.create_topic(name, configs=configs) == 0
             keyed = bytes(encode([(b"k", 0)]))
-            while wire.produce(name, keyed).error_code != 0:
-                time.sleep(0.05)  # a leader of Apache Kafka learns of its topic a little later
+            # A leader of Apache Kafka learns of its topic a little later.
+            eventually(partial(is_written, wire, name, keyed), f"a leader of {name}")
+
+
+def is_written(wire: Wire, topic: str, records: bytes) -> bool:
+    return wire.produce(topic, records).error_code == 0
 
 
 def encode(rows: list[tuple[bytes | None, int | None]], codec: Codec = Codec.NONE) -> bytearray:

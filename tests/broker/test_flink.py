@@ -61,6 +61,8 @@ def copies_each_number_once(bootstrap: str, naming: str, directory: Path, *, kil
     with ExitStack() as stack:
         copying = Copying(stack, bootstrap, naming, directory)
         copying.job.start()
+        copying.send(PARTITIONS)
+        copying.copies_all()
         for kill in range(KILLS_MAX):
             if kill >= kills and copying.job.resumed_transactions():
                 break
@@ -128,10 +130,10 @@ class Copying:
         return self._is_paused_if(lambda: len(self.written.read()) - len(self.committed.read()) > self.aborted)
 
     def _freezes_inside_transactions(self) -> bool:
-        self.send(NUMBERS_AT_A_TIME)
         before, already = self.job.checkpoints(), len(self.written.read())
 
         def both_have_written() -> bool:
+            self.send(PARTITIONS)
             return len({int(value) % PARTITIONS for value in self.written.values()[already:]}) == PARTITIONS
 
         self._eventually(both_have_written, "copies of both writers")

@@ -121,3 +121,15 @@ async def test_a_coordinators_log_that_fails_after_the_markers_is_completed_by_t
             return found is not None and found.state is TransactionState.COMPLETE_COMMIT
 
         await eventually_async(is_complete)
+
+
+async def test_two_transactions_of_one_producer_id_both_get_their_markers(tmp_path: Path) -> None:
+    """Only damaged records can say so. An answer has one result for each producer."""
+    async with Nodes(tmp_path, 2) as nodes:
+        for topic in ("t", "u"):
+            await nodes.lead(topic, leader=2, replicas=(2,))
+        sender = nodes[1].transactions.markers
+        for name, topic in (("x", "t"), ("y", "u")):
+            sender.perform(SendMarkers(name, 0, 0, 1, 0, True, frozenset({TopicPartition(topic, 0)}), 0))
+        await eventually_async(lambda: sender.pending == 0)
+        assert [nodes[2].partition(topic).log.log_end_offset for topic in ("t", "u")] == [1, 1]

@@ -191,9 +191,12 @@ class MarkerSender:
                 for each in batch:
                     del waiting[each]
                 by_sending: dict[SendMarkers, list[TopicPartition]] = {}
-                for each in batch:
-                    if self._is_current(each):
+                by_producer: dict[int, SendMarkers] = {}
+                for each in filter(self._is_current, batch):
+                    if by_producer.setdefault(each.sending.producer_id, each.sending) is each.sending:
                         by_sending.setdefault(each.sending, []).append(each.partition)
+                    else:  # two ids with one producer id, after damage: an answer has one result for each producer
+                        waiting[each] = None
                 if by_sending:
                     await self._request(leader, by_sending)
                 batch = []

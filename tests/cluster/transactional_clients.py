@@ -47,6 +47,7 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> dict[int, lis
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,  # the end of a partition is known after a fetch that waited in vain
     }
     consumer = Consumer(settings)
     values: dict[int, list[str]] = {number: [] for number in range(partitions)}

@@ -243,6 +243,9 @@ class Transactions:
         before, has_level_0 = self.identity, self.version < EPOCH_BUMPED_FROM
         if self._has_begun:
             self.identity = self._calling(lambda to, limit: self._ended(to, limit, is_commit), deadline)
+            # Level 0 answers before the markers are written. The first batch of level 2 could arrive before them and
+            # count for the transaction that has ended, so it needs an epoch of its own. Java's producer does the same.
+            self._needs_new_epoch |= has_level_0 and self.version >= EPOCH_BUMPED_FROM
         if self._needs_new_epoch and self.identity == before and (self._has_begun or has_level_0):
             self.identity = self._initialized(self.identity, deadline)
         self._needs_new_epoch = False

@@ -21,10 +21,12 @@ from headrace.broker.fetch import fetch
 from headrace.broker.partitions.partition import Partition
 from headrace.coordinators.groups.offsets import Offsets
 from headrace.coordinators.runtime import Answer, OwnedPartitions
-from headrace.coordinators.transactions import coordinator as coordinators
-from headrace.coordinators.transactions.actions import Ended, Prepared
+from headrace.coordinators.transactions import expiry
+from headrace.coordinators.transactions.actions import Prepared
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
+from headrace.coordinators.transactions.requests import Ended, Initial, Producer
 from headrace.coordinators.transactions.transaction import IDLE, Transaction, TransactionState
+from headrace.coordinators.transactions.transactional_ids import TransactionalIds
 from headrace.errors import ErrorCode
 from tests.simulation import plan as kinds
 from tests.simulation.mutant import Mutant
@@ -61,16 +63,16 @@ def epoch_not_bumped(patch: pytest.MonkeyPatch) -> None:
 
 
 def ongoing_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    fence = TransactionCoordinator._fence
+    fence = TransactionalIds.fence
 
     def only_timed_out(self, entry, reply, now_ms):  # type: ignore[no-untyped-def]
         if reply is None:
             return fence(self, entry, reply, now_ms)
         transaction = entry.transaction
-        producer = coordinators.Producer(transaction.producer_id, transaction.producer_epoch)
-        return [Answer(reply, coordinators.Initial(ErrorCode.NONE, producer))]
+        producer = Producer(transaction.producer_id, transaction.producer_epoch)
+        return Answer(reply, Initial(ErrorCode.NONE, producer))
 
-    patch.setattr(TransactionCoordinator, "_fence", only_timed_out)
+    patch.setattr(TransactionalIds, "fence", only_timed_out)
 
 
 def stable_at_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -105,8 +107,9 @@ def two_coordinators(patch: pytest.MonkeyPatch) -> None:
         return appended(self, then, ErrorCode.NONE, record_offset, now_ms)
 
     def known_already(self, replay, now_ms):  # type: ignore[no-untyped-def]
-        for transactional_id in [key for key, entry in self._entries.items() if entry.partition == replay.partition]:
-            self._drop(transactional_id)
+        ids = self._ids
+        for transactional_id in [key for key, entry in ids.entries.items() if entry.partition == replay.partition]:
+            ids.drop(transactional_id)
         return loaded(self, replay, now_ms)
 
     def served_for_ever(self, partition):  # type: ignore[no-untyped-def]
@@ -119,7 +122,7 @@ def two_coordinators(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_before_decision(patch: pytest.MonkeyPatch) -> None:
-    write = TransactionCoordinator._write
+    write = TransactionalIds.write
 
     def answered_at_once(self, entry, wanted, then):  # type: ignore[no-untyped-def]
         if isinstance(then, Prepared) and not then.is_fence and then.reply is not None:
@@ -128,11 +131,11 @@ def answer_before_decision(patch: pytest.MonkeyPatch) -> None:
             then = then._replace(reply=lambda ended: None)
         return write(self, entry, wanted, then)
 
-    patch.setattr(TransactionCoordinator, "_write", answered_at_once)
+    patch.setattr(TransactionalIds, "write", answered_at_once)
 
 
 def expire_live_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(coordinators, "IDLE", IDLE | {TransactionState.ONGOING})
+    patch.setattr(expiry, "IDLE", IDLE | {TransactionState.ONGOING})
 
 
 READS = frozenset({"aborted read", "fractured read", "unstable"})

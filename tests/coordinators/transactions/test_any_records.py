@@ -6,15 +6,11 @@ from collections import deque
 import pytest
 
 from headrace.coordinators.runtime import Answer, Append
-from headrace.coordinators.transactions.actions import SendMarkers
-from headrace.coordinators.transactions.coordinator import (
-    Actions,
-    InitProducer,
-    Producer,
-    Settings,
-    TransactionCoordinator,
-)
+from headrace.coordinators.transactions.actions import Actions, SendMarkers
+from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.records import write_key, write_value
+from headrace.coordinators.transactions.requests import InitProducer, Producer
+from headrace.coordinators.transactions.settings import Settings
 from headrace.coordinators.transactions.transaction import PREPARED, Transaction, TransactionState
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT16_MAX, INT32_MAX, INT64_MAX
@@ -127,6 +123,6 @@ def test_any_records_are_loaded_and_any_request_is_served(seed: int) -> None:
         attack = Attack(each)
         for number in range(30):
             attack.request(number)
-        for entry in attack.coordinator._entries.values():
+        for entry in attack.coordinator._ids.entries.values():
             is_waiting = entry.transaction.state in PREPARED  # for markers that were not written
             assert is_waiting or entry.pending is None, f"seed {each}: id {entry.transaction} is blocked"

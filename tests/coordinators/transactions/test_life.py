@@ -2,9 +2,10 @@
 
 import pytest
 
-from headrace.coordinators.transactions.coordinator import COMPLETE_RETRY_MS, Initial, Producer
 from headrace.coordinators.transactions.records import write_key, write_value
+from headrace.coordinators.transactions.requests import Initial, Producer
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
+from headrace.coordinators.transactions.transactional_ids import RETRY_MS
 from headrace.errors import ErrorCode
 from headrace.limits import INT16_MAX
 from tests.coordinators.transactions.world import EPOCH, ID, SETTINGS, T0, T1, World
@@ -131,7 +132,7 @@ def test_a_failed_abort_at_the_time_out_is_tried_again_with_the_same_epoch(world
     world.tick(TIMEOUT_MS)
     world.write_ends(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert world.add(producer, T0) is ErrorCode.PRODUCER_FENCED  # the record may be in the log
-    world.tick(COMPLETE_RETRY_MS)
+    world.tick(RETRY_MS)
     world.write_ends()
     assert world.sent[-1].producer_epoch == producer.epoch + 1
 
@@ -143,7 +144,7 @@ def test_a_failed_write_of_the_complete_state_is_tried_again(world: World) -> No
     world.markers_written()
     world.write_ends(ErrorCode.REQUEST_TIMED_OUT)
     assert world.state().state is TransactionState.PREPARE_COMMIT
-    world.tick(COMPLETE_RETRY_MS)
+    world.tick(RETRY_MS)
     world.write_ends()
     assert world.state().state is TransactionState.COMPLETE_COMMIT
 

@@ -1,7 +1,8 @@
 """Thousands of ids are taken over in slices when their partition is loaded."""
 
 from headrace.coordinators.runtime import Effect
-from headrace.coordinators.transactions.coordinator import Settings, TransactionCoordinator
+from headrace.coordinators.transactions.coordinator import TransactionCoordinator
+from headrace.coordinators.transactions.settings import Settings
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.types import TopicPartition

@@ -2,8 +2,10 @@
 in between."""
 
 from headrace.coordinators.runtime import Append
-from headrace.coordinators.transactions.coordinator import COMPLETE_RETRY_MS, Settings, TransactionCoordinator
+from headrace.coordinators.transactions.coordinator import TransactionCoordinator
+from headrace.coordinators.transactions.settings import Settings
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
+from headrace.coordinators.transactions.transactional_ids import RETRY_MS
 from headrace.errors import ErrorCode
 from headrace.limits import TIMEOUTS_PER_TICK_MAX, TRANSACTIONAL_IDS_PER_EXPIRY_TICK
 from headrace.types import TopicPartition
@@ -47,6 +49,6 @@ def test_ids_that_expire_together_are_removed_in_slices() -> None:
             assert each.then is not None
             coordinator.appended(each.then, ErrorCode.NONE, 0, now_ms)
         removed.append(sum(len(each.records) for each in writes))
-        now_ms += COMPLETE_RETRY_MS
+        now_ms += RETRY_MS
     assert removed == [TRANSACTIONAL_IDS_PER_EXPIRY_TICK, TRANSACTIONAL_IDS_PER_EXPIRY_TICK, 1]
-    assert coordinator.next_deadline_ms() == now_ms - COMPLETE_RETRY_MS + 600_000
+    assert coordinator.next_deadline_ms() == now_ms - RETRY_MS + 600_000

@@ -7,14 +7,10 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from headrace.coordinators.runtime import Action, Answer, Append
-from headrace.coordinators.transactions.actions import DropMarkers, Ended, SendMarkers, Then
-from headrace.coordinators.transactions.coordinator import (
-    Initial,
-    InitProducer,
-    Producer,
-    Settings,
-    TransactionCoordinator,
-)
+from headrace.coordinators.transactions.actions import DropMarkers, SendMarkers, Then
+from headrace.coordinators.transactions.coordinator import TransactionCoordinator
+from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, Producer
+from headrace.coordinators.transactions.settings import Settings
 from headrace.coordinators.transactions.transaction import Transaction
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition

@@ -14,14 +14,11 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinator_host.coordinator_runtime import Appends, CoordinatorRuntime
-from headrace.coordinators.transactions.actions import Ended, Reply, SendMarkers, Then
-from headrace.coordinators.transactions.coordinator import (
-    InitProducer,
-    Producer,
-    Settings,
-    TransactionCoordinator,
-)
+from headrace.coordinators.transactions.actions import Reply, SendMarkers, Then
+from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.loading import Loading
+from headrace.coordinators.transactions.requests import Ended, InitProducer, Producer
+from headrace.coordinators.transactions.settings import Settings
 from headrace.coordinators.transactions.transaction import EPOCH_BUMPED_FROM, Transaction
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition

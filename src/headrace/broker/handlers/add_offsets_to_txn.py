@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.broker.request.admission import Demand, Demands, group, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.transactions.coordinator import Producer
+from headrace.coordinators.transactions.requests import Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.transactions.coordinator import Producer
+from headrace.coordinators.transactions.requests import Producer
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.limits import ELEMENTS_PER_SLICE

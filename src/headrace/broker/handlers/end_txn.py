@@ -12,8 +12,7 @@ from __future__ import annotations
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.admission import Demand, Demands, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.transactions.actions import Ended
-from headrace.coordinators.transactions.coordinator import Producer
+from headrace.coordinators.transactions.requests import Ended, Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.admission import Demand, Demands, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.transactions.coordinator import Initial, InitProducer, Producer
+from headrace.coordinators.transactions.requests import Initial, InitProducer, Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -13,7 +13,6 @@ from headrace.coordinators import runtime
 if TYPE_CHECKING:
     from headrace.coordinators.transactions.entry import Entry
     from headrace.coordinators.transactions.transaction import Transaction
-    from headrace.errors import ErrorCode
     from headrace.types import TopicPartition
 
 Reply: TypeAlias = "Callable[[Any], None]"
@@ -80,11 +79,4 @@ class Expired(NamedTuple):
 
 Then: TypeAlias = Initialized | PartitionsAdded | Prepared | Completed | Expired
 Action: TypeAlias = "runtime.Answer | runtime.Append[Then] | runtime.Effect[SendMarkers | DropMarkers]"
-
-
-class Ended(NamedTuple):
-    """The answer to EndTxn: the producer id and epoch of the next transaction."""
-
-    error: ErrorCode
-    producer_id: int = -1
-    producer_epoch: int = -1
+Actions: TypeAlias = list[Action]

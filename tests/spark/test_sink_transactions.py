@@ -135,6 +135,16 @@ def test_an_aborted_batch_is_not_seen_and_can_be_done_again(server: str, topic: 
     eventually_equal(lambda: committed(server, topic), query.expected(0, 1))
 
 
+@pytest.mark.parametrize("results", [0, 1])
+def test_a_failed_write_aborts_the_transactions_of_tasks_without_a_result(
+    server: str, topic: str, results: int
+) -> None:
+    query, after = Query(server, topic), Query(server, topic)
+    abort_batch(query.options, query.tasks(0)[:results], query.write)
+    commit_batch(after.options, after.tasks(0))
+    eventually_equal(lambda: committed(server, topic), after.expected(0))  # nothing holds the readers back
+
+
 def test_an_earlier_attempt_of_a_task_is_fenced(server: str, topic: str, cluster: Cluster) -> None:
     query = Query(server, topic)
 

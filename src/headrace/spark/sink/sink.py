@@ -59,7 +59,8 @@ class BatchWriter(DataSourceArrowWriter):
         commit_batch(self._options, _transactions(messages))
 
     def abort(self, messages: Messages) -> None:
-        abort_batch(self._options, _transactions(messages))
+        if self._options.is_transactional:
+            abort_batch(self._options, _transactions(messages), self._write_id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

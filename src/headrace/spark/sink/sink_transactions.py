@@ -120,17 +120,25 @@ def commit_batch(options: SinkOptions, tasks: Sequence[TaskTransaction]) -> None
             _abort_leftovers(options, cluster, mark, len(tasks))
 
 
-def abort_batch(options: SinkOptions, tasks: Sequence[TaskTransaction]) -> None:
-    """Abort the transactions of a failed batch, as far as possible, unless it is decided to commit them."""
+def abort_batch(options: SinkOptions, tasks: Sequence[TaskTransaction], write_id: str | None = None) -> None:
+    """Abort the transactions of a failed batch, as far as possible, unless it is decided to commit them.
+
+    With `write_id`, those of tasks without a result too: the batch may never be done again, which would abort them. A
+    task that Spark killed has no result, though it may have written.
+    """
     prepared = _prepared(tasks)
-    if not prepared:
+    mark = tasks[0].mark if tasks else Mark(write_id or "", 0, 0)
+    if not mark.write:
         return
-    mark = tasks[0].mark
     with suppress(KafkaError), _cluster(options) as cluster:  # what stays open is aborted by the batch's next run
         decision = SinkGroups(cluster, options.place, mark.write).decision()
-        if decision is not None and decision.batch == mark.batch and decision.is_final:
+        is_decided = decision is not None and decision.batch == mark.batch and decision.is_final
+        if is_decided and decision is not None:
             prepared = [one for one in prepared if one not in decision.prepared.values()]
         end_all_prepared(cluster, prepared, is_commit=False)
+        if write_id is not None and not is_decided:
+            for _, transactional_id in _listed_tasks(cluster, mark, ("Empty", "Ongoing")):
+                _abort_open(options, transactional_id)  # fences a task that has not written yet, too
 
 
 def _execute(options: SinkOptions, cluster: Cluster, groups: SinkGroups, mark: Mark, decision: Decision) -> None:
@@ -195,14 +203,21 @@ def _check_same_rows(mark: Mark, committed: int, found: int) -> None:
 
 def _abort_leftovers(options: SinkOptions, cluster: Cluster, mark: Mark, tasks: int) -> None:
     """Abort open transactions of earlier runs with more tasks. Nobody else would, and they hold readers back."""
-    prefix = Mark(mark.write, 0, 0).transactional_id.removesuffix("0")
     try:
-        for listed in TransactionAdmin(cluster).list_transactions(TransactionFilter(states=("Ongoing",))):
-            number = listed.transactional_id.removeprefix(prefix)
-            if listed.transactional_id.startswith(prefix) and number.isdecimal() and int(number) >= tasks:
-                _abort_open(options, listed.transactional_id)
+        for task, transactional_id in _listed_tasks(cluster, mark, ("Ongoing",)):
+            if task >= tasks:
+                _abort_open(options, transactional_id)
     except KafkaError as error:  # the batch is committed; they will time out
         _log.warning("open transactions of earlier runs could not be aborted: %s", error)
+
+
+def _listed_tasks(cluster: Cluster, mark: Mark, states: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The tasks of a write whose transactions are in one of `states`, with their transactional ids."""
+    prefix = Mark(mark.write, 0, 0).transactional_id.removesuffix("0")
+    for listed in TransactionAdmin(cluster).list_transactions(TransactionFilter(states=tuple(states))):
+        number = listed.transactional_id.removeprefix(prefix)
+        if listed.transactional_id.startswith(prefix) and number.isdecimal():
+            yield int(number), listed.transactional_id
 
 
 def _abort_open(options: SinkOptions, transactional_id: str) -> None:

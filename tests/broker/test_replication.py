@@ -436,3 +436,18 @@ async def test_a_partition_that_is_let_go_is_followed_no_more(tmp_path: Path) ->
         await eventually_async(lambda: not list(nodes[2].replication.fetchers))
         with pytest.raises(KafkaError):
             nodes[2].replicas.get("t", 0)
+
+
+@in_virtual_time
+async def test_a_broker_that_stops_does_not_follow_the_successor_of_its_leaders(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("led", leader=2, replicas=(1, 2))
+        await nodes.lead("followed", leader=1, replicas=(1, 2))
+        await eventually_async(lambda: bool(list(nodes[2].replication.fetchers)))
+        nodes[2].replication.fetchers.stopping()
+        await nodes.lead("led", leader=1, replicas=(1, 2), isr=(1,))
+        nodes[1].append("led", "a")
+        nodes[1].append("followed", "b")
+        await eventually_async(lambda: nodes[2].values("followed") == ["b"])
+        assert nodes[2].values("led") == []
+        assert nodes[1].high_watermark("led") == 1

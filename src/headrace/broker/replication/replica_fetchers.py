@@ -32,7 +32,7 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[BrokerId, int], ReplicaFetcher] = {}
         self._tasks: dict[tuple[BrokerId, int], asyncio.Task[None]] = {}
         self._at: dict[TopicPartition, ReplicaFetcher] = {}
-        self._is_closed = False
+        self._is_stopping = self._is_closed = False
 
     def __iter__(self) -> Iterator[ReplicaFetcher]:
         return iter(self._fetchers.values())
@@ -43,9 +43,19 @@ class ReplicaFetchers:
             self.leave(key)
             return
         fetcher = self._at.get(key)
+        if fetcher is None and self._is_stopping:
+            return
         followed = None if fetcher is None else fetcher.partitions.get(key)
         if followed is None or followed.partition is not partition or followed.leader_epoch != partition.leader_epoch:
             self.follow(partition)
+
+    def stopping(self) -> None:
+        """Begins to follow no further partition, because this broker stops and loses its leaders.
+
+        A fetch would make their new leader ask the controller for this broker's return to the ISR. The high watermark
+        waits for the answer, for many seconds if the controller stops with this broker.
+        """
+        self._is_stopping = True
 
     def follow(self, partition: Partition) -> None:
         """Follows a partition's current leader."""

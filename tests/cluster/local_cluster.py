@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.client.core.metadata import ClusterView
+from headrace.client.core.metadata import ClusterView, PartitionInfo
 from headrace.client.core.settings import ClientSettings
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.operations.health import Health, health_of
@@ -154,6 +154,10 @@ class LocalCluster:
         """Who leads; waits until somebody does."""
         view = self._when(lambda view, _: _leader(view, topic, partition) >= 0, f"a leader of {topic}-{partition}")
         return _leader(view, topic, partition)
+
+    def topic(self, name: str) -> tuple[PartitionInfo, ...]:
+        """A topic's partitions, as whoever answers knows them; waits for a broker that knows the topic."""
+        return self._when(lambda view, _: name in view.topics, f"topic {name}").topics[name].partitions
 
     def controller(self) -> int:
         """Who is the controller; waits until somebody is."""

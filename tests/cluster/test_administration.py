@@ -32,7 +32,7 @@ def assign(cluster: LocalCluster, name: str, *replicas: list[int]) -> None:
 
 def partitions(cluster: LocalCluster, topic: str) -> tuple[PartitionInfo, ...]:
     """As some broker sees them."""
-    return cluster.view().topics[topic].partitions
+    return cluster.topic(topic)
 
 
 def test_a_broker_that_is_told_to_stop_has_others_lead_before_it_goes(cluster: LocalCluster) -> None:

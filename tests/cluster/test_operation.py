@@ -60,7 +60,7 @@ def new_topic(cluster: LocalCluster, kind: str, *replicas: list[int]) -> str:
 
 def partitions(cluster: LocalCluster, topic: str) -> tuple[PartitionInfo, ...]:
     """As some broker sees them."""
-    return cluster.view().topics[topic].partitions
+    return cluster.topic(topic)
 
 
 def test_a_whole_cluster_is_ready(cluster: LocalCluster) -> None:

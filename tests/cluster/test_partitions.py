@@ -51,7 +51,7 @@ def cluster(parted_cluster: LocalCluster, request: pytest.FixtureRequest) -> Ite
 
 def partition(cluster: LocalCluster, topic: str) -> PartitionInfo:
     """The topic's only one."""
-    return cluster.view().topics[topic].partitions[0]
+    return cluster.topic(topic)[0]
 
 
 def isr(cluster: LocalCluster, topic: str) -> set[int]:

@@ -35,7 +35,7 @@ def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(clust
     producer.commit_transaction(WAIT_S)  # the decision is stored
     cluster.brokers[first].kill()
     cluster.brokers[leader].restart()
-    eventually(lambda: cluster.view().topics[topic].partitions[0].leader == leader, "the leader", within_s=WAIT_S)
+    eventually(lambda: cluster.leader(topic) == leader, "the leader", within_s=WAIT_S)
     cluster.brokers[first].restart()
     wanted = {number: ["decided"] for number in range(PARTITIONS)}
     eventually(

@@ -444,7 +444,7 @@ async def test_a_broker_that_stops_does_not_follow_the_successor_of_its_leaders(
         await nodes.lead("led", leader=2, replicas=(1, 2))
         await nodes.lead("followed", leader=1, replicas=(1, 2))
         await eventually_async(lambda: bool(list(nodes[2].replication.fetchers)))
-        nodes[2].replication.fetchers.stopping()
+        nodes[2].replication.fetchers.stop_adding()
         await nodes.lead("led", leader=1, replicas=(1, 2), isr=(1,))
         nodes[1].append("led", "a")
         nodes[1].append("followed", "b")

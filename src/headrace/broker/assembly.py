@@ -177,7 +177,7 @@ async def _wait_for_truncations(logs: LogManager) -> None:
 
 
 async def _prepare_stop(broker: Services, session: SessionWatch) -> None:
-    broker.replication.fetchers.stopping()
+    broker.replication.fetchers.stop_adding()
     await session.while_connected(move_leaders(broker), _OUT_OF_REACH_S)
 
 

@@ -8,8 +8,8 @@
     becomes leader        reads the partition's records in slices, so that other requests are served; then `loaded`
     stops leading         `unloaded`; the result of a load still in progress is dropped
 
-The coordinator is a pure state machine (`coordinators.runtime.Coordinator`); the topic is a parameter. Groups are the
-first user (`group_service`). A second user needs
+The coordinator is a pure state machine (`coordinators.runtime.Coordinator`); the topic is a parameter. Its users are
+`group_service` and `transaction_service`. Another one needs
 
     a machine     keys and values of its records, their replay (`Replay`), requests in, actions out, deadlines
     a topic       `InternalTopic(NewTopic(name, partitions, replicas, configs), …)`, and the partition of each key

@@ -49,7 +49,7 @@ class ReplicaFetchers:
         if followed is None or followed.partition is not partition or followed.leader_epoch != partition.leader_epoch:
             self.follow(partition)
 
-    def stopping(self) -> None:
+    def stop_adding(self) -> None:
         """Begins to follow no further partition, because this broker stops and loses its leaders.
 
         A fetch would make their new leader ask the controller for this broker's return to the ISR. The high watermark

@@ -19,17 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import psutil
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import peers
-from benchmarks.cluster.replicated import Cluster, cpu_seconds
+from benchmarks.cluster.replicated import Cluster, both_clusters, cpu_seconds
 from headrace.client.operations.admin import Admin, NewTopic
-from tests.cluster.local_cluster import LocalCluster
 from tests.peers import kafka
-from tests.peers.kafka_cluster import KafkaCluster
-from tests.zookeeper_server import ZooKeeperServer
 
 PROGRAM = Path(__file__).with_name("Transactions.java")
 TOPIC = "transactions"
@@ -74,17 +69,8 @@ def single_nodes() -> Iterator[list[Cluster]]:
 @contextmanager
 def three_nodes() -> Iterator[list[Cluster]]:
     """Three brokers of each kind."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
-        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
-        KafkaCluster(Path(directory)) as theirs,
-    ):
-        ours.wait_until_ready()
-        yield [
-            Cluster("headrace", ours.bootstrap, [psutil.Process(ours.pid(each)) for each in ours.brokers]),
-            Cluster("Apache Kafka", theirs.bootstrap, [psutil.Process(each.pid) for each in theirs.processes.values()]),
-        ]
+    with both_clusters() as (clusters, _):
+        yield list(clusters)
 
 
 def main() -> None:

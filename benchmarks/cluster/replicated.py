@@ -15,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,6 +93,28 @@ def summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
     return found
 
 
+@contextmanager
+def both_clusters() -> Iterator[tuple[tuple[Cluster, Cluster], psutil.Process]]:
+    """Three brokers of headrace and three of Apache Kafka at the same time, and the process of headrace's ZooKeeper."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
+        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
+        KafkaCluster(Path(directory)) as theirs,
+    ):
+        ours.wait_until_ready()
+        assert zookeeper.process is not None
+        yield (
+            (
+                Cluster("headrace", ours.bootstrap, [psutil.Process(ours.pid(each)) for each in ours.brokers]),
+                Cluster(
+                    "Apache Kafka", theirs.bootstrap, [psutil.Process(each.pid) for each in theirs.processes.values()]
+                ),
+            ),
+            psutil.Process(zookeeper.process.pid),
+        )
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,18 +126,7 @@ def main() -> None:
         print(f"not measured: {reason}")
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
-        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
-        KafkaCluster(Path(directory)) as theirs,
-    ):
-        ours.wait_until_ready()
-        assert zookeeper.process is not None
-        clusters = (
-            Cluster("headrace", ours.bootstrap, [psutil.Process(ours.pid(each)) for each in ours.brokers]),
-            Cluster("Apache Kafka", theirs.bootstrap, [psutil.Process(each.pid) for each in theirs.processes.values()]),
-        )
+    with both_clusters() as (clusters, zookeeper):
         memory = {f"{each.name}, idle": resident_mib(each.brokers) for each in clusters}
         for each in clusters:
             with Admin(each.bootstrap) as admin:
@@ -126,7 +138,7 @@ def main() -> None:
                     rows[each.name].append(produce(each, f"bench-{name}", int(count * options.scale), properties))
             results[name] = summary(rows)
         memory |= {f"{each.name}, loaded": resident_mib(each.brokers) for each in clusters}
-        memory["headrace's ZooKeeper"] = resident_mib([psutil.Process(zookeeper.process.pid)])
+        memory["headrace's ZooKeeper"] = resident_mib([zookeeper])
     if options.json:
         print(json.dumps({**results, "resident_mib": memory}, indent=1))
         return

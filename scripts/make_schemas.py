@@ -22,10 +22,12 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from headrace.protocol.apis import OWN_FROM
 from headrace.protocol.codec import schema
 
 OLDEST_COMPLETE, NEWEST = "3.9.1", "4.3.1"
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-metadata")
+ARTIFACTS_OF_NEWEST = ("kafka-share-coordinator",)  # published from 4.0 on
 OUT = schema.DIRECTORY
 SKIPPED = re.compile(r"(Request|Response)Header|Legacy.*|ListClientMetrics.*")  # headers.py; names that others cover
 
@@ -271,9 +273,19 @@ def write_message(title: str, release: Release) -> list[str]:
     return lines
 
 
+def is_own(path: Path) -> bool:
+    """Whether a schema is of one of headrace's own APIs, which no release describes."""
+    return any((each.api_key or 0) >= OWN_FROM for each in schema.parse(path.read_text()))
+
+
+def artifacts(version: str) -> tuple[str, ...]:
+    """The jars of one release that describe messages."""
+    return (*ARTIFACTS, *ARTIFACTS_OF_NEWEST) if version == NEWEST else ARTIFACTS
+
+
 def fetch(directory: Path, version: str) -> None:
     """Fetches the jars of one release with Maven."""
-    for artifact in ARTIFACTS:
+    for artifact in artifacts(version):
         command = ["mvn", "-q", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
         subprocess.run([*command, f"-DoutputDirectory={directory}"], check=True)
 
@@ -281,7 +293,7 @@ def fetch(directory: Path, version: str) -> None:
 def load(directory: Path, version: str) -> dict[str, Release | None]:
     """The messages of one release, by name."""
     out = {}
-    for artifact in ARTIFACTS:
+    for artifact in artifacts(version):
         with zipfile.ZipFile(directory / f"{artifact}-{version}.jar") as jar:
             for path in jar.namelist():
                 if re.fullmatch(r"common/(message|metadata)/\w+\.json", path):
@@ -295,7 +307,8 @@ def load(directory: Path, version: str) -> dict[str, Release | None]:
 def write_all(out: Path, messages: dict[str, Release]) -> None:
     """Writes one file per API and one per record."""
     for stale in out.rglob("*.schema"):
-        stale.unlink()
+        if not is_own(stale):
+            stale.unlink()
     (out / "records").mkdir(parents=True, exist_ok=True)
     for name, release in sorted(messages.items()):
         if release.kind in ("request", "response"):

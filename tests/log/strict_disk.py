@@ -5,6 +5,7 @@ Here a name, a directory's too, is only safe once the directory that it is in wa
 everything that is not safe. Before the n-th write, sync or change of a name the power can be made to fail.
 """
 
+import os
 from pathlib import Path
 
 from headrace.log.files import Bytes
@@ -82,7 +83,7 @@ class StrictDisk(SimulatedDisk):
 
     def names(self, directory: Path) -> list[str]:
         inside = [*self.names_now, *(self.directories - {ROOT})]
-        return sorted(path.name for path in inside if path.parent == directory)
+        return sorted(path.name for path in inside if _is_in(path, directory))
 
     def _change(self, what: str, path: Path, other: Path | Inode | None = None) -> None:
         self.step()
@@ -93,7 +94,12 @@ class StrictDisk(SimulatedDisk):
         self.step()
         if path not in self.directories:
             raise FileNotFoundError(path)
-        elsewhere = {name: inode for name, inode in self.names_durable.items() if name.parent != path}
-        self.names_durable = elsewhere | {n: inode for n, inode in self.names_now.items() if n.parent == path}
-        kept = {each for each in self.directories_durable if each.parent != path or each == ROOT}
-        self.directories_durable = kept | {each for each in self.directories if each.parent == path}
+        elsewhere = {name: inode for name, inode in self.names_durable.items() if not _is_in(name, path)}
+        self.names_durable = elsewhere | {name: inode for name, inode in self.names_now.items() if _is_in(name, path)}
+        kept = {each for each in self.directories_durable if not _is_in(each, path)}
+        self.directories_durable = kept | {each for each in self.directories if _is_in(each, path)}
+
+
+def _is_in(path: Path, directory: Path) -> bool:
+    """Whether `directory` holds that name: `path.parent == directory`, without making a path of it each time."""
+    return path != ROOT and os.path.dirname(path) == str(directory)

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("logs-of-apache-kafka"),
 ]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOT_FROM_ZERO = re.compile(r"Non-consecutive offsets in \S+\n  -1 is followed by \d+\n")

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("logs-of-apache-kafka"),
 ]
 TOPIC = "compacted"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,7 +38,6 @@ class Kafka:
     def __init__(self, bootstrap: str, data: Path) -> None:
         self.bootstrap, self.data = bootstrap, data
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.alter(ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "100")
         topic = NewTopic(TOPIC, 1, 1, config={
             "cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "1.0",
             "delete.retention.ms": "1", "index.interval.bytes": "100", "file.delete.delay.ms": "0",
@@ -101,7 +100,7 @@ class Kafka:
 @pytest.fixture(scope="module")
 def their_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     directory = tmp_path_factory.mktemp("their-cleaner")
-    with kafka.run_kafka(directory) as bootstrap:
+    with kafka.run_kafka(directory, settings={**kafka.SHARED_SETTINGS, "log.cleaner.backoff.ms": "100"}) as bootstrap:
         yield Kafka(bootstrap, directory / "log")
 
 

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("logs-of-apache-kafka"),
 ]
 SETTINGS = {"segment.bytes": "100000", "index.interval.bytes": "1000"}
 TOPICS = {

@@ -1,22 +1,27 @@
 """Random messages from a schema: every field of a version set, boundaries likelier than the middle.
 
-Driven by one seed, so that Hypothesis shrinks and prints a number and 795 versions take seconds. `modest` keeps to the
-values that other libraries can hold: error codes that exist, times of this century, UUIDs that are not zero.
+Driven by one seed of the run (tests/rotation.py): other messages each day, and all versions in seconds. A test takes
+all messages of one initial letter, because what pytest does for a test takes ten times as long as a message. `modest`
+keeps to the values that other libraries can hold: error codes that exist, times of this century, UUIDs but zero.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 
-from hypothesis import strategies as st
-
 from headrace.protocol import messages
+from headrace.protocol.apis import OWN_FROM
 from headrace.protocol.codec import schema
 from headrace.protocol.codec.message import Message, Struct
 from headrace.protocol.codec.schema import Field
 from headrace.protocol.codec.schema import Message as Schema
+from tests import rotation
 
 SCHEMAS = {name: schema.load(name) for name in schema.names()}
 VERSIONS = [(name, version) for name, found in SCHEMAS.items() for version in found.versions]
-SEEDS = st.integers(0, 1 << 32)
+KAFKAS = [known for known in VERSIONS if (SCHEMAS[known[0]].api_key or 0) < OWN_FROM]
+"""Without those of headrace's own APIs."""
+INITIALS = sorted({name[0] for name in SCHEMAS})
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _TEXTS = ("", "t", "events", "a.b-c_D", "größe ☃ 🎈", "x" * 126, "y" * 127, "z" * 128, "w" * 300)
@@ -26,6 +31,23 @@ def message_class(name: str) -> type[Message]:
     """The class of that name."""
     found: type[Message] = getattr(messages, name)
     return found
+
+
+def seeds(what: str, count: int, names: Iterable[str], initial: str) -> Iterator[tuple[str, int]]:
+    """`count` seeds for each of `names` with that initial letter; those for another `what` are others."""
+    for name in names:
+        if name.startswith(initial):
+            yield from ((name, rotation.drawn(f"{what}/{name}", number)) for number in range(count))
+
+
+@contextmanager
+def named(name: str, version: int, seed: object = None) -> Iterator[None]:
+    """Says at the end of any error which message it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"{name} version {version}, seed {seed}")
+        raise
 
 
 def random_message(name: str, version: int, seed: int, modest: bool = False) -> Message:

@@ -7,19 +7,22 @@ import pytest
 from tests import rotation
 from tests.peers import kafka
 from tests.protocol import java_oracle
-from tests.protocol.random_messages import VERSIONS, message_class, random_message
+from tests.protocol.random_messages import INITIALS, KAFKAS, message_class, named, random_message
 
 ROWS = [json.loads(line) for line in java_oracle.GOLDEN.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['message']}-{row['version']}")
-def test_golden_bytes_of_kafkas_serializer(row: dict[str, object]) -> None:
-    name, version, data = str(row["message"]), int(str(row["version"])), bytes.fromhex(str(row["bytes"]))
-    fields = row["fields"]
-    assert isinstance(fields, dict)
-    message = java_oracle.from_json(name, version, fields)
-    assert message.encode(version) == data
-    assert message_class(name).decode(version, data) == (message, len(data))
+@pytest.mark.parametrize("initial", INITIALS)
+def test_golden_bytes_of_kafkas_serializer(initial: str) -> None:
+    for row in ROWS:
+        name, version, data = str(row["message"]), int(str(row["version"])), bytes.fromhex(str(row["bytes"]))
+        if name.startswith(initial):
+            with named(name, version):
+                fields = row["fields"]
+                assert isinstance(fields, dict)
+                message = java_oracle.from_json(name, version, fields)
+                assert message.encode(version) == data
+                assert message_class(name).decode(version, data) == (message, len(data))
 
 
 @pytest.mark.peer
@@ -28,8 +31,8 @@ def test_random_messages_of_every_version_are_kafkas_bytes(capsys: pytest.Captur
     if reason := kafka.missing_tools():
         pytest.skip(reason)
     seed = rotation.drawn("messages for Java", 0)
-    messages = [random_message(name, version, seed) for name, version in VERSIONS]
-    pairs = list(zip(VERSIONS, messages, strict=True))
+    messages = [random_message(name, version, seed) for name, version in KAFKAS]
+    pairs = list(zip(KAFKAS, messages, strict=True))
     given = [(name, version, java_oracle.as_json(message, version)) for (name, version), message in pairs]
     answers = java_oracle.of_both(given)
     differ = [
@@ -38,5 +41,5 @@ def test_random_messages_of_every_version_are_kafkas_bytes(capsys: pytest.Captur
         if message.encode(version).hex() != answer
     ]
     with capsys.disabled():
-        print(f"\nJava: {len(VERSIONS) - len(differ)} of {len(VERSIONS)} message versions byte-equal (seed {seed})")
+        print(f"\nJava: {len(KAFKAS) - len(differ)} of {len(KAFKAS)} message versions byte-equal (seed {seed})")
     assert differ == []

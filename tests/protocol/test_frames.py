@@ -51,6 +51,21 @@ def test_an_impossible_size_is_refused_before_anything_is_kept(size: int, cut: i
         frames_of([field[:cut], field[cut:]], frame_bytes_max=100)
 
 
+@pytest.mark.parametrize("cut", range(5))
+def test_an_empty_frame_is_one_where_it_may_be(cut: int) -> None:
+    scratch = bytearray(64)
+    inbound = FrameReader(memoryview(scratch), 100)
+    inbound.limit(100, 0)
+    found = []
+    for piece in (b"\0\0\0\0\0\0\0\1x"[:cut], b"\0\0\0\0\0\0\0\1x"[cut:]):
+        while piece:
+            target = inbound.target()
+            taken = min(len(target), len(piece))
+            target[:taken], piece = piece[:taken], piece[taken:]
+            found += [bytes(frame) for frame in inbound.received(taken)]
+    assert found == [b"", b"x"]
+
+
 def test_a_large_frame_gets_its_memory_as_it_comes() -> None:
     inbound = FrameReader(memoryview(bytearray(64)), 1 << 20)
     size = 1_000_000

@@ -4,13 +4,12 @@ from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
 
 from headrace.errors import InvalidRequest
 from headrace.limits import ELEMENTS_PER_REQUEST_MAX, ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import has_more_elements
-from tests.protocol.random_messages import SCHEMAS, SEEDS, message_class, random_message
+from tests.protocol.random_messages import INITIALS, SCHEMAS, message_class, named, random_message, seeds
 
 T = TypeVar("T")
 
@@ -30,17 +29,17 @@ def topics(count: int) -> m.MetadataRequest:
     return m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=f"t{each}") for each in range(count)])
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS))
-@settings(max_examples=1, deadline=None, database=None)
-@given(seed=SEEDS)
-def test_slices_give_what_the_whole_gives(name: str, seed: int) -> None:
-    version = SCHEMAS[name].versions[-1]
-    message = random_message(name, version, seed)
-    data = message.encode(version)
-    assert b"".join(run(message.encode_in_slices(version))[0]) == data  # type: ignore[arg-type]
-    padded = b"head" + data + b"tail"
-    decoded, _ = run(message_class(name).decode_in_slices(version, padded, 4))
-    assert decoded == (message, 4 + len(data))
+@pytest.mark.parametrize("initial", INITIALS)
+def test_slices_give_what_the_whole_gives(initial: str) -> None:
+    for name, seed in seeds("slices", 1, SCHEMAS, initial):
+        version = SCHEMAS[name].versions[-1]
+        with named(name, version, seed):
+            message = random_message(name, version, seed)
+            data = message.encode(version)
+            assert b"".join(run(message.encode_in_slices(version))[0]) == data  # type: ignore[arg-type]
+            padded = b"head" + data + b"tail"
+            decoded, _ = run(message_class(name).decode_in_slices(version, padded, 4))
+            assert decoded == (message, 4 + len(data))
 
 
 def test_no_slice_has_more_elements_than_the_limit() -> None:

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import CorruptMessage, KafkaError, UnsupportedCompressionType
+from headrace.errors import CorruptMessage, InvalidRecord, KafkaError, UnsupportedCompressionType
 from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.format_07 import (
     NESTING_MAX,
     Message,
+    Room,
+    column_of_set,
     encode_entry,
     encode_set,
+    has_wrapper,
     iter_entries,
     iter_messages,
     payloads_of,
@@ -87,6 +90,26 @@ def test_wrappers_lie_in_wrappers_down_to_a_limit() -> None:
         data = wrapped_by_hand(data, 1, gzip.compress(data))
     with pytest.raises(CorruptMessage, match="nested"):
         payloads(data)
+
+
+def test_sets_share_the_room_of_their_request() -> None:
+    wrapper = encode_set([bytes(990)], codec=Codec.GZIP)
+    room = Room(2_500, 10)
+    for left in (1_500, 500):
+        column_of_set(wrapper, room)
+        assert room.bytes_left == left
+    with pytest.raises(CorruptMessage):
+        column_of_set(wrapper, room)
+    assert room.bytes_left == 0, "what does not decompress costs as much"
+    column_of_set(encode_set([b""] * 8), room)
+    with pytest.raises(InvalidRecord, match="too many messages"):
+        column_of_set(encode_set([b""]), room)
+
+
+def test_a_wrapper_is_found_behind_messages_that_are_not_compressed() -> None:
+    plain = encode_set([b"a", b"b"], magic=0) + encode_set([b"c"])
+    assert not has_wrapper(plain) and not has_wrapper(plain + b"\0\0\0\x01\0")
+    assert has_wrapper(plain + encode_set([b"d"], codec=Codec.SNAPPY))
 
 
 def test_no_message_in_no_payloads() -> None:

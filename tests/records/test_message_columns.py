@@ -225,7 +225,7 @@ def test_what_cannot_be_built_is_an_error() -> None:
         build_message_set(keys, None, 0, 3, array("q", [1, 2, 3]), magic=1)
     with pytest.raises(ValueError, match="more messages"):
         build_message_set(keys, None, 0, 2, array("q", [1]), magic=1)
-    with pytest.raises(ValueError, match="does not rise"):
+    with pytest.raises(ValueError, match="is not greater than"):
         build_message_set(keys, None, 0, 2, times, magic=0, offsets=array("q", [4, 4]))
     with pytest.raises(UnsupportedCompressionType):
         build_message_set(keys, None, 0, 2, times, magic=0, codec=Codec.ZSTD)

@@ -103,7 +103,8 @@ class LogManager:
         self._scheduling = FlushScheduling(background, soon, self._flushed)
         self._on_flush: list[Callable[[TopicPartition], None]] = []
         self._periods = periods
-        self._recovery_threads = recovery_threads
+        self.recovery_threads = recovery_threads
+        """The number of threads for each directory at a start."""
         self._doomed = PendingDeletions()
         self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], None], tuple[int, int]] = {}
@@ -165,7 +166,7 @@ class LogManager:
                 with self.directories.leaving_out(directory.path):
                     opening = Opening(
                         self.files, directory, self.topic_config, now_ms,
-                        threads=self._recovery_threads, progress=progress, scheduling=self._scheduling,
+                        threads=self.recovery_threads, progress=progress, scheduling=self._scheduling,
                     )  # fmt: skip
                     stack.callback(opening.close)
                     openings.append((directory, opening))
@@ -338,6 +339,10 @@ class LogManager:
                 log.configure(config)
 
     # Time
+
+    def expire_producers_after(self, age_ms: int) -> None:
+        """Forget producers that have been idle for this long, from now on."""
+        self._periods = self._periods._replace(producer_expiration_ms=age_ms)
 
     def tick(self, now_ms: int) -> None:
         """Do the work that is due. An error of one log is logged, and does not stop the work of the others."""

@@ -29,6 +29,7 @@ from headrace.log.files import Files
 from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork
 from headrace.log.high_watermark import HighWatermarkOwner, StoredHighWatermark
 from headrace.log.pending_deletions import PendingDeletions
+from headrace.log.positions.position_index import PositionIndex, truncate_positions
 from headrace.log.producers.producer_snapshot import write_snapshot
 from headrace.log.producers.producer_state import Producers
 from headrace.log.producers.verification import Verification
@@ -42,6 +43,9 @@ from headrace.log.segment_list import FileRange, SegmentList
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+NO_POSITIONS = -1
+"""An offset below that of each position."""
 
 
 class PartitionLog:
@@ -79,6 +83,8 @@ class PartitionLog:
         """The offset up to which (exclusive) the log is cleaned. Records behind it may have duplicates of a key."""
         self.cleaned_to_was_lowered = False
         self.truncations = 0
+        self.positions: PositionIndex | None = None
+        """The positions of Kafka 0.7, once they are known; only with `headrace.kafka07.enable`."""
         self.is_truncating = False
         """Whether a truncation waits for the disk. The log refuses appends until it is done."""
         self.flusher = Flusher(self, scheduling, opened.recovery_point, now_ms)
@@ -295,6 +301,16 @@ class PartitionLog:
         """
         self.segments.recent = TailCache()
 
+    @property
+    def deletable_to(self) -> int:
+        """The offset up to which (exclusive) retention may delete segments.
+
+        It is the high watermark or, while their positions of Kafka 0.7 are not known, less.
+        """
+        if not self.config.kafka07_enable:
+            return self.high_watermark
+        return -1 if self.positions is None else min(self.high_watermark, self.positions.deletable_to)
+
     def start_at(self, offset: int) -> None:
         """Set the log start offset to an offset inside the log."""
         self.log_start_offset = offset
@@ -321,6 +337,9 @@ class PartitionLog:
         `is_empty` says that no records are left, so that the log also starts at `offset`. Raises OSError.
         """
         self.truncations += 1
+        truncate_positions(self.files, self.directory, NO_POSITIONS if is_empty else offset)
+        if self.positions is not None and (is_empty or not self.positions.truncate(offset)):
+            self.positions = None
         self._set_segments(segments)
         self.log_end_offset = offset
         self.log_start_offset = offset if is_empty else min(self.log_start_offset, offset)
@@ -351,6 +370,8 @@ class PartitionLog:
         self.directory = directory
         self.leader_epochs.relocated(directory)
         self._set_segments(segments)
+        if self.positions is not None:
+            self.positions.relocated()
         self.flusher.relocated(synced_to)
         self.clean_end_offset = -1
         self.removals.forget()

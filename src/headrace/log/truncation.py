@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from headrace.errors import CorruptMessage, StorageError
 from headrace.log.filenames import SNAPSHOT, offset_file
+from headrace.log.flusher import inline
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.producer_snapshot import snapshot_offsets
 from headrace.log.producers.producer_state import Producers
@@ -45,13 +46,16 @@ def truncate_to(log: PartitionLog, offset: int, now_ms: int) -> None:
         _set_end(log, kept, offset, now_ms, is_empty=False)
 
 
-def truncate_fully(log: PartitionLog, offset: int, now_ms: int) -> None:
-    """Remove all records. The log then starts and ends at `offset`. Raises StorageError."""
+def truncate_fully(log: PartitionLog, offset: int, now_ms: int, *, at_once: bool = False) -> None:
+    """Remove all records. The log then starts and ends at `offset`. Raises StorageError.
+
+    `at_once` waits for the disk, so that the caller can append. It is for an empty log, which has little to sync.
+    """
     _check(log)
     with _failing(log):
         _delete(log, log.segments, now_ms)
         segment = Segment.create(log.files, log.directory, offset, log.config, now_ms=now_ms)
-        _set_end(log, SegmentList([segment]), offset, now_ms, is_empty=True)
+        _set_end(log, SegmentList([segment]), offset, now_ms, is_empty=True, at_once=at_once)
 
 
 def _check(log: PartitionLog) -> None:
@@ -75,12 +79,15 @@ def _delete(log: PartitionLog, segments: Sequence[Segment], now_ms: int) -> None
         log.remove_later(segment.mark_deleted(), now_ms)
 
 
-def _set_end(log: PartitionLog, segments: SegmentList, offset: int, now_ms: int, *, is_empty: bool) -> None:
+def _set_end(
+    log: PartitionLog, segments: SegmentList, offset: int, now_ms: int, *, is_empty: bool, at_once: bool = False
+) -> None:
     """End the log at `offset` with these segments, and begin the disk operations."""
     work = _Work(log, segments, offset, snapshot_offsets(log.files, log.directory), is_empty, now_ms)
     log.cut(segments, offset, is_empty=is_empty)
     log.begin_truncation()
-    log.flusher.run_in_background(work.run, work.finish)
+    run = inline if at_once else log.flusher.run_in_background
+    run(work.run, work.finish)
 
 
 class _Work:

@@ -1,6 +1,7 @@
 """Retention: deletes the oldest segments of a log.
 
-A segment is deleted, oldest first and never past the high watermark, when
+A segment is deleted, oldest first and never past the high watermark, when one of these holds. With
+`headrace.kafka07.enable` it stays until the positions of its records are indexed.
 
     retention.ms      its largest timestamp is older than this
     retention.bytes   the rest of the log has at least this size
@@ -73,7 +74,7 @@ def _delete_while(log: PartitionLog, lets_go: Callable[[Segment, int], bool], no
     for number, segment in enumerate(log.segments):
         next_base = log.segments.end_of(number, log.log_end_offset)
         is_empty = segment is log.active and not segment.size
-        if next_base > log.high_watermark or is_empty or not lets_go(segment, next_base):
+        if next_base > log.deletable_to or is_empty or not lets_go(segment, next_base):
             break
         count += 1
     if count:

@@ -1,4 +1,8 @@
-"""Kafka's API keys. Source: the `apiKey` of Kafka's message descriptions; a test compares them with the schemas."""
+"""Kafka's API keys, and headrace's own.
+
+Source: the `apiKey` of Kafka's message descriptions; a test compares them with the schemas. Own keys begin at 10000,
+far above Kafka's, and ApiVersions does not name them: a client of Kafka never sends them.
+"""
 
 from enum import IntEnum
 
@@ -100,7 +104,21 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
 
+    ALTER_INSTANCES = 10000
+    DESCRIBE_INSTANCES = 10001
+    REPORT_INSTANCE_USAGE = 10002
+    DESCRIBE_INSTANCE_FLOW = 10003
+    REMOVE_INSTANCE_STATE = 10004
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the API is headrace's own."""
+        return self >= OWN_FROM
+
     @property
     def title(self) -> str:
         """The prefix of the message names: ListOffsets."""
         return self.name.title().replace("_", "")
+
+
+OWN_FROM = 10000

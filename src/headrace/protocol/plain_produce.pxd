@@ -19,6 +19,9 @@ cdef class PlainProduce:
     cdef readonly list batches
     cdef readonly list counts
 
+    @cython.locals(each=PlainBatch)
+    cpdef bint is_all_of(self, set topics) except -1
+
 @cython.locals(value=int64_t)
 cdef inline int64_t _int16(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
 

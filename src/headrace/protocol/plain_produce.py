@@ -77,6 +77,13 @@ class PlainProduce:
         """The client's own name for itself. Made when it is asked for, which few requests are."""
         return None if self._client_end < _CLIENT_AT else str(self._frame[_CLIENT_AT : self._client_end], "ascii")
 
+    def is_all_of(self, topics: set[str | bytes]) -> bool:
+        """Whether each batch is of one of these topics, by name or id."""
+        for each in self.batches:  # noqa: SIM110 - compiled, a loop is cheaper than a generator
+            if each.topic not in topics:
+                return False
+        return True
+
 
 def _int16(buf: memoryview, pos: int) -> int:
     value = buf[pos] << 8 | buf[pos + 1]

@@ -46,7 +46,6 @@ from headrace.records.format2.header import (
     read_header,
 )
 from headrace.records.legacy.message import CODEC_BITS, MESSAGE_OVERHEAD_BYTES, crc_matches
-from headrace.records.legacy.message_columns import scan_message_set
 
 ANY_HEADER_BYTES_MIN = LOG_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES[0]
 """The smallest batch of any format: a message of format 0 with neither key nor value."""
@@ -117,6 +116,13 @@ def any_crc_is_valid(buf: Bytes, pos: int, header: BatchHeader) -> bool:
     return crc_matches(buf, pos + LOG_OVERHEAD_BYTES, pos + header.size_bytes)
 
 
+def _scan_message_set() -> Callable[..., RecordColumns]:
+    """The scan of old formats, imported when there is something in one: clients that see none start sooner."""
+    from headrace.records.legacy.message_columns import scan_message_set
+
+    return scan_message_set
+
+
 def scan_any(
     buf: Bytes,
     *,
@@ -137,10 +143,13 @@ def scan_any(
     topic's log, the parts are concatenated with one more copy. Raises CorruptMessage as they do.
     """
     view = memoryview(buf)[:INT32_MAX]
-    scan_set = partial(
-        scan_message_set, to_offset=to_offset, keys=keys, values=values, headers=headers,
-        max_batch_bytes=max_batch_bytes, check_crcs=check_crcs,
-    )  # fmt: skip
+
+    def scan_set(rest: memoryview, *, from_offset: int, max_records: int, max_bytes: int) -> RecordColumns:
+        return _scan_message_set()(
+            rest, from_offset=from_offset, to_offset=to_offset, keys=keys, values=values, headers=headers,
+            max_records=max_records, max_bytes=max_bytes, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs,
+        )  # fmt: skip
+
     scan_v2 = partial(
         scan_batches, to_offset=to_offset, keys=keys, values=values, headers=headers,
         max_batch_bytes=max_batch_bytes, check_crcs=check_crcs, skip=skip,
@@ -180,7 +189,7 @@ def scan_any_spans(
     """As `scan_spans`, for the first part of the buffer that has only messages, or only batches of format 2."""
     if len(buf) <= _MAGIC_AT or buf[_MAGIC_AT] >= MAGIC:
         return scan_spans(buf, from_offset=from_offset, max_records=max_records, skip=skip)
-    found = scan_message_set(buf, from_offset=from_offset, max_records=max_records)
+    found = _scan_message_set()(buf, from_offset=from_offset, max_records=max_records)
     return Scanned(_span_table(found), found.next_offset, found.bytes_consumed)
 
 

@@ -17,6 +17,7 @@ public class Oracle {
         "org.apache.kafka.common.metadata.%s",
         "org.apache.kafka.coordinator.group.generated.%s",
         "org.apache.kafka.coordinator.transaction.generated.%s",
+        "org.apache.kafka.coordinator.share.generated.%s",
     };
 
     public static void main(String[] args) throws Exception {

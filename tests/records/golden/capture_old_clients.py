@@ -42,16 +42,16 @@ def sent() -> None:
     captured: dict[str, dict[str, object]] = {}
     with (
         tempfile.TemporaryDirectory() as directory,
-        recorded(HeadraceServer(Path(directory, "data"))) as (proxy, address),
+        recorded(HeadraceServer(Path(directory, "data"))) as (sent, address),
     ):
         for client in OLD_CLIENTS:
             for codec in (each for each in FIRST_CODECS if each not in client.gaps):
                 topic = new_name()
                 with Wire(address) as wire:
                     assert wire.create_topic(topic) == 0
-                del proxy.frames[:]
+                del sent[:]
                 client.produce(address, topic, [client.seen(each) for each in RECORDS], Writing(codec))
-                frames = [each for each in proxy.frames if struct.unpack_from(">h", each) == (PRODUCE,)]
+                frames = [each for each in sent if struct.unpack_from(">h", each) == (PRODUCE,)]
                 (version,) = {struct.unpack_from(">h", each, 2)[0] for each in frames}
                 sets = [base64.b64encode(_records_of(each, topic)).decode() for each in frames]
                 captured[f"{client.name}/{codec}"] = {"produce_version": version, "sets": sets}

@@ -102,6 +102,21 @@ class Cleaner:
         while self._queue and (lane := self._free_lane()) is not None:
             lane.step(lambda lane=lane: self._begin(lane))  # type: ignore[misc]
 
+    def configure(self, settings: CleanerSettings) -> None:
+        """Take new settings: a running cleaning keeps those that it began with. `is_enabled` cannot change."""
+        self.settings = settings
+        self._look_at_ms = min(self._look_at_ms, self._now_ms + settings.backoff_ms)
+        for lane in [each for each in self._lanes if each.run is None and each.next_step is None]:
+            self._retire(lane)
+
+    def _retire(self, lane: Lane) -> bool:
+        """End the worker of an idle lane if there are more lanes than `log.cleaner.threads`."""
+        if len(self._lanes) <= self.settings.threads:
+            return False
+        self._lanes.remove(lane)
+        lane.worker.stop()
+        return True
+
     def stop(self) -> None:
         """Stop all cleaning. The next start removes cleaned segments that were not swapped in."""
         self._is_stopped = True
@@ -156,7 +171,7 @@ class Cleaner:
         for lane in self._lanes:
             if lane.run is None and lane.next_step is None:
                 return lane
-        if len(self._lanes) == self.settings.threads:
+        if len(self._lanes) >= self.settings.threads:
             return None
         self._lanes.append(Lane(self._make_worker()))
         return self._lanes[-1]
@@ -314,6 +329,8 @@ class Cleaner:
         lane.run = None
         if not self._queue and self._look_at_ms == 0:
             self._look(self._now_ms)
+        if self._retire(lane):
+            return
         if self._queue and not self._is_stopped:
             lane.step(lambda: self._begin(lane))
 

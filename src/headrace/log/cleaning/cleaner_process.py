@@ -24,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import headrace
 from headrace.errors import CorruptMessage
 from headrace.log.cleaning.compaction import CleanedGroup, CleaningJob, CleaningPlan, CleaningStopped, Compaction
 from headrace.log.files import LocalFiles
@@ -113,7 +112,7 @@ class ProcessWorker:
 
 def _start() -> subprocess.Popen[bytes]:
     """Start the process. Raises OSError."""
-    home = str(Path(headrace.__file__).parents[1])
+    home = str(Path(__file__).parents[3])
     paths = [home, os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [home]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "headrace.log.cleaning.cleaner_process"],

@@ -300,12 +300,16 @@ class Producers:
 
         Also forgets the verifications that began as long ago, and that no append has ended.
         """
-        idle = [e.producer_id for e in self.entries.values() if e.open_since < 0 and now_ms - e.seen_ms >= after_ms]
-        for producer_id in idle:
-            del self.entries[producer_id]
+        self.forget_until(now_ms - after_ms)
         stale = [key for key, each in self._verifications.items() if now_ms - each.begun_ms >= after_ms]
         for producer_id in stale:
             del self._verifications[producer_id]
+
+    def forget_until(self, seen_ms: int) -> None:
+        """Forget the producers that wrote nothing after `seen_ms`, except those with an open transaction."""
+        idle = [e.producer_id for e in self.entries.values() if e.open_since < 0 and e.seen_ms <= seen_ms]
+        for producer_id in idle:
+            del self.entries[producer_id]
 
 
 def _older_epoch(entry: ProducerEntry, epoch: int, what: str) -> InvalidProducerEpoch:

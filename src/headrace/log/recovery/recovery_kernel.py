@@ -1,28 +1,27 @@
 # distutils: define_macros="CYTHON_INLINE=__inline__ __attribute__((always_inline))"
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: annotation_typing=False, binding=False
-"""The loops of recovery over batches of format 2, compiled as `records.format2.kernel` is, and without the
-interpreter's lock.
+"""The compiled loops of recovery over batches of format 2. They run without the interpreter's lock.
 
-    take               good batches of a window, one behind the other: what the indexes need of them, new leader epochs,
-                       and where batches of producers are
-    find_producers     the last alone, unchecked
+    take               checks the batches of a window, and collects index entries, leader epochs and the positions of
+                       batches with a producer id
+    find_producers     collects only these positions, and checks nothing
 
-Of the batches of producers those are told that the producers still depend on once all have been gone through
-(`_keep_what_counts`): a partition remembers of each producer its last five, its open transaction, and its markers.
+A partition remembers the last five batches of each producer, its open transaction and its markers. After all batches
+were read, `_keep_what_counts` removes the positions of older batches.
 
-Only what is good and plain is taken. At anything else (another format, a batch that is torn or reaches past the window,
-a wrong CRC) the caller is told how far it went, and decides: so damage is judged in one place, `scan`.
+`take` stops before the first batch that has another format, is incomplete, reaches past the window or has a wrong CRC.
+It returns how far it came, and the caller decides. So only one function, `scan`, judges damage.
 
-    state     int64[9]: what has to be known of the batches before
-    places    int64[2 * n], entries of the offset index: last offset, from the segment's base on | position
-    times     int64[2 * n], entries of the time index: timestamp | last offset, from the segment's base on
+    state     int64[9], carried from window to window
+    places    int64[2 * n], entries of the offset index: last offset, relative to the segment's base | position
+    times     int64[2 * n], entries of the time index: timestamp | last offset, relative to the segment's base
     epochs    int64[2 * n]: leader epoch | first offset
     noted     int64[n]: positions of batches with a producer id
     table     int64[3 * slots], slots a power of two: producer id | batches kept | whether a transaction was begun
 
-This is plain Python. Cython compiles it with the C types in `recovery_kernel.pxd`; where nothing was compiled it runs
-as it stands, slowly. No index is used before it was compared with its buffer's length.
+This is plain Python. Cython compiles it with the C types in `recovery_kernel.pxd`; uncompiled, it runs slowly. Each
+index is compared with the length of its buffer before it is used.
 """
 
 from __future__ import annotations

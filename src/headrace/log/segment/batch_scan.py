@@ -6,6 +6,7 @@ formats. Before format 2 each message, or wrapper of messages, counts as a batch
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from headrace.errors import CorruptMessage
 from headrace.log.files import LogFile
@@ -25,7 +26,14 @@ RECOVERY_CHUNK_BYTES = 1 << 20
 _MAGIC_AT = 16
 
 
-def read_headers(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+class Readable(Protocol):
+    """A file, as far as a scan of headers needs it."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """Read `size` bytes at `position`; fewer only at the end of the file. Raises OSError."""
+
+
+def read_headers(file: Readable, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each complete batch from `position` to `end` (exclusive, in bytes).
 
     Raises CorruptMessage for a damaged header, and OSError.

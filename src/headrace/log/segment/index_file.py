@@ -13,6 +13,7 @@ memory map.
 """
 
 import operator
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
@@ -73,7 +74,7 @@ def check_columns(keys: "array[int]", values: "array[int]", name: str, *, strict
         raise CorruptIndex(f"{name}: the entries are not ascending")
 
 
-class IndexFile:
+class IndexFile(ABC):
     """The two columns of an index, `keys` and `values`, and their file. `keys` ascend."""
 
     ENTRY: ClassVar[Struct]
@@ -104,9 +105,9 @@ class IndexFile:
         """Whether the file was extended to its full size, or the disk does not allow it."""
 
     @classmethod
+    @abstractmethod
     def read_columns(cls, data: bytes, name: str) -> "tuple[array[int], array[int]]":
         """The keys and the values in a file's content. Raises CorruptIndex."""
-        raise NotImplementedError
 
     @classmethod
     def load(cls, files: Files, path: Path, base_offset: int, bytes_max: int) -> Self:

@@ -40,8 +40,8 @@ def _can_mean(entry: TimestampOffset, header: BatchHeader) -> bool:
     Only a batch of format 2 with records can contradict it: an entry for older messages may cover several, and a batch
     that compaction emptied has lost its timestamps.
     """
-    is_told = header.magic == MAGIC and header.record_count
-    return not is_told or (header.last_offset, header.max_timestamp) == (entry.offset, entry.timestamp_ms)
+    has_timestamp = header.magic == MAGIC and header.record_count
+    return not has_timestamp or (header.last_offset, header.max_timestamp) == (entry.offset, entry.timestamp_ms)
 
 
 class SegmentIndexes:
@@ -171,15 +171,15 @@ class SegmentIndexes:
     def _find_largest(self) -> TimestampOffset:
         """The last entry of the time index, or a later batch behind it (after a crash or a truncation)."""
         entry = largest = self.time_index.last
-        is_told = entry.timestamp_ms == NO_TIMESTAMP
+        is_confirmed = entry.timestamp_ms == NO_TIMESTAMP
         for _, header in self.headers_from(largest.offset):
-            if not is_told and header.last_offset >= entry.offset:
-                is_told = _can_mean(entry, header)
-                if not is_told:
+            if not is_confirmed and header.last_offset >= entry.offset:
+                is_confirmed = _can_mean(entry, header)
+                if not is_confirmed:
                     break
             if header.max_timestamp > largest.timestamp_ms and header.record_count:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
-        if is_told:
+        if is_confirmed:
             return largest
         self._distrust(f"no batch with the last offset {entry.offset} has the timestamp {entry.timestamp_ms}")
         return self._largest or self.time_index.last

@@ -33,7 +33,7 @@ class Struct:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]  # fields can be assigned
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # fields can be assigned
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in self.FIELDS)

@@ -1,6 +1,7 @@
 """The conversation on one connection, sans IO: shared by the broker, its connections to peers, and the client.
 
-frames.py       cuts a byte stream into frames, within a limit; for both sides
-asking.py       the client side: frames of responses, matched to the requests in flight
-negotiation.py  ApiVersions: the versions that the other side serves, and the one to use
+frames.py          cuts a byte stream into frames, within a limit; for both sides
+asking.py          the client side: frames of responses, matched to the requests in flight
+negotiation.py     ApiVersions: the versions that the other side serves, and the one to use
+authentication.py  SaslHandshake and SaslAuthenticate: the client side
 """

@@ -10,11 +10,12 @@ cdef class SpareBuffers:
 cdef class FrameReader:
     cdef object _scratch, _refusal, _spares
     cdef uint8_t[::1] _octets
-    cdef int64_t _frame_bytes_max
-    cdef object _own
+    cdef int64_t _frame_bytes_max, _frame_bytes_min
+    cdef object _own, _announced
     cdef Py_ssize_t _filled
     cdef int64_t _size
 
+    cpdef limit(self, int64_t frame_bytes_max, int64_t frame_bytes_min=*, announced=*)
     cpdef target(self)
 
     @cython.locals(frames=list, octets=uint8_t[::1], pos=Py_ssize_t, end=Py_ssize_t, size=int64_t)

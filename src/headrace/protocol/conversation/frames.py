@@ -16,7 +16,11 @@ valid until the next `received()` of any connection that shares it; a caller tha
 The module is compiled, as `network.connection` is.
 """
 
+from collections.abc import Callable
+
 from headrace.errors import InvalidRequest
+
+Announced = Callable[[int], None]
 
 SCRATCH_BYTES = 256 << 10
 """Of the buffer that a broker's connections share."""
@@ -27,6 +31,15 @@ REQUEST = "a request of {size} bytes: it must have 1 to {limit} (socket.request.
 ANSWER = "an answer of {size} bytes is announced: it must have 1 to {limit}. Is this a Kafka broker?"
 """What is said of an answer with an impossible size."""
 
+TLS_HELLO = "the client speaks TLS on a listener without it: it has to connect to a TLS listener, or use PLAINTEXT"
+"""What is said of a request that is the beginning of a TLS handshake."""
+
+TLS_ALERT = (
+    "the broker's listener speaks TLS: set security.protocol=SSL (or SASL_SSL), or connect to its PLAINTEXT listener"
+)
+"""What is said of an answer that is TLS."""
+
+_TLS_HANDSHAKE, _TLS_ALERT = b"\x16\x03", b"\x15\x03"
 _SIZE_BYTES = 4
 _OWN_BYTES_MIN = 4096
 _OWN_GROWTH = 16
@@ -68,18 +81,27 @@ def _is_free(buffer: bytearray) -> bool:
 class FrameReader:
     """The frames of one connection."""
 
-    __slots__ = ("_filled", "_frame_bytes_max", "_octets", "_own", "_refusal", "_scratch", "_size", "_spares")
+    __slots__ = (
+        "_announced", "_filled", "_frame_bytes_max", "_frame_bytes_min", "_octets", "_own", "_refusal", "_scratch",
+        "_size", "_spares",
+    )  # fmt: skip
 
     def __init__(
         self, scratch: memoryview, frame_bytes_max: int, refusal: str = REQUEST, spares: SpareBuffers | None = None
     ) -> None:
         """`refusal`: REQUEST or ANSWER. `spares`: the source of buffers for frames that are larger than `scratch`."""
         self._scratch = self._octets = scratch  # the same twice: to cut views from, and to read bytes of
-        self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_max, self._frame_bytes_min = frame_bytes_max, 1
         self._refusal, self._spares = refusal, spares
         self._own: memoryview | None = None  # the frame (or the size before it) that is being filled
         self._filled = 0
         self._size = 0  # of the frame that `_own` is for; 0 while that is the size itself
+        self._announced: Announced | None = None
+
+    def limit(self, frame_bytes_max: int, frame_bytes_min: int = 1, announced: Announced | None = None) -> None:
+        """Sets the size of the largest frame, for those whose size is read from now on. `frame_bytes_min`: 0 where an
+        empty one is a message, or 1. `announced`: called with the size of each frame of which a part is kept."""
+        self._frame_bytes_max, self._frame_bytes_min, self._announced = frame_bytes_max, frame_bytes_min, announced
 
     def target(self) -> memoryview:
         """The buffer for the next bytes."""
@@ -116,6 +138,9 @@ class FrameReader:
             self._allocate(own)
         else:
             self._size = self._checked_size(own)
+            if not self._size:
+                self._own = None
+                return [own[:0]]
             self._allocate(own[:0])
         return []
 
@@ -140,6 +165,12 @@ class FrameReader:
 
     def _checked_size(self, field: memoryview) -> int:
         size = int.from_bytes(field, "big", signed=True)
-        if not 0 < size <= self._frame_bytes_max:
+        if field[:2] == _TLS_HANDSHAKE and self._refusal is REQUEST:  # as a size: 369 MB
+            raise InvalidRequest(TLS_HELLO)
+        if field[:2] == _TLS_ALERT and self._refusal is ANSWER:  # 352 MB
+            raise InvalidRequest(TLS_ALERT)
+        if not self._frame_bytes_min <= size <= self._frame_bytes_max:
             raise InvalidRequest(self._refusal.format(size=size, limit=self._frame_bytes_max))
+        if self._announced is not None:
+            self._announced(size)
         return size

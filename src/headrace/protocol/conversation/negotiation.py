@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-import headrace
 from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_code
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     Negotiation = Generator[tuple[m.ApiVersionsRequest, int], memoryview, "Negotiated"]
@@ -40,7 +40,7 @@ _SOFTWARE_NAME = "headrace"
 def negotiation(peer: str) -> Negotiation:
     """Negotiates with `peer`: yields a request and its version, is sent the response with its header, and returns the
     outcome. Raises `KafkaError` if the peer refuses, `InvalidRequest` on a malformed response."""
-    request = m.ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=headrace.__version__)
+    request = m.ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
     version = m.ApiVersionsRequest.VERSIONS[-1]
     frame = yield request, version
     if version and _is_too_new(frame):
@@ -72,8 +72,11 @@ def _fallback(frame: memoryview, version: int) -> int:
 
 def common_version(peer: str, api_key: int, spoken: tuple[int, int], served: tuple[int, int] | None) -> int:
     """The newest version in both ranges (each first and last): `spoken` of headrace, `served` of `peer`. Raises
-    `UnsupportedVersion`, which names both."""
+    `UnsupportedVersion`, which names both. Of headrace's own APIs a peer names no range: it is expected to be headrace,
+    and another closes the connection."""
     name = ApiKey(api_key).name
+    if ApiKey(api_key).is_own:
+        return spoken[1]
     if served is None:
         raise UnsupportedVersion(f"{peer} does not support {name}")
     version = min(spoken[1], served[1])

@@ -256,6 +256,11 @@ class SpanTable:
         self.pieces: list[Piece] = []
         self._key_bytes = self._null_keys = self._value_bytes = self._null_values = self._headers = 0
 
+    @property
+    def value_bytes(self) -> int:
+        """The size of all values together."""
+        return self._value_bytes
+
     def add(self, batch: OpenBatch, from_offset: int = 0, to_offset: int = INT64_MAX) -> None:
         """Add the batch's records with offsets in [from_offset, to_offset).
 

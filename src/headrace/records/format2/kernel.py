@@ -46,13 +46,13 @@ Ints: TypeAlias = "array[int] | memoryview"
 
 PROBLEMS = (
     "no problem",
-    "its length reaches past the end of the batch, or is no number",
-    "its fields do not fill its length",
-    "its offset delta is not the one its place asks for",
-    "it has no key, and the topic is compacted",
+    "its length is not a valid number, or reaches past the end of the batch",
+    "its fields are longer or shorter than its length",
+    "its offset delta does not match its position in the batch",
+    "it has no key, which records of a compacted topic must have",
     "its timestamp does not fit 64 bits",
-    "bytes follow the last record",
-    "more records than the header counts",
+    "bytes follow the last record of the batch",
+    "the batch has more records than its header says",
 )
 _BAD_LENGTH = 1
 _BAD_FIELD = 2

@@ -12,13 +12,15 @@ which may be compressed again (a mirror of 0.7 wrapped wrappers). An inner messa
 entry. Source: Kafka 0.7.2's Message, ByteBufferMessageSet and CompressionUtils.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from headrace.errors import CorruptMessage, UnsupportedCompressionType
+from headrace.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX
+from headrace.records.binary import BinaryColumn, as_bytes, as_int32s
 from headrace.records.codecs.compression import Bytes, Codec, compress, decompress
 
 LENGTH_BYTES = 4
@@ -30,6 +32,8 @@ NESTING_MAX = 4
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
 
 _CODEC_BITS = 0x03
+_RATIO_MAX = 1032
+"""The most that gzip can decompress a byte to; snappy's is less."""
 LAYOUTS = (
     (Struct(">ibI"), ("length", "magic", "crc")),
     (Struct(">ibbI"), ("length", "magic", "attributes", "crc")),
@@ -125,6 +129,13 @@ def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[E
         pos += entry.size_bytes
 
 
+class Sink(Protocol):
+    """Takes payloads, in order."""
+
+    def append(self, payload: memoryview, /) -> None:
+        """Take one; raise an error to stop."""
+
+
 def payloads_of(entry: Entry, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[memoryview]:
     """The payloads in an entry, in order: its own, or those of its inner entries, up to NESTING_MAX levels deep.
 
@@ -132,28 +143,77 @@ def payloads_of(entry: Entry, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> 
     `max_bytes`, or a wrapped set ends inside a message; UnsupportedCompressionType for an unknown codec.
     """
     found: list[memoryview] = []
-    _open(entry, max_bytes, 0, found)
+    _open(entry, Room(max_bytes, 0), 0, found)
     return found
 
 
-def _open(entry: Entry, max_bytes: int, depth: int, found: list[memoryview]) -> int:
-    """Append the payloads in an entry to `found`. Returns the rest of `max_bytes`."""
+class Room:
+    """What the sets of one request may have together: bytes to decompress, at every level, and messages."""
+
+    __slots__ = ("bytes_left", "messages_left")
+
+    def __init__(self, max_bytes: int, max_messages: int) -> None:
+        self.bytes_left, self.messages_left = max_bytes, max_messages
+
+
+class _Column:
+    """Payloads as a column of bytes."""
+
+    def __init__(self, room: Room) -> None:
+        self.offsets, self.data, self._room = array("i", [0]), bytearray(), room
+
+    def append(self, payload: memoryview) -> None:
+        if self._room.messages_left <= 0:
+            raise InvalidRecord("the request has too many messages: send several requests")
+        self._room.messages_left -= 1
+        self.data += payload
+        self.offsets.append(len(self.data))
+
+
+def has_wrapper(messages: Bytes) -> bool:
+    """Whether `column_of_set` would decompress something of a set."""
+    try:
+        return any(entry.attributes for entry in iter_entries(messages))
+    except CorruptMessage:
+        return False  # none before the damage
+
+
+def column_of_set(messages: Bytes, room: Room) -> tuple[BinaryColumn, Codec]:
+    """The payloads of a set that a producer sent, and the codec of its first entry. Takes from `room`.
+
+    Raises as `payloads_of`; CorruptMessage when the set ends inside a message; InvalidRecord when `room` has no more
+    messages.
+    """
+    column, codec, pos = _Column(room), Codec.NONE, 0
+    while pos < len(messages):
+        entry = read_entry(messages, pos)
+        codec = codec if pos else entry.codec
+        _open(entry, room, 0, column)
+        pos += entry.size_bytes
+    return BinaryColumn(column.offsets, column.data, None, 0), codec
+
+
+def _open(entry: Entry, room: Room, depth: int, found: Sink) -> None:
+    """Append the payloads in an entry to `found`."""
     if not entry.crc_is_valid:
         raise CorruptMessage(f"the message at position {entry.position} does not match its CRC {entry.crc}")
     codec = entry.codec
     if codec is Codec.NONE:
         found.append(entry.payload)
-        return max_bytes
+        return
     if depth == NESTING_MAX:
         raise CorruptMessage(f"compressed messages are nested more than {NESTING_MAX} deep")
-    data = memoryview(decompress(codec, entry.payload, max_bytes))
-    max_bytes -= len(data)
+    try:
+        data = memoryview(decompress(codec, entry.payload, room.bytes_left))
+    except CorruptMessage:  # it may have taken as much work as one that is not corrupt
+        room.bytes_left -= min(room.bytes_left, _RATIO_MAX * len(entry.payload))
+        raise
+    room.bytes_left -= len(data)
     pos = 0
     while pos < len(data):
         inner = read_entry(data, pos)
-        max_bytes = _open(inner, max_bytes, depth + 1, found)
+        _open(inner, room, depth + 1, found)
         pos += inner.size_bytes
-    return max_bytes
 
 
 def iter_messages(
@@ -195,3 +255,18 @@ def encode_set(payloads: Iterable[Bytes], *, magic: int = 1, codec: Codec = Code
     if codec not in CODECS:
         raise ValueError(f"Kafka 0.7 does not support {codec.name.lower()} compression")
     return encode_entry(compress(codec, entries), magic=1, codec=codec)
+
+
+def encode_rows(values: BinaryColumn, start: int, stop: int) -> bytearray:
+    """Encode the rows [start, stop) as uncompressed entries of magic 1. A null becomes an empty payload."""
+    offsets, data = as_int32s(values.offsets), as_bytes(values.data)
+    pack, overhead = _V1.pack, _V1.size - LENGTH_BYTES
+    out = bytearray()
+    at = offsets[start]
+    for row in range(start, stop):
+        end = offsets[row + 1]
+        payload = data[at:end]
+        out += pack(overhead + end - at, 1, 0, crc32(payload))
+        out += payload
+        at = end
+    return out

@@ -46,16 +46,16 @@ Ints: TypeAlias = "array[int] | memoryview"
 
 PROBLEMS = (
     "no problem",
-    "it is cut off, or its size is below the smallest message's",
-    "its key and value do not fill its size",
-    "its format is not its set's",
+    "it is incomplete, or its size is smaller than that of the smallest message",
+    "its key and value are longer or shorter than its size",
+    "its format differs from that of its message set",
     "it is a wrapper inside a wrapper",
-    "its offset does not rise",
-    "it has no key, and the topic is compacted",
+    "its offset is not greater than that of the message before it",
+    "it has no key, which messages of a compacted topic must have",
     "it does not match its CRC",
-    "its timestamp is negative, and not -1 for none",
-    "it sets the timestamp type LogAppendTime, which is the broker's to set",
-    "more messages than were counted",
+    "its timestamp is negative; only -1 (no timestamp) is allowed",
+    "its timestamp type is LogAppendTime, which only a broker may set",
+    "the set has more messages than were counted",
     "it is larger than max.message.bytes",
 )
 _CUT_OFF = 1

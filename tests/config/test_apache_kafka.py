@@ -1,5 +1,6 @@
 """A server.properties of Apache Kafka as headrace reads it: every setting of 2.8 and 3.9 is known as something."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 
 from headrace.config import BROKER_SETTINGS, apache_kafka, parse_broker, read_broker
 from headrace.config.explanation import explain
+from headrace.config.listener_settings import settings_of_listener
 from headrace.config.properties import known_names
 from headrace.errors import InvalidConfig
+from headrace.network.listeners import parse_protocols
 from tests.config.shipped import CONFLUENT, SHIPPED_2_8, SHIPPED_3_9
 from tests.peers import kafka
 
@@ -71,9 +74,8 @@ def test_a_shipped_file_is_read_without_a_warning(properties: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
-        ("super.users", "User:admin"),
-        ("security.inter.broker.protocol", "SSL"),
+        ("authorizer.zookeeper.url", "acls:2181"),
+        ("ssl.engine.factory.class", "com.example.Factory"),
         ("quota.producer.default", "1048576"),
         ("client.quota.callback.class", "com.example.Quota"),
         ("create.topic.policy.class.name", "com.example.Policy"),
@@ -81,8 +83,6 @@ def test_a_shipped_file_is_read_without_a_warning(properties: dict[str, str]) ->
         ("remote.log.storage.system.enable", "true"),
         ("confluent.tier.enable", "true"),
         ("zookeeper.ssl.crl.enable", "true"),
-        ("max.connections.per.ip.overrides", "10.0.0.1:5"),
-        ("listener.name.outside.max.connections", "5"),
     ],
 )
 def test_what_would_weaken_the_cluster_if_it_were_ignored_is_refused_by_name(name: str, text: str) -> None:
@@ -109,7 +109,7 @@ def test_an_unknown_setting_is_refused_when_strict() -> None:
 
 
 def test_a_setting_without_a_meaning_is_no_warning() -> None:
-    given = {"num.io.threads": "8", "confluent.balancer.enable": "true", "ssl.keystore.location": "/key.jks"}
+    given = {"num.io.threads": "8", "confluent.balancer.enable": "true", "ssl.provider": "SunJSSE"}
     assert read_broker(given, strict=True) == (parse_broker({}), tuple(given), ())
 
 
@@ -190,3 +190,71 @@ def test_the_list_of_settings_is_that_of_apache_kafka_itself(release: str) -> No
     live = dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
     assert len(live) > 200
     assert live == listed(release)
+
+
+LISTENERS = {"listeners": "IN://:1,OUTSIDE://:2", "listener.security.protocol.map": "IN:PLAINTEXT,OUTSIDE:SSL"}
+
+
+def test_the_limits_of_one_listener_are_read_with_its_name() -> None:
+    given = LISTENERS | {
+        "listener.name.outside.max.connections": "5", "listener.name.in.max.connection.creation.rate": "7",
+    }  # fmt: skip
+    assert read_broker(given).config.listener_limits == (
+        ("OUTSIDE", "max.connections", 5),
+        ("IN", "max.connection.creation.rate", 7),
+    )
+    with pytest.raises(InvalidConfig, match=r"listener\.name\.outside\.max\.connections='many'"):
+        read_broker({"listener.name.outside.max.connections": "many"})
+
+
+def test_a_listener_has_its_own_settings_over_those_of_the_broker() -> None:
+    given = LISTENERS | {
+        "ssl.keystore.location": "/all.pem",
+        "ssl.keystore.type": "PEM",
+        "listener.name.outside.ssl.keystore.location": "/outside.pem",
+        "listener.name.OUTSIDE.ssl.client.auth": "required",
+    }
+    config = parse_broker(given)
+    inside, outside = (settings_of_listener(config, name) for name in ("IN", "outside"))
+    assert inside["ssl.keystore.location"] == "/all.pem"
+    assert inside["ssl.client.auth"] == "none"
+    assert outside["ssl.keystore.location"] == "/outside.pem"
+    assert outside["ssl.client.auth"] == "required"
+    assert inside["ssl.keystore.type"] == outside["ssl.keystore.type"] == "PEM"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("listener.name.outsite.ssl.client.auth", "none", "no listener OUTSITE; the listeners are IN, OUTSIDE"),
+        ("listener.name.outside.ssl.client.auth", "maybe", "'maybe' is not one of none, requested, required"),
+        ("listener.name.outside.ssl.engine.factory.class", "com.example.Factory", "Java classes cannot be loaded"),
+        ("listener.name.outside.ssl.keystore.locaton", "/x", "unknown setting"),
+        ("listener.security.protocol.map", "IN:PLAINTEXT,OUTSIDE:TLS", "names no protocol"),
+    ],
+)
+def test_a_wrong_setting_of_a_listener_is_refused(name: str, text: str, says: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(says)):
+        config = read_broker(LISTENERS | {name: text}, strict=True).config
+        parse_protocols(config.listener_security_protocol_map)
+
+
+def test_the_protocol_between_brokers_names_their_listener() -> None:
+    config = parse_broker({"listeners": "SSL://:1,PLAINTEXT://:2", "security.inter.broker.protocol": "SSL"})
+    assert config.inter_broker_listener_name == "SSL"
+    with pytest.raises(InvalidConfig, match="both set"):
+        parse_broker({"security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "IN"})
+
+
+def test_secrets_of_listeners_are_in_no_representation() -> None:
+    given = LISTENERS | {"listener.name.outside.ssl.key.password": "secret-1", "ssl.key.password": "secret-2"}
+    config = parse_broker(given)
+    assert settings_of_listener(config, "OUTSIDE")["ssl.key.password"] == "secret-1"
+    assert "secret" not in repr(config)
+
+
+@pytest.mark.parametrize("text", ["localhost:5", "10.0.0.1", "10.0.0.1:many", "10.0.0.1:-1"])
+def test_a_limit_for_no_address_is_refused(text: str) -> None:
+    assert read_broker({"max.connections.per.ip.overrides": "10.0.0.1:5,[::1]:7"}).warnings == ()
+    with pytest.raises(InvalidConfig, match="max.connections.per.ip.overrides"):
+        read_broker({"max.connections.per.ip.overrides": text})

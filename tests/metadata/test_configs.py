@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 
 from headrace.config import TopicConfig
+from headrace.config.topic_bounds import TopicBounds
 from headrace.errors import InvalidConfig, UnknownTopicOrPartition
-from headrace.metadata import topic_configs as configs_module
-from headrace.metadata import znodes
+from headrace.metadata import entity_configs, znodes
+from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.registry import ensure_cluster
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.embedded import EmbeddedStore
@@ -32,17 +33,17 @@ async def store(tmp_path: Path) -> AsyncIterator[MetadataStore]:
 
 @pytest.fixture
 async def configs(store: MetadataStore) -> AsyncIterator[TopicConfigs]:
-    started = TopicConfigs(store, DEFAULTS)
-    await started.start()
+    started = TopicConfigs(EntityConfigs(store), DEFAULTS)
+    await started.entities.start()
     yield started
-    await started.close()
+    await started.entities.close()
 
 
 async def follow(configs: TopicConfigs) -> None:
     """Waits until every notice so far has been followed."""
     await asyncio.sleep(0)
-    while configs._tasks:
-        await asyncio.wait(configs._tasks)
+    while configs.entities._tasks:
+        await asyncio.wait(configs.entities._tasks)
 
 
 async def test_without_settings_of_its_own_a_topic_has_the_brokers(configs: TopicConfigs) -> None:
@@ -54,15 +55,15 @@ async def test_without_settings_of_its_own_a_topic_has_the_brokers(configs: Topi
 
 async def test_settings_are_there_from_the_start(store: MetadataStore) -> None:
     await store.create(znodes.config("topics", "t"), znodes.encode_config({"retention.ms": "5"}))
-    configs = TopicConfigs(store, DEFAULTS)
-    await configs.start()
+    configs = TopicConfigs(EntityConfigs(store), DEFAULTS)
+    await configs.entities.start()
     assert configs.get("t").retention_ms == 5
-    await configs.close()
+    await configs.entities.close()
 
 
 async def test_a_change_is_heard_by_every_broker(store: MetadataStore, configs: TopicConfigs) -> None:
-    other = TopicConfigs(store, DEFAULTS)
-    await other.start()
+    other = TopicConfigs(EntityConfigs(store), DEFAULTS)
+    await other.entities.start()
     await other.ensure_loaded(["t"])
     heard: list[tuple[str, int]] = []
     other.on_change(lambda name, config: heard.append((name, config.retention_ms)))
@@ -72,14 +73,36 @@ async def test_a_change_is_heard_by_every_broker(store: MetadataStore, configs: 
     await follow(other)
     assert heard == [("t", 5), ("t", 111)]
     assert other.overrides("t") == {"segment.ms": "7"}
-    await other.close()
+    await other.entities.close()
+
+
+async def test_topics_of_a_reliable_instance_are_reliable_whatever_they_set(
+    store: MetadataStore, configs: TopicConfigs
+) -> None:
+    for name in ("acme.t", "acmes.t"):
+        await store.create(znodes.topic(name))
+    await configs.alter("acme.t", {"headrace.reliable": "false", "retention.ms": "5"})
+    await configs.ensure_loaded(["acme.t", "acmes.t"])
+    heard: list[tuple[str, bool]] = []
+    configs.on_change(lambda name, config: heard.append((name, config.reliable)))
+    configs.bound("acme.", TopicBounds(reliable=True))
+    assert configs.get("acme.not yet loaded").min_insync_replicas == 2
+    assert configs._applying is not None
+    await configs._applying
+    assert heard == [("acme.t", True)]
+    assert (configs.get("acme.t").retention_ms, configs.get("acme.t").flush_count) == (5, 1)
+    assert not configs.get("acmes.t").reliable
+    assert configs.get("never heard of") is DEFAULTS
+    configs.bound("acme.", None)
+    await configs._applying
+    assert heard[1:] == [("acme.t", False)]
 
 
 async def test_a_change_that_could_not_be_read_is_followed_with_the_next(
     store: MetadataStore, configs: TopicConfigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = TopicConfigs(store, DEFAULTS)
-    await other.start()
+    other = TopicConfigs(EntityConfigs(store), DEFAULTS)
+    await other.entities.start()
     await other.ensure_loaded(["t", "u"])
     read = store.get_many
 
@@ -96,7 +119,7 @@ async def test_a_change_that_could_not_be_read_is_followed_with_the_next(
     await configs.alter("u", {"retention.ms": "7"})
     await follow(other)
     assert (other.get("t").retention_ms, other.get("u").retention_ms) == (5, 7)
-    await other.close()
+    await other.entities.close()
 
 
 class Sessions:
@@ -121,8 +144,8 @@ async def test_changes_whose_notifications_went_while_the_session_was_lost_are_r
     store: MetadataStore, configs: TopicConfigs
 ) -> None:
     sessions = Sessions(store)
-    other = TopicConfigs(cast(MetadataStore, sessions), DEFAULTS)
-    await other.start()
+    other = TopicConfigs(EntityConfigs(cast(MetadataStore, sessions)), DEFAULTS)
+    await other.entities.start()
     await other.ensure_loaded(["t"])
     sessions.become(SessionState.LOST)
     await store.create(znodes.config("topics", "t"), znodes.encode_config({"retention.ms": "5"}))
@@ -132,7 +155,7 @@ async def test_changes_whose_notifications_went_while_the_session_was_lost_are_r
     await configs.alter("t", {"retention.ms": "6"})
     await follow(other)
     assert other.get("t").retention_ms == 6, "the watch lives on"
-    await other.close()
+    await other.entities.close()
 
 
 async def test_a_change_whose_notification_was_deleted_before_it_was_seen_is_read_with_the_next(
@@ -155,7 +178,7 @@ async def test_a_corrupt_notification_does_not_stop_later_ones(store: MetadataSt
     await configs.ensure_loaded(["t"])
     await store.create(znodes.CONFIG_CHANGE_PREFIX, b"{", sequential=True)
     await follow(configs)
-    other = TopicConfigs(store, DEFAULTS)
+    other = TopicConfigs(EntityConfigs(store), DEFAULTS)
     await other.alter("t", {"retention.ms": "5"})
     await follow(configs)
     assert configs.get("t").retention_ms == 5
@@ -220,7 +243,7 @@ async def test_a_setting_of_a_newer_broker_is_left_out_and_kept_in_the_tree(
 async def test_old_change_notices_are_deleted(
     store: MetadataStore, configs: TopicConfigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configs_module, "CHANGES_KEPT_MAX", 3)
+    monkeypatch.setattr(entity_configs, "CHANGES_KEPT_MAX", 3)
     for number in range(8):
         await configs.alter("t", {"retention.ms": str(number)})
         await follow(configs)

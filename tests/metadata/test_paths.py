@@ -105,7 +105,7 @@ def test_settings_are_read_back_whatever_their_letters(settings: dict[str, str])
 KEYS = st.sampled_from(["version", "brokerid", "partitions", "leader", "isr", "endpoints", "id", "topic_id", "config"])
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5))
 SHALLOW = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(st.text(max_size=2), LEAVES, max_size=3)
-GARBAGE = st.binary(max_size=40) | SHALLOW.map(znodes._dump) | st.dictionaries(KEYS, SHALLOW).map(znodes._dump)
+GARBAGE = st.binary(max_size=40) | SHALLOW.map(znodes.dump_json) | st.dictionaries(KEYS, SHALLOW).map(znodes.dump_json)
 
 
 @given(GARBAGE)

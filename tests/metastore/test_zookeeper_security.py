@@ -23,9 +23,12 @@ from headrace.metadata import znodes
 from headrace.metadata.model import Broker
 from headrace.metadata.registry import ensure_cluster, register_broker
 from headrace.metastore.store import Create, NotAllowed
-from headrace.metastore.zookeeper.connection import how_to_speak
 from headrace.metastore.zookeeper.ensemble import ensemble_of
+from headrace.metastore.zookeeper.secured_client import make_client
+from headrace.network.zookeeper_kerberos import zookeeper_kerberos
+from headrace.network.zookeeper_tls import zookeeper_context
 from headrace.types import BrokerId
+from tests.certificates import keytool
 from tests.harness import free_ports
 from tests.zookeeper_server import ZooKeeperServer, missing_tools
 
@@ -97,15 +100,55 @@ async def test_a_tree_over_tls_reads_thousands_of_nodes(tls_config: BrokerConfig
 
 
 async def test_who_is_not_known_by_certificate_gets_no_session(tls_config: BrokerConfig, certificates: Path) -> None:
-    for wrong in (
-        {"zookeeper_ssl_keystore_location": str(certificates / "stranger.pem")},
-        {"zookeeper_ssl_keystore_location": ""},
-        {"zookeeper_ssl_truststore_location": str(certificates / "stranger.crt")},
-        {"zookeeper_ssl_client_enable": False},
+    for wrong, said in (
+        ({"zookeeper_ssl_keystore_location": str(certificates / "stranger.pem")}, "no server answered|failed"),
+        ({"zookeeper_ssl_keystore_location": ""}, "no server answered|failed"),
+        ({"zookeeper_ssl_truststore_location": str(certificates / "stranger.crt")}, "failed: self-signed certificate"),
+        ({"zookeeper_ssl_client_enable": False}, "no server answered within 1.5 s"),
     ):
         config = replace(tls_config, zookeeper_connection_timeout_ms=1500, **wrong)
-        with pytest.raises(Refused, match=r"zookeeper.connect=127.0.0.1:\d+/tls/.*no server answered within 1.5 s"):
+        with pytest.raises(Refused, match=rf"zookeeper.connect=127.0.0.1:\d+/tls/.*({said})"):
             await open_ensemble(config)
+
+
+@pytest.fixture
+def java_stores(certificates: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A PKCS12 key store of the broker, and a JKS trust store."""
+    keys, trusted = tmp_path / "keys.p12", tmp_path / "trust.jks"
+    export = ["openssl", "pkcs12", "-export", "-in", str(certificates / "broker.pem"), "-out", str(keys)]
+    subprocess.run([*export, "-passout", f"pass:{SECRET}"], check=True, capture_output=True)
+    certificate = ("-file", str(certificates / "server.crt"))
+    keytool("-importcert", "-alias", "ca", *certificate, "-keystore", str(trusted), "-storetype", "JKS", "-storepass",
+            SECRET)  # fmt: skip
+    return keys, trusted
+
+
+async def test_key_stores_of_java_are_read(tls_config: BrokerConfig, java_stores: tuple[Path, Path]) -> None:
+    config = replace(
+        tls_config,
+        zookeeper_ssl_keystore_location=str(java_stores[0]),
+        zookeeper_ssl_keystore_password=SECRET,
+        zookeeper_ssl_truststore_location=str(java_stores[1]),
+        zookeeper_ssl_truststore_password=SECRET,
+    )
+    store = await open_ensemble(config)
+    await store.close()
+    with pytest.raises(InvalidConfig, match=r"zookeeper.ssl.keystore.location=.*keystore.password is wrong") as caught:
+        await open_ensemble(replace(config, zookeeper_ssl_keystore_password="hunter2"))
+    assert "hunter2" not in caught.value.message
+
+
+async def test_a_certificate_owns_the_znodes(tls_config: BrokerConfig) -> None:
+    config = replace(tls_config, zookeeper_set_acl=True)
+    store = await open_ensemble(config)
+    await ensure_cluster(store)
+    client = make_client(ensemble_of(config, zookeeper_context, zookeeper_kerberos))
+    client.chroot = "/" + config.zookeeper_connect.partition("/")[2]
+    client.start()
+    assert [each.id.scheme for each in client.get_acls("/config/users")[0]] == ["x509"]
+    client.stop()
+    client.close()
+    await store.close()
 
 
 def test_a_migration_speaks_as_its_file_says(
@@ -131,7 +174,9 @@ def test_a_migration_speaks_as_its_file_says(
     assert headrace(["migrate", "load-tree", saved, "--zookeeper", there, *config]) == 0
     assert cluster_id in capsys.readouterr().out
 
-    client = KazooClient(there, **how_to_speak(ensemble_of(tls_config)))
+    chroot = there.partition("/")[2]
+    client = make_client(ensemble_of(tls_config, zookeeper_context, zookeeper_kerberos))
+    client.chroot = f"/{chroot}"
     client.start()
     assert cluster_id.encode() in client.get(znodes.CLUSTER_ID)[0]
     rights = {acl.id.scheme: acl.acl_list for acl in client.get_acls(znodes.CLUSTER_ID)[0]}
@@ -143,12 +188,12 @@ def test_a_migration_speaks_as_its_file_says(
     assert "zookeeper.ssl.keystore.location=/nowhere: No such file" in capsys.readouterr().err
 
 
-async def test_files_that_are_no_pem_are_named(tls_config: BrokerConfig, tmp_path: Path) -> None:
+async def test_files_that_hold_no_keys_are_named(tls_config: BrokerConfig, tmp_path: Path) -> None:
     store = tmp_path / "store.jks"
-    store.write_bytes(b"\xfe\xed\xfe\xed")
-    with pytest.raises(InvalidConfig, match=r"zookeeper.ssl.keystore.location=.*store.jks is not a PEM file"):
+    store.write_bytes(b"no store")
+    with pytest.raises(InvalidConfig, match=r"zookeeper.ssl.keystore.location=.*store.jks: .* neither PEM nor PKCS12"):
         await open_ensemble(replace(tls_config, zookeeper_ssl_keystore_location=str(store)))
-    with pytest.raises(InvalidConfig, match=r"truststore.location=/nowhere: No such file"):
+    with pytest.raises(InvalidConfig, match=r"zookeeper.ssl.truststore.location=/nowhere: No such file"):
         await open_ensemble(replace(tls_config, zookeeper_ssl_truststore_location="/nowhere"))
 
 
@@ -173,6 +218,7 @@ async def test_what_a_user_makes_others_can_read_and_not_change(secured: BrokerC
         lambda: anonymous.delete(znodes.broker(1)),
         lambda: anonymous.set(znodes.CLUSTER_ID, b"{}"),
         lambda: anonymous.get_children("/config/users"),
+        lambda: anonymous.get_children("/config/brokers"),
         lambda: anonymous.create("/brokers/ids/2"),
     )
     for refused in refusals:
@@ -194,7 +240,7 @@ async def test_what_a_user_makes_others_can_read_and_not_change(secured: BrokerC
 
 async def test_a_broker_that_may_not_write_does_not_start(secured: BrokerConfig) -> None:
     store = await open_ensemble(secured)
-    with pytest.raises(Refused, match="the access control lists deny a broker without headrace.zookeeper.digest"):
+    with pytest.raises(Refused, match="lists deny a broker without headrace.zookeeper.sasl.jaas.config or"):
         await open_ensemble(replace(secured, zookeeper_digest="", zookeeper_set_acl=False))
     await store.close()
 
@@ -209,7 +255,7 @@ async def test_a_stranger_in_a_secured_chroot_is_told_who_may_not(secured: Broke
     with pytest.raises(Refused, match="access control lists deny the user 'guest' an operation") as caught:
         await open_ensemble(replace(secured, zookeeper_digest="guest:hunter2"))
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(Refused, match="deny a broker without headrace.zookeeper.digest"):
+    with pytest.raises(Refused, match="deny a broker without headrace.zookeeper.sasl.jaas.config or"):
         await open_ensemble(replace(secured, zookeeper_digest="", zookeeper_set_acl=False))
     store = await open_ensemble(secured)
     await ensure_cluster(store)
@@ -223,7 +269,7 @@ def test_secrets_are_not_in_what_is_printed(secured: BrokerConfig) -> None:
 async def test_settings_that_do_not_fit_are_refused(secured: BrokerConfig) -> None:
     for wrong, said in (
         ({"zookeeper_digest": "nobody"}, "headrace.zookeeper.digest is not USER:PASSWORD"),
-        ({"zookeeper_digest": ""}, "zookeeper.set.acl=true requires headrace.zookeeper.digest"),
+        ({"zookeeper_digest": ""}, "zookeeper.set.acl=true requires an owner of the znodes"),
         ({"zookeeper_connect": "host:port"}, "'host:port' is not HOST:PORT"),
         ({"zookeeper_connect": "host:1,,b:2"}, "'' is not HOST:PORT"),
         ({"zookeeper_connect": "host:1/a//b"}, "'/a//b' is not a path"),

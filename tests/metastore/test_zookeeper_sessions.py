@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 import threading
-import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -102,9 +101,11 @@ async def lost_answer(proxy: Proxy, other: ZooKeeperStore, write: Awaitable[obje
     before = await other.exists(done)
     proxy.lose_answers()
     writing = asyncio.ensure_future(write)
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while await other.exists(done) == before:
-        assert time.monotonic() < deadline
+
+    async def is_done() -> bool:
+        return await other.exists(done) != before
+
+    await eventually_async(is_done, "the write")
     assert not writing.done()
     proxy.cut()
     async with asyncio.timeout(WITHIN_SECONDS):
@@ -167,9 +168,11 @@ async def test_a_version_that_somebody_else_raised_since_is_not_given_out(
     await store.create("/a")
     proxy.lose_answers()
     writing = asyncio.ensure_future(store.set("/a", b"mine", ANY_VERSION))
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while (await other.get("/a")).data != b"mine":
-        assert time.monotonic() < deadline
+
+    async def is_written() -> bool:
+        return (await other.get("/a")).data == b"mine"
+
+    await eventually_async(is_written, "the write")
     await other.set("/a", b"theirs")
     proxy.cut()
     version = await writing
@@ -268,9 +271,7 @@ async def test_a_write_whose_session_ended_under_way_fails_and_a_listener_heard_
     writing = asyncio.ensure_future(brief.create("/a"))
     states: list[list[SessionState]] = []
     writing.add_done_callback(lambda _: states.append(heard.states))
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while await other.exists("/a") is None:
-        assert time.monotonic() < deadline
+    await eventually_async(lambda: other.exists("/a"), "the write")
     proxy.refuse()
     await eventually_async(lambda: gone.events, "the session's end")
     proxy.accept()

@@ -3,8 +3,17 @@
 import sys
 from dataclasses import dataclass
 
-from headrace.config.setting import DAY_MS, Settings, declare
+from headrace.config.authorizer_settings import AuthorizerSettings
+from headrace.config.group_settings import GroupSettings
+from headrace.config.instance_listener_settings import InstanceListenerSettings
+from headrace.config.quota_settings import QuotaSettings
+from headrace.config.sasl_settings import SaslSettings
+from headrace.config.setting import DAY_MS, declare
+from headrace.config.share_settings import ShareSettings
+from headrace.config.ssl_settings import SslSettings
+from headrace.config.streams_group_settings import StreamsGroupSettings
 from headrace.config.topic import TopicConfig
+from headrace.config.zookeeper_settings import ZooKeeperSettings
 from headrace.limits import INT32_MAX, INT64_MAX
 
 DEFAULTS = TopicConfig()
@@ -12,7 +21,10 @@ DEFAULTS = TopicConfig()
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class BrokerConfig(Settings):
+class BrokerConfig(
+    ShareSettings, GroupSettings, StreamsGroupSettings, QuotaSettings, AuthorizerSettings, SslSettings,
+    SaslSettings, ZooKeeperSettings, InstanceListenerSettings,
+):
     """One broker's settings."""
 
     topic_defaults: TopicConfig = DEFAULTS
@@ -46,8 +58,7 @@ class BrokerConfig(Settings):
         "The time after which an idle connection is closed. -1 disables it.", unit="ms", low=-1)
     control_plane_listener_name: str = declare(
         "", "control.plane.listener.name", "string",
-        "The name of a further listener that accepts the controller's requests, beside inter.broker.listener.name. A "
-        "headrace controller sends its requests to the latter.")
+        "The name of a listener for the controller's requests. If empty, they go to inter.broker.listener.name.")
     controlled_shutdown_enable: bool = declare(
         True, "controlled.shutdown.enable", "boolean",
         "Whether a broker moves its leaderships to other brokers before it stops.")
@@ -72,7 +83,15 @@ class BrokerConfig(Settings):
     follower_replication_throttled_rate: int = declare(
         INT64_MAX, "follower.replication.throttled.rate", "long",
         "The maximum rate at which this broker, as an out-of-sync follower, fetches the partitions listed in "
-        "follower.replication.throttled.replicas of their topics.", unit="bytes/s", low=1)
+        "follower.replication.throttled.replicas of their topics.", unit="bytes/s", low=1, dynamic=True)
+    flow_allocator: str = declare(
+        "max-min", "headrace.flow.allocator", "string",
+        "How the controller shares the limit of an instance out to its brokers: by demand (max-min), or by what flows "
+        "with room to grow (seed).", choices=("max-min", "seed"))
+    flow_report_ms: int = declare(
+        1000, "headrace.flow.report.ms", "int",
+        "How often a broker reports to the controller what instances use. The controller's value counts.", unit="ms",
+        low=100, high=60_000)
     group_initial_rebalance_delay_ms: int = declare(
         3000, "group.initial.rebalance.delay.ms", "int",
         "How long the coordinator waits for more members to join an empty group.", unit="ms", low=0)
@@ -98,39 +117,39 @@ class BrokerConfig(Settings):
     leader_replication_throttled_rate: int = declare(
         INT64_MAX, "leader.replication.throttled.rate", "long",
         "The maximum rate at which this broker sends to out-of-sync followers the partitions listed in "
-        "leader.replication.throttled.replicas of their topics.", unit="bytes/s", low=1)
+        "leader.replication.throttled.replicas of their topics.", unit="bytes/s", low=1, dynamic=True)
     listener_security_protocol_map: tuple[str, ...] = declare(
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
         "listener.security.protocol.map", "list",
-        "The security protocol of each listener name. Each listener needs a name of its own. Only PLAINTEXT is "
-        "supported.")
+        "The security protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or KAFKA07 for "
+        "clients of Kafka 0.7. Each listener needs a name of its own.")
     listeners: tuple[str, ...] = declare(
         ("PLAINTEXT://127.0.0.1:9092",), "listeners", "list",
         "The addresses the broker listens on. Apache Kafka's default is every address; here it is loopback, because "
         "clients are not authenticated.")
     log_cleaner_backoff_ms: int = declare(
         15_000, "log.cleaner.backoff.ms", "long", "How long the cleaner sleeps when no log needs cleaning.", unit="ms",
-        low=0)
+        low=0, dynamic=True)
     log_cleaner_dedupe_buffer_size: int = declare(
         128 << 20, "log.cleaner.dedupe.buffer.size", "long",
         "The memory for log deduplication across all cleaners, at 24 bytes per key. A log with more new keys is "
-        "cleaned in several passes.", unit="bytes", low=1 << 10)
+        "cleaned in several passes.", unit="bytes", low=1 << 10, dynamic=True)
     log_cleaner_enable: bool = declare(
         True, "log.cleaner.enable", "boolean",
         "Whether the log cleaner runs. Compacted topics, including __consumer_offsets, need it.")
     log_cleaner_io_buffer_load_factor: float = declare(
         0.9, "log.cleaner.io.buffer.load.factor", "double", "The maximum fill ratio of the dedupe buffer.", low=0.01,
-        high=0.99)
+        high=0.99, dynamic=True)
     log_cleaner_io_buffer_size: int = declare(
         512 << 10, "log.cleaner.io.buffer.size", "int",
-        "The size of the buffer that segments are read into, across all cleaners.", unit="bytes", low=0)
+        "The size of the buffer that segments are read into, across all cleaners.", unit="bytes", low=0, dynamic=True)
     log_cleaner_io_max_bytes_per_second: float = declare(
         sys.float_info.max, "log.cleaner.io.max.bytes.per.second", "double",
-        "The maximum rate of reads and writes, across all cleaners.", unit="bytes/s", low=1)
+        "The maximum rate of reads and writes, across all cleaners.", unit="bytes/s", low=1, dynamic=True)
     log_cleaner_threads: int = declare(
         1, "log.cleaner.threads", "int",
         "The number of logs that are cleaned at once, each by a process of its own. The processes start when a log "
-        "needs cleaning.", low=0, high=64)
+        "needs cleaning.", low=0, high=64, dynamic=True)
     log_dirs: tuple[str, ...] = declare(
         ("headrace-data",), "log.dirs", "list",
         "The data directories. Apache Kafka's default is a directory under /tmp, which a reboot empties.")
@@ -147,9 +166,12 @@ class BrokerConfig(Settings):
     log_retention_check_interval_ms: int = declare(
         300_000, "log.retention.check.interval.ms", "long",
         "How often the broker checks whether segments can be deleted.", unit="ms", low=1)
-    max_connections: int = declare(INT32_MAX, "max.connections", "int", "The maximum number of connections.", low=0)
+    max_connections: int = declare(INT32_MAX, "max.connections", "int", "The maximum number of connections. More wait "
+                                   "until others close. listener.name.NAME.max.connections is for one listener.", low=0,
+                                   dynamic=True)
     max_connections_per_ip: int = declare(
-        INT32_MAX, "max.connections.per.ip", "int", "The maximum number of connections from one IP address.", low=0)
+        INT32_MAX, "max.connections.per.ip", "int", "The maximum number of connections from one IP address.", low=0,
+        dynamic=True)
     max_incremental_fetch_session_cache_slots: int = declare(
         1000, "max.incremental.fetch.session.cache.slots", "int", "The maximum number of incremental fetch sessions.",
         low=0)
@@ -160,10 +182,10 @@ class BrokerConfig(Settings):
         1, "num.partitions", "int", "The number of partitions of a topic that is created without a number.", low=1)
     num_recovery_threads_per_data_dir: int = declare(
         2, "num.recovery.threads.per.data.dir", "int",
-        "The number of threads per data directory for log recovery at startup.", low=1)
+        "The number of threads per data directory for log recovery at startup.", low=1, dynamic=True)
     num_replica_fetchers: int = declare(
         1, "num.replica.fetchers", "int",
-        "The number of connections over which a follower fetches from each other broker.", low=1, high=64)
+        "The number of connections over which a follower fetches from each other broker.", low=1, high=64, dynamic=True)
     offset_metadata_max_bytes: int = declare(
         4096, "offset.metadata.max.bytes", "int", "The maximum size of the metadata of an offset commit.", unit="bytes",
         low=0)
@@ -186,7 +208,7 @@ class BrokerConfig(Settings):
         100 << 20, "offsets.topic.segment.bytes", "int", "The segment size of __consumer_offsets.", unit="bytes", low=1)
     producer_id_expiration_ms: int = declare(
         DAY_MS, "producer.id.expiration.ms", "int", "How long a broker keeps the state of an idle idempotent "
-        "producer.", unit="ms", low=1)
+        "producer.", unit="ms", low=1, dynamic=True)
     log_format: str = declare(
         "text", "headrace.log.format", "string",
         "The format of the broker's own log on stderr: text lines, or one JSON object per line.",
@@ -227,7 +249,7 @@ class BrokerConfig(Settings):
         "followers of idle partitions leave the ISR.", unit="ms", low=0)
     replica_alter_log_dirs_io_max_bytes_per_second: int = declare(
         INT64_MAX, "replica.alter.log.dirs.io.max.bytes.per.second", "long",
-        "The maximum rate of moving replicas between data directories.", unit="bytes/s", low=1)
+        "The maximum rate of moving replicas between data directories.", unit="bytes/s", low=1, dynamic=True)
     replica_high_watermark_checkpoint_interval_ms: int = declare(
         5000, "replica.high.watermark.checkpoint.interval.ms", "long", "How often high watermarks are written to disk.",
         unit="ms", low=1)
@@ -264,13 +286,17 @@ class BrokerConfig(Settings):
         -1, "socket.send.buffer.bytes", "int",
         "The SO_SNDBUF of connections. -1 leaves it to the kernel, which adapts it (Apache Kafka's default is 100 "
         "KiB).", unit="bytes", low=-1)
+    telemetry_max_bytes: int = declare(
+        1 << 20, "telemetry.max.bytes", "int", "The maximum size of one push of a client's metrics, compressed.",
+        unit="bytes", low=1)
     transaction_max_timeout_ms: int = declare(
         900_000, "transaction.max.timeout.ms", "int",
         "The maximum transaction.timeout.ms of a producer. A longer one is refused.", unit="ms", low=1)
     transaction_partition_verification_enable: bool = declare(
         True, "transaction.partition.verification.enable", "boolean",
         "Whether a broker asks the transaction coordinator, before a producer's first append of a transaction to a "
-        "partition, if the partition belongs to the transaction. Otherwise a late batch can leave a transaction open.")
+        "partition, if the partition belongs to the transaction. Otherwise a late batch can leave a transaction open.",
+        dynamic=True)
     transaction_expiration_check_interval_ms: int = declare(
         3_600_000, "transaction.remove.expired.transaction.cleanup.interval.ms", "int",
         "How often the transaction coordinator removes transactional ids that are past transactional.id.expiration.ms.",
@@ -293,48 +319,3 @@ class BrokerConfig(Settings):
     transactional_id_expiration_ms: int = declare(
         7 * DAY_MS, "transactional.id.expiration.ms", "int",
         "How long the transaction coordinator keeps a transactional id that is not used.", unit="ms", low=1)
-    zookeeper_client_cnxn_socket: str = declare(
-        "", "zookeeper.clientCnxnSocket", "string",
-        "Accepted because Apache Kafka requires it for TLS. It has no effect.",
-        choices=("", "org.apache.zookeeper.ClientCnxnSocketNetty", "org.apache.zookeeper.ClientCnxnSocketNIO"))
-    zookeeper_connect: str = declare(
-        "", "zookeeper.connect", "string",
-        "The ZooKeeper ensemble of the cluster, as HOST:PORT,HOST:PORT,... with an optional chroot path, such as "
-        "/kafka, which is created if missing. If empty, the broker keeps the metadata in its data directory and is a "
-        "cluster of one.")
-    zookeeper_connection_timeout_ms: int = declare(
-        0, "zookeeper.connection.timeout.ms", "int",
-        "How long the broker waits for a connection to ZooKeeper at startup. 0 takes zookeeper.session.timeout.ms.",
-        unit="ms", low=0)
-    zookeeper_digest: str = declare(
-        "", "headrace.zookeeper.digest", "password",
-        "The USER:PASSWORD with which the broker authenticates to ZooKeeper (scheme digest), for access control "
-        "lists.")
-    zookeeper_session_timeout_ms: int = declare(
-        6000, "zookeeper.session.timeout.ms", "int",
-        "The ZooKeeper session timeout. A broker that ZooKeeper does not hear from for this long is considered dead. "
-        "Apache Kafka's default is 18 seconds.", unit="ms", low=1)
-    zookeeper_set_acl: bool = declare(
-        False, "zookeeper.set.acl", "boolean", "Whether the broker creates znodes that only its own user may change.")
-    zookeeper_ssl_client_enable: bool = declare(
-        False, "zookeeper.ssl.client.enable", "boolean", "Whether connections to ZooKeeper use TLS.")
-    zookeeper_ssl_endpoint_identification_algorithm: str = declare(
-        "HTTPS", "zookeeper.ssl.endpoint.identification.algorithm", "string",
-        "With HTTPS, the certificate of a ZooKeeper server must match its host name. If empty, the host name is not "
-        "verified.", choices=("HTTPS", "https", ""))
-    zookeeper_ssl_keystore_location: str = declare(
-        "", "zookeeper.ssl.keystore.location", "string",
-        "A PEM file with the private key and certificate of this broker, for ensembles that require client "
-        "authentication.")
-    zookeeper_ssl_keystore_password: str = declare(
-        "", "zookeeper.ssl.keystore.password", "password",
-        "The password of the private key in zookeeper.ssl.keystore.location.")
-    zookeeper_ssl_keystore_type: str = declare(
-        "", "zookeeper.ssl.keystore.type", "string", "The format of the file. Only PEM is supported.",
-        choices=("", "PEM"))
-    zookeeper_ssl_truststore_location: str = declare(
-        "", "zookeeper.ssl.truststore.location", "string",
-        "A PEM file with the trusted certificates. If empty, those of the operating system.")
-    zookeeper_ssl_truststore_type: str = declare(
-        "", "zookeeper.ssl.truststore.type", "string", "The format of the file. Only PEM is supported.",
-        choices=("", "PEM"))

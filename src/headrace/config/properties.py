@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from headrace.config.broker import BrokerConfig
+from headrace.config.listener_settings import check_listener, listener_setting, parse_override
 from headrace.config.setting import Value, parse_value, settings_of
 from headrace.config.topic import TopicConfig
 from headrace.errors import InvalidConfig
@@ -26,7 +27,11 @@ _TOPIC_BY_BROKER_NAME = {
     for attribute, setting in TOPIC_SETTINGS.values()
     for broker_name, factor in setting.broker_names
 }
-ALIASES = {"log.dir": "log.dirs", "node.id": "broker.id"}
+ALIASES = {
+    "log.dir": "log.dirs",
+    "node.id": "broker.id",
+    "delegation.token.master.key": "delegation.token.secret.key",
+}
 OLD_LISTENER_NAMES = {
     "host.name": "listeners",
     "port": "listeners",
@@ -59,6 +64,9 @@ def read_broker(properties: Mapping[str, str], *, strict: bool = False) -> Broke
     own: dict[str, Value] = {}
     topic: dict[str, tuple[int, Value]] = {}
     other: list[str] = []
+    limits: list[tuple[str, str, int]] = []
+    overrides: list[tuple[str, str, str]] = []
+    of_listeners: list[tuple[str, str]] = []
     for given, text in _with_todays_names(properties).items():
         name = ALIASES.get(given, given)
         if name in BROKER_SETTINGS:
@@ -68,14 +76,44 @@ def read_broker(properties: Mapping[str, str], *, strict: bool = False) -> Broke
             attribute, setting, factor = _TOPIC_BY_BROKER_NAME[name]
             if attribute not in topic or factor < topic[attribute][0]:  # the finest unit wins, as in Kafka
                 topic[attribute] = (factor, parse_value(setting, text, given, factor))
+        elif found := listener_setting(name):
+            of_listeners.append((found.listener, given))
+            if found.is_limit and found.setting is not None:
+                limits.append((found.listener, found.name, cast(int, parse_value(found.setting, text, given))))
+            else:
+                overrides.append(parse_override(found, text, given))
         else:
             other.append(given)
     ignored, unknown = _judged(other, properties) if other else ((), ())
     if strict and unknown:
         raise InvalidConfig(unknown[0])
     defaults = replace(TopicConfig(), **{k: v for k, (_, v) in topic.items()})  # type: ignore[arg-type]
-    config = replace(BrokerConfig(topic_defaults=defaults), **own)  # type: ignore[arg-type]
+    made = BrokerConfig(
+        topic_defaults=defaults, listener_limits=tuple(limits), listener_overrides=tuple(sorted(overrides))
+    )
+    config = _with_inter_broker_listener(replace(made, **own))  # type: ignore[arg-type]
+    for listener, given in of_listeners:
+        check_listener(config, listener, given)
     return BrokerProperties(config, ignored, unknown + _unreachable(properties, config))
+
+
+def _with_inter_broker_listener(config: BrokerConfig) -> BrokerConfig:
+    """`security.inter.broker.protocol` names the listener between brokers, unless `inter.broker.listener.name` does.
+    Raises `InvalidConfig` if both do, as Apache Kafka does."""
+    protocol = config.security_inter_broker_protocol
+    config = replace(
+        config,  # names of listeners are compared in capitals
+        inter_broker_listener_name=config.inter_broker_listener_name.upper(),
+        control_plane_listener_name=config.control_plane_listener_name.upper(),
+    )
+    if protocol == "PLAINTEXT":
+        return config
+    if config.inter_broker_listener_name:
+        raise InvalidConfig(
+            "inter.broker.listener.name and security.inter.broker.protocol are both set: set one of them. The "
+            "protocol of a listener is in listener.security.protocol.map"
+        )
+    return replace(config, inter_broker_listener_name=protocol)
 
 
 def _with_todays_names(properties: Mapping[str, str]) -> dict[str, str]:
@@ -145,6 +183,11 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
         raise InvalidConfig(
             f"min.compaction.lag.ms={made.min_compaction_lag_ms} is more than "
             f"max.compaction.lag.ms={made.max_compaction_lag_ms}"
+        )
+    if made.kafka07_enable and made.is_compacted:
+        raise InvalidConfig(
+            f"headrace.kafka07.enable=true does not fit cleanup.policy={','.join(made.cleanup_policy)}: compaction "
+            "removes records, and a replica's byte positions would not be those of another; use cleanup.policy=delete"
         )
     return made
 

@@ -34,6 +34,7 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
     broker_names: tuple[tuple[str, int], ...] = ()  # broker-level names, each with the factor to this unit
     check: Callable[[str], object] | None = None  # raises ValueError, which says what is wrong with a value
+    is_dynamic: bool = False  # whether a broker's setting can change while the broker runs
 
 
 class Settings:
@@ -75,9 +76,10 @@ def declare(
     choices: tuple[str, ...] = (),
     broker: tuple[tuple[str, int], ...] = (),
     check: Callable[[str], object] | None = None,
+    dynamic: bool = False,
 ) -> T:
     """A dataclass field that carries its `Setting`; typed as its value for the reader and mypy."""
-    setting = Setting(name, kind, default, doc, unit, low, high, choices, broker, check)
+    setting = Setting(name, kind, default, doc, unit, low, high, choices, broker, check, dynamic)
     return field(default=default, metadata={"setting": setting}, repr=kind != "password")
 
 

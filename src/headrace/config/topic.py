@@ -6,6 +6,9 @@ from headrace.config import message_format, throttled_replicas
 from headrace.config.setting import DAY_MS, HOUR_MS, Settings, declare
 from headrace.limits import INT64_MAX
 
+RELIABLE_REPLICAS_MIN = 2
+"""The replicas that a reliable topic needs, and the least `min.insync.replicas` of it."""
+
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -48,6 +51,10 @@ class TopicConfig(Settings):
     index_interval_bytes: int = declare(
         4096, "index.interval.bytes", "int", "The number of log bytes between two entries of the offset index.",
         unit="bytes", low=0, broker=(("log.index.interval.bytes", 1),))
+    kafka07_enable: bool = declare(
+        False, "headrace.kafka07.enable", "boolean",
+        "Whether clients of Kafka 0.7 may use the topic, on a listener of protocol KAFKA07. The brokers then keep an "
+        "index of byte positions beside its logs. Not for compacted topics.")
     leader_throttled_replicas: tuple[str, ...] = declare(
         (), "leader.replication.throttled.replicas", "list",
         "The replicas, as PARTITION:BROKER,... or * for all, that leader.replication.throttled.rate of a broker "
@@ -98,6 +105,13 @@ class TopicConfig(Settings):
         False, "preallocate", "boolean",
         "Whether the file of a new segment is created with a length of segment.bytes, as a sparse file.",
         broker=(("log.preallocate", 1),))
+    reliable: bool = declare(
+        False, "headrace.reliable", "boolean",
+        "Whether an acknowledged record survives whatever befalls all brokers but one. The switch stands for several "
+        "settings, whatever those say: records are acknowledged, and visible, when every in-sync replica has flushed "
+        "them; acks=1 waits as acks=all does; min.insync.replicas is 2 at least; there is no unclean leader election; "
+        "only idempotent producers may write. The topic needs two replicas at least, and three to accept records "
+        "while a broker is away.")
     retention_bytes: int = declare(
         -1, "retention.bytes", "long",
         "The maximum size of a partition before its oldest segments are deleted. -1 means no limit.", unit="bytes",
@@ -144,6 +158,10 @@ class TopicConfig(Settings):
         object.__setattr__(self, "after_max_ms", after)
         magic = message_format.magic_of(self.message_format_version)
         object.__setattr__(self, "magic", magic)
+        if self.reliable:
+            object.__setattr__(self, "flush_acks", True)
+            object.__setattr__(self, "min_insync_replicas", max(self.min_insync_replicas, RELIABLE_REPLICAS_MIN))
+            object.__setattr__(self, "unclean_leader_election_enable", False)
         flush_count = 1 if self.flush_acks else self.flush_messages
         object.__setattr__(self, "flush_count", flush_count)
         as_sent = (magic, self.compression_type, self.message_timestamp_type, flush_count)

@@ -11,10 +11,9 @@ Tools create topics and add partitions by writing /brokers/topics/T itself.
 Source: Kafka's `ZkData.scala`; the wiki's "Kafka data structures in Zookeeper".
 """
 
-import json
 from collections.abc import Mapping
 
-from headrace.metadata.znodes import CorruptNode
+from headrace.metadata.znodes import CorruptNode, as_number, dump_json, load_object
 from headrace.types import BrokerId, TopicPartition
 
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -28,7 +27,7 @@ Targets = Mapping[TopicPartition, tuple[BrokerId, ...]]
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     """The target replicas of each partition. Raises `CorruptNode`."""
     return {
-        partition: tuple(BrokerId(_number(each)) for each in _list(entry.get("replicas")))
+        partition: tuple(BrokerId(as_number(each)) for each in _list(entry.get("replicas")))
         for partition, entry in _partitions(data)
     }
 
@@ -36,7 +35,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...
 def encode_reassignment(targets: Targets) -> bytes:
     """The inverse of `decode_reassignment`."""
     entries = [{"topic": t, "partition": p, "replicas": list(replicas)} for (t, p), replicas in targets.items()]
-    return _dump({"version": 1, "partitions": entries})
+    return dump_json({"version": 1, "partitions": entries})
 
 
 def decode_partitions(data: bytes) -> list[TopicPartition]:
@@ -46,49 +45,31 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
 
 def encode_partitions(partitions: list[TopicPartition]) -> bytes:
     """The inverse of `decode_partitions`."""
-    return _dump({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
+    return dump_json(
+        {"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]}
+    )
 
 
 def decode_log_dir_event(data: bytes) -> BrokerId:
     """The broker that has a failed log directory. Raises `CorruptNode`."""
-    return BrokerId(_number(_load(data).get("broker")))
+    return BrokerId(as_number(load_object(data).get("broker")))
 
 
 def encode_log_dir_event(broker: BrokerId) -> bytes:
     """The inverse of `decode_log_dir_event`."""
-    return _dump({"version": 1, "broker": broker, "event": 1})
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _load(data: bytes) -> dict[str, object]:
-    try:
-        value = json.loads(data)
-    except ValueError:
-        raise CorruptNode(f"the data is not JSON: {data[:200]!r}") from None
-    if not isinstance(value, dict):
-        raise CorruptNode(f"the data is not a JSON object: {data[:200]!r}")
-    return value
+    return dump_json({"version": 1, "broker": broker, "event": 1})
 
 
 def _partitions(data: bytes) -> list[tuple[TopicPartition, dict[str, object]]]:
     found = []
-    for entry in _list(_load(data).get("partitions", [])):
+    for entry in _list(load_object(data).get("partitions", [])):
         if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str):
             raise CorruptNode(f"{entry!r} has no topic name")
-        found.append((TopicPartition(entry["topic"], _number(entry.get("partition"))), entry))
+        found.append((TopicPartition(entry["topic"], as_number(entry.get("partition"))), entry))
     return found
 
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise CorruptNode(f"{value!r} is not a list")
-    return value
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise CorruptNode(f"{value!r} is not a number")
     return value

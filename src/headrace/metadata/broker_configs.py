@@ -1,133 +1,207 @@
 """Dynamic broker configs: read from /config/brokers/N for one broker and /config/brokers/<default> for all.
 
-    leader.replication.throttled.rate, follower.replication.throttled.rate,
-    replica.alter.log.dirs.io.max.bytes.per.second      which kafka-reassign-partitions.sh sets and removes
-
-A broker's own value wins over the default for all, which wins over the value of the start. Every other config is fixed
-at the start. Source: Kafka's `DynamicBrokerConfig`, `DynamicConfig.Broker`.
+A broker's own value wins over the default for all, which wins over the value of the start. `config.dynamic` knows which
+configs are dynamic and what they come to. A stored value that this broker cannot apply is ignored with a warning; the
+others apply. Source: Kafka's `DynamicBrokerConfig`, `DynamicConfig.Broker`.
 """
 
-import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping
 
-from headrace.config import BROKER_SETTINGS, BrokerConfig, parse_value
+from headrace.config import BROKER_SETTINGS, BrokerConfig
+from headrace.config.dynamic import (
+    DYNAMIC,
+    check_change,
+    check_entity,
+    check_names,
+    dynamic_setting,
+    effective,
+    usable,
+    value_of,
+)
 from headrace.errors import InvalidConfig, InvalidRequest
-from headrace.metadata import znodes
-from headrace.metadata.config_changes import Change, changed, replaced
-from headrace.metastore.store import BadVersion, Create, MetadataStore, NodeExists, Op, Set, StoreError, WatchEvent
+from headrace.metadata.config_changes import Alteration
+from headrace.metadata.entity_configs import BROKERS, DEFAULT, EntityConfigs
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
 
-ALL = "<default>"
-DYNAMIC = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
+ALL = DEFAULT
+Listener = Callable[[BrokerConfig, BrokerConfig], None]
+"""Called with the settings before a change and after it."""
+Check = Callable[[BrokerConfig], Awaitable[None]]
+"""Raises `InvalidConfig` for settings that cannot be used, such as a file that is missing. It may take a while."""
 
 
 class BrokerSettings:
     """The dynamic configs of one broker. Every broker can change the configs of every other."""
 
-    def __init__(self, store: MetadataStore, broker_id: BrokerId, static: BrokerConfig) -> None:
-        self._store = store
-        self._names = (ALL, str(broker_id))
+    def __init__(self, entities: EntityConfigs, broker_id: BrokerId, static: BrokerConfig) -> None:
+        self._entities = entities
+        self._entity = str(broker_id)
         self._static = static
-        self._set: dict[str, Mapping[str, str]] = {name: {} for name in self._names}
-        self._numbers = {name: self._number(name) for name in DYNAMIC}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Reads the configs, and starts to follow changes."""
-        for name in self._names:
-            await self._read(name)
-
-    async def close(self) -> None:
-        """Stops following changes."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._set: dict[str, Mapping[str, str]] = {name: {} for name in (ALL, self._entity)}
+        self.current = static
+        """The settings in force: a new object after each change."""
+        self._listeners: list[Listener] = []
+        self._checks: list[Check] = []
+        entities.on_change(BROKERS, self._take)
 
     def number(self, name: str) -> int:
-        """The effective value of a config in `DYNAMIC`."""
-        return self._numbers[name]
+        """The effective value of a numeric config."""
+        value = getattr(self.current, BROKER_SETTINGS[name][0])
+        assert isinstance(value, int)
+        return value
+
+    def on_change(self, listener: Listener) -> None:
+        """Calls `listener` after each change from now on."""
+        self._listeners.append(listener)
+
+    def check_first(self, check: Check) -> None:
+        """Calls `check` with the settings that a request for this broker would lead to, before they are stored."""
+        self._checks.append(check)
 
     def set_for(self, entity: str) -> Mapping[str, str]:
         """The configs set for this broker (`entity` is its id) or for `ALL`, by name."""
         return self._set[entity]
 
-    async def rewrite(
-        self, entity: str, changes: Sequence[Change] | None, values: Sequence[tuple[str, str | None]] = (), *,
-        validate_only: bool = False,
-    ) -> None:  # fmt: skip
-        """Applies `changes` to the configs of a broker or of `ALL`; without `changes`, replaces them by `values`.
+    async def rewrite(self, entity: str, alteration: Alteration, *, validate_only: bool = False) -> None:
+        """Alters the configs of a broker or of `ALL`.
 
-        Raises `InvalidRequest` for a config that is fixed at the start, `InvalidConfig` for an invalid value.
+        Raises `InvalidRequest` for a config that is fixed at the start, and for an invalid value or change.
         """
-        fixed = [name for name in (*(c.name for c in changes or ()), *(n for n, _ in values)) if name not in DYNAMIC]
-        if fixed:
-            raise InvalidRequest(
-                f"Cannot update these configs dynamically: [{', '.join(fixed)}]. Set them when the broker starts "
-                f"(headrace serve --set NAME=VALUE). Only these configs are dynamic: {', '.join(DYNAMIC)}"
-            )
-        path = znodes.config("brokers", entity)
-        node = await self._store.exists(path)
-        before = znodes.decode_config(node.data) if node is not None else {}
-        after = replaced(values) if changes is None else changed(before, changes, self._static.topic_defaults)
-        for name, text in after.items():
-            if name in DYNAMIC:
-                parse_value(BROKER_SETTINGS[name][1], text, name)
-        if validate_only or after == before:
+        check_names(alteration.names)
+        if entity == ALL:
+            check_entity(alteration.names)
+
+        def decide(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = alteration.applied(before, self._list)
+            new = {name: text for name, text in after.items() if before.get(name) != text}
+            try:
+                self._check(entity, new, after)
+            except InvalidConfig as error:
+                raise InvalidRequest(error.message) from None  # as Apache Kafka answers (KAFKA-13609)
+            return {name: self._encoded(name, text) if name in new else text for name, text in after.items()}
+
+        if self._checks and entity in self._set:
+            await self._run_checks(entity, alteration)
+        await self._entities.rewrite(BROKERS, entity, decide, validate_only=validate_only)
+
+    async def reencode(self) -> None:
+        """Encrypts this broker's stored passwords with `password.encoder.secret` where they were encrypted with
+        `password.encoder.old.secret`. Raises `InvalidConfig` if there is no new secret for them.
+
+        At the start, as Apache Kafka 3.9 does it; but it encrypts the others anew, too.
+        """
+        static = self._static
+        old = static.password_encoder_old_secret
+        if not old or old == static.password_encoder_secret:
             return
-        data = znodes.encode_config(after)
-        write: Op = Create(path, data) if node is None else Set(path, data, node.version)
-        notice = Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("brokers", entity), sequential=True)
+
+        def decide(before: Mapping[str, str]) -> Mapping[str, str]:
+            return {name: self._reencoded(name, text) if _is_password(name) else text for name, text in before.items()}
+
+        await self._entities.rewrite(BROKERS, self._entity, decide)
+
+    def _reencoded(self, name: str, text: str) -> str:
+        from headrace.security.password_encoder import Undecodable, decode
+
+        static = self._static
         try:
-            await self._store.multi([write, notice])
-        except (BadVersion, NodeExists):
-            await self.rewrite(entity, changes, values)  # another broker was first
-        else:
-            if entity in self._set:
-                self._take(entity, after)
+            password = decode(text, static.password_encoder_old_secret)
+        except Undecodable:
+            return text  # `_decoded` reports it, unless the new secret fits
+        if not static.password_encoder_secret:
+            raise InvalidConfig(
+                f"password.encoder.old.secret is set, and the stored password {name} was encrypted with it, but "
+                f"password.encoder.secret is not set: set it"
+            )
+        log.info("the stored password %s is encrypted with the new password.encoder.secret from now on", name)
+        return self._encoded(name, password)
+
+    async def _run_checks(self, entity: str, alteration: Alteration) -> None:
+        """Raises `InvalidRequest` if the settings of this broker cannot be used after the alteration."""
+        try:
+            after = usable(alteration.applied(self._set[entity], self._list), self._static)[0]
+            layers = [after if name == entity else known for name, known in self._set.items()]
+            wanted = effective(self._static, *layers)
+            if wanted != self.current:
+                for check in self._checks:
+                    await check(wanted)
+        except InvalidConfig as error:
+            raise InvalidRequest(error.message) from None
+
+    def _list(self, name: str) -> str | None:
+        """The value in force of a config that is a list."""
+        setting = DYNAMIC.get(name)
+        return value_of(self.current, name) if setting is not None and setting.kind == "list" else None
+
+    def _check(self, entity: str, new: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Raises `InvalidConfig` if the `new` values among the configs `after` a change cannot be applied here."""
+        values = {**usable(after, self._static)[0], **new}
+        if entity not in self._set:  # another broker's: only the values by themselves can be judged
+            effective(self._static, values)
+            return
+        layers = [values if name == entity else known for name, known in self._set.items()]
+        check_change(self.current, effective(self._static, *layers))
+
+    def _encoded(self, name: str, text: str) -> str:
+        """A new value as it is stored: a password is encrypted. Raises `InvalidRequest` without the secret for it."""
+        if not _is_password(name):
+            return text
+        static = self._static
+        if not static.password_encoder_secret:
+            raise InvalidRequest(
+                f"{name} would be stored for everybody to read: set password.encoder.secret when the broker starts"
+            )
+        from headrace.security.password_encoder import encode
+
+        return encode(
+            text,
+            static.password_encoder_secret,
+            iterations=static.password_encoder_iterations,
+            key_bits=static.password_encoder_key_length,
+            random_bytes=os.urandom,
+        )
+
+    def _decoded(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Stored values with their passwords, without those that cannot be decrypted."""
+        found = dict(values)
+        for name in [name for name in values if _is_password(name)]:
+            from headrace.security.password_encoder import Undecodable, decode
+
+            static, failure = self._static, "password.encoder.secret is not set"
+            for secret in filter(None, (static.password_encoder_secret, static.password_encoder_old_secret)):
+                try:
+                    found[name] = decode(values[name], secret)
+                    break
+                except Undecodable as error:
+                    failure = str(error)
+            else:
+                log.error("the stored password %s is ignored: %s", name, failure)
+                del found[name]
+        return found
 
     def _take(self, entity: str, values: Mapping[str, str]) -> None:
-        known = {}
-        for name in DYNAMIC:
-            if name in values:
-                try:
-                    parse_value(BROKER_SETTINGS[name][1], values[name], name)
-                except InvalidConfig as error:
-                    log.warning("a dynamic config of broker %s is ignored: %s", entity, error.message)
-                else:
-                    known[name] = values[name]
-        self._set[entity] = known
-        self._numbers = {name: self._number(name) for name in DYNAMIC}
-
-    def _number(self, name: str) -> int:
-        attribute, setting = BROKER_SETTINGS[name]
-        value = getattr(self._static, attribute)
-        for entity in self._names:
-            if name in self._set[entity]:
-                value = parse_value(setting, self._set[entity][name], name)
-        assert isinstance(value, int)
-        return value
-
-    def _on_watch(self, event: WatchEvent) -> None:
-        task = asyncio.get_running_loop().create_task(self._follow(event.path.rpartition("/")[2]))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _follow(self, entity: str) -> None:
+        if entity not in self._set:
+            return
+        values = self._decoded(values)
+        known, refused = usable(values, self._static)
+        for reason in refused:
+            log.warning("a dynamic config of broker %s is ignored: %s", entity, reason)
+        before, layers = self.current, {**self._set, entity: known}
         try:
-            await self._read(entity)
-        except StoreError as error:
-            log.warning("a change of dynamic broker configs could not be read: %s", error)
+            self.current = effective(self._static, *layers.values())
+        except InvalidConfig as error:
+            log.warning("the dynamic configs of broker %s do not fit and are ignored: %s", entity, error.message)
+            return
+        self._set = layers
+        if self.current != before:
+            for listener in self._listeners:
+                listener(before, self.current)
 
-    async def _read(self, entity: str) -> None:
-        node = await self._store.exists(znodes.config("brokers", entity), self._on_watch)
-        try:
-            self._take(entity, znodes.decode_config(node.data) if node is not None else {})
-        except znodes.CorruptNode as error:
-            log.warning("the dynamic configs of broker %s are malformed and are ignored: %s", entity, error)
+
+def _is_password(name: str) -> bool:
+    setting = dynamic_setting(name)
+    return setting is not None and setting.kind == "password"

@@ -1,16 +1,16 @@
-"""Config changes: applies AlterConfigs and IncrementalAlterConfigs to a topic's configs. Pure.
+"""Config changes: applies AlterConfigs and IncrementalAlterConfigs to the configs of a resource. Pure.
 
     SET         sets the value
-    DELETE      restores the broker's default; no error if the topic does not set the config
+    DELETE      restores the broker's default; no error if the resource does not set the config
     APPEND      appends the comma-separated words that the list lacks
     SUBTRACT    removes these words from the list; an empty list is a value, not the default
 
-A list that the topic does not set starts as the broker's default. `replaced` is for AlterConfigs: the topic's configs
-become exactly those of the request.
+A list that the resource does not set starts as its default. `replaced` is for AlterConfigs: the configs become exactly
+those of the request.
 Source: Kafka's `ConfigurationControlManager`, `ConfigAdminManager`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -35,8 +35,39 @@ class Change(NamedTuple):
     value: str | None = None
 
 
-def changed(own: Mapping[str, str], changes: Sequence[Change], defaults: TopicConfig) -> dict[str, str]:
-    """A topic's configs after `changes`, not validated. Raises `InvalidRequest`, `InvalidConfig`."""
+Lists = Callable[[str], str | None]
+"""The default of a config that is a list; None for another config."""
+
+
+def lists_of_topics(defaults: TopicConfig) -> Lists:
+    """The lists among topic configs, with the broker's defaults."""
+
+    def default(name: str) -> str | None:
+        known = TOPIC_SETTINGS.get(name)
+        return format_value(getattr(defaults, known[0])) if known is not None and known[1].kind == "list" else None
+
+    return default
+
+
+class Alteration(NamedTuple):
+    """What a request does to the configs of one resource."""
+
+    changes: Sequence[Change] = ()
+    replacement: Sequence[tuple[str, str | None]] | None = None
+    """All new configs, of AlterConfigs; None for IncrementalAlterConfigs."""
+
+    @property
+    def names(self) -> list[str]:
+        """The configs that the request names."""
+        return [name for name, *_ in (self.changes if self.replacement is None else self.replacement)]
+
+    def applied(self, own: Mapping[str, str], lists: Lists) -> dict[str, str]:
+        """The configs afterwards, not validated. Raises `InvalidRequest`, `InvalidConfig`."""
+        return changed(own, self.changes, lists) if self.replacement is None else replaced(self.replacement)
+
+
+def changed(own: Mapping[str, str], changes: Sequence[Change], lists: Lists) -> dict[str, str]:
+    """The configs after `changes`, not validated. Raises `InvalidRequest`, `InvalidConfig`."""
     _check_names([change.name for change in changes])
     after = dict(own)
     for name, operation, value in changes:
@@ -45,13 +76,13 @@ def changed(own: Mapping[str, str], changes: Sequence[Change], defaults: TopicCo
             continue
         text = _given(name, value)
         if operation is not Operation.SET:
-            text = _in_list(after.get(name), name, operation, text, defaults)
+            text = _in_list(after.get(name), name, operation, text, lists)
         after[name] = text
     return after
 
 
 def replaced(values: Sequence[tuple[str, str | None]]) -> dict[str, str]:
-    """A topic's configs if they are replaced by `values`, not validated. Raises `InvalidRequest`."""
+    """The configs if they are replaced by `values`, not validated. Raises `InvalidRequest`."""
     _check_names([name for name, _ in values])
     return {name: _given(name, value) for name, value in values}
 
@@ -67,11 +98,11 @@ def _given(name: str, value: str | None) -> str:
     return value
 
 
-def _in_list(own: str | None, name: str, operation: Operation, text: str, defaults: TopicConfig) -> str:
-    known = TOPIC_SETTINGS.get(name)
-    if known is None or known[1].kind != "list":
+def _in_list(own: str | None, name: str, operation: Operation, text: str, lists: Lists) -> str:
+    default = lists(name)
+    if default is None:
         raise InvalidConfig(f"Can't {operation.name} to key {name} because its type is not LIST.")
-    before = _words(format_value(getattr(defaults, known[0])) if own is None else own)
+    before = _words(default if own is None else own)
     words = dict.fromkeys(_words(text))
     if operation is Operation.APPEND:
         return ",".join(dict.fromkeys([*before, *words]))

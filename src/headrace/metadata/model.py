@@ -46,6 +46,8 @@ class Broker(NamedTuple):
     """The id of its data directory, by which it recognises its own registration; None from Apache Kafka's brokers."""
     supports_fencing: bool = False
     """Whether the broker registers anew when it is fenced. Other brokers are never fenced."""
+    min_insync_replicas: int = 1
+    """Its `min.insync.replicas` at the start: what it goes by for a topic for which nothing else is set."""
 
 
 class Replicas(NamedTuple):
@@ -89,6 +91,7 @@ class PartitionLeadership(NamedTuple):
     partition_epoch: int = 0  # the node's version
     mzxid: int = 0  # the transaction of the node's last write
     is_recovering: bool = False  # elected uncleanly
+    eligible: tuple[BrokerId, ...] = ()  # KIP-966: not in the ISR, but with every committed record
 
     @property
     def has_leader(self) -> bool:

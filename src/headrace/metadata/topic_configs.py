@@ -1,64 +1,101 @@
-"""Topic configs: reads `/config/topics/T`, and follows changes through `/config/changes`.
+"""Topic configs: what topics set (`/config/topics/T`) over the broker's defaults.
 
-    change:   one multi sets /config/topics/T and creates /config/changes/config_change_#, which names T
-    notice:   the watch on /config/changes fires; the named topics are read again, and listeners are called
+`EntityConfigs` reads and follows them.
+
+The topics of an instance keep within its bounds, whatever they set (`bound`).
 
 A config or value that this version does not know stays in the metadata store, because a newer broker may have written
 it, and is ignored here with a warning.
-
-Change notifications are deleted after some time. So a broker that may have missed some reads the configs of all known
-topics again: after its session ended, when the sequence of notifications has a gap, and when one is gone or corrupt.
-Apache Kafka misses such changes until the broker restarts. Source: Kafka's `ZkConfigManager`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 
 from headrace.config import TOPIC_SETTINGS, TopicConfig, topic_config, validate_topic_overrides
-from headrace.errors import ErrorCode, InvalidConfig, KafkaError, UnknownTopicOrPartition
+from headrace.config.topic_bounds import TopicBounds
+from headrace.errors import InvalidConfig, UnknownTopicOrPartition
+from headrace.in_slices import in_slices
 from headrace.metadata import znodes
-from headrace.metadata.config_changes import Change, Operation, changed
-from headrace.metastore.store import (
-    BadVersion,
-    Create,
-    Delete,
-    MetadataStore,
-    Node,
-    NodeExists,
-    NoNode,
-    Op,
-    SessionLost,
-    SessionState,
-    Set,
-    WatchEvent,
-)
+from headrace.metadata.config_changes import Alteration, Change, Operation, lists_of_topics
+from headrace.metadata.entity_configs import TOPICS, Decide, EntityConfigs
+from headrace.metastore.store import NoNode
 
 log = logging.getLogger(__name__)
 
-CHANGES_KEPT_MAX = 1000
-"""Change notifications beyond this are deleted, oldest first; Apache Kafka deletes them after 15 minutes."""
+RELIABLE = "headrace.reliable"
+
+TOPICS_PER_SLICE = 200
+"""Topics whose configs are computed in one turn of the event loop."""
 
 Listener = Callable[[str, TopicConfig], None]
-Decide = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class TopicConfigs:
-    """The configs of every topic, as this broker knows them."""
+    """The configs of the topics that this broker knows."""
 
-    def __init__(self, store: MetadataStore, defaults: TopicConfig) -> None:
-        self._store = store
+    def __init__(self, entities: EntityConfigs, defaults: TopicConfig) -> None:
+        self.entities = entities
         self._defaults = defaults
         self._overrides: dict[str, dict[str, str]] = {}
         self._configs: dict[str, TopicConfig] = {}
         self._listeners: list[Listener] = []
-        self._last_seen = ""
-        self._is_lost = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_defaults: list[Callable[[], Awaitable[None]]] = []
+        self._bounds: dict[str, TopicBounds] = {}
+        self._unapplied: dict[str, None] = {}
+        self._are_defaults_new = False
+        self._applying: asyncio.Task[None] | None = None
+        entities.on_change(TOPICS, self._take)
 
     def on_change(self, listener: Listener) -> None:
         """Calls `listener` with a topic and its new configs whenever they change."""
         self._listeners.append(listener)
+
+    def on_defaults_change(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Calls `listener` when changed defaults have reached every topic. The listeners of `on_change` are not called
+        for them: a call for each topic would cost too much."""
+        self._on_defaults.append(listener)
+
+    def set_defaults(self, defaults: TopicConfig) -> None:
+        """Replaces the broker's defaults. They apply to every topic soon: thousands of topics take several turns."""
+        if defaults == self._defaults:
+            return
+        self._defaults = defaults
+        self._are_defaults_new = True
+        self._apply()
+
+    def bound(self, prefix: str, bounds: TopicBounds | None) -> None:
+        """Sets the bounds of the topics whose names begin with `prefix`, which ends with its only dot. Listeners are
+        called for each of them soon: thousands of topics take several turns."""
+        if bounds == TopicBounds():
+            bounds = None
+        if bounds == self._bounds.get(prefix):
+            return
+        if bounds is not None:
+            self._bounds[prefix] = bounds
+        else:
+            del self._bounds[prefix]
+        self._unapplied[prefix] = None
+        self._apply()
+
+    def is_reliable(self, topic: str) -> bool:
+        """Whether a topic is reliable by its name."""
+        bounds = self._bounds_of(topic)
+        return bounds is not None and bounds.reliable
+
+    def _bounds_of(self, topic: str) -> TopicBounds | None:
+        return self._bounds.get(topic[: topic.find(".") + 1]) if self._bounds else None
+
+    def _apply(self) -> None:
+        if self._applying is None or self._applying.done():
+            self._applying = asyncio.get_running_loop().create_task(self._apply_soon())
+
+    async def close(self) -> None:
+        """Stops applying what was set for many topics."""
+        if self._applying is not None:
+            self._applying.cancel()
+            await asyncio.gather(self._applying, return_exceptions=True)
 
     @property
     def defaults(self) -> TopicConfig:
@@ -67,80 +104,65 @@ class TopicConfigs:
 
     def get(self, topic: str) -> TopicConfig:
         """A topic's configs; the broker's defaults if it sets none or was not loaded."""
-        return self._configs.get(topic, self._defaults)
+        found = self._configs.get(topic)
+        if found is not None:
+            return found
+        return self.effective(topic, {}) if self._bounds else self._defaults
+
+    def effective(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
+        """A topic's configs if it set these. Raises `InvalidConfig` if they do not fit together."""
+        bounds = self._bounds_of(topic)
+        if bounds is not None and bounds.reliable:
+            overrides = {**overrides, RELIABLE: "true"}
+        config = topic_config(self._defaults, overrides) if overrides else self._defaults
+        return config if bounds is None else bounds.applied(config, self._defaults)
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """The configs that the topic itself sets, by name."""
         return self._overrides.get(topic, {})
 
-    async def start(self) -> None:
-        """Starts to watch for changes, then reads every topic's configs."""
-        self._store.on_session(self._on_session)
-        names = await self._store.children(znodes.CONFIG_CHANGES, self._on_watch)
-        self._last_seen = names[-1] if names else ""
-        await self.load(await self._store.children(znodes.CONFIG_TOPICS))
-
-    async def close(self) -> None:
-        """Stops following changes."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def load(self, topics: Iterable[str]) -> None:
         """Reads these topics' configs, and calls the listeners for those that changed."""
-        names = list(topics)
-        nodes = await self._store.get_many([znodes.config("topics", name) for name in names])
-        for name, node in zip(names, nodes, strict=True):
-            self._take(name, znodes.decode_config(node.data) if node is not None else {})
+        await self.entities.load(TOPICS, topics)
 
     async def ensure_loaded(self, topics: Iterable[str]) -> None:
         """Reads the configs of topics that were not read before."""
-        missing = [name for name in topics if name not in self._configs]
+        missing = sorted(name for name in topics if name not in self._configs)
         if missing:
             await self.load(missing)
 
     def forget(self, topic: str) -> None:
         """Removes the configs of a deleted topic."""
+        self.entities.forget(TOPICS, topic)
         self._configs.pop(topic, None)
         self._overrides.pop(topic, None)
 
     async def alter(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Sets configs, or restores the default of those that are None. Raises as `rewrite` does."""
-        wanted = [
-            Change(name, Operation.DELETE if text is None else Operation.SET, text) for name, text in changes.items()
-        ]
-        await self.rewrite(topic, lambda own: changed(own, wanted, self._defaults), validate_only=validate_only)
+        wanted = Alteration(
+            [Change(name, Operation.DELETE if text is None else Operation.SET, text) for name, text in changes.items()]
+        )
+        lists = lists_of_topics(self._defaults)
+        await self.rewrite(topic, lambda own: wanted.applied(own, lists), validate_only=validate_only)
 
     async def rewrite(self, topic: str, decide: Decide, *, validate_only: bool = False) -> None:
-        """Sets a topic's configs to what `decide` returns for its current ones. `decide` is called again if another
-        broker changed them meanwhile.
+        """Sets a topic's configs to what `decide` returns for its current ones, as `EntityConfigs.rewrite`.
 
         Raises `UnknownTopicOrPartition`, `InvalidConfig` for an invalid name or value, and what `decide` raises.
         """
-        path = znodes.config("topics", topic)
-        topic_node, node = await self._store.get_many([znodes.topic(topic), path])
-        if topic_node is None:
-            raise UnknownTopicOrPartition(f"The topic '{topic}' does not exist.")
-        before = znodes.decode_config(node.data) if node is not None else {}
-        after = decide(before)
-        new = {name: text for name, text in after.items() if before.get(name) != text}
-        known = {name: text for name, text in after.items() if name in TOPIC_SETTINGS}
-        validate_topic_overrides(known | new)  # keeps what a newer broker wrote, although this version ignores it
-        if validate_only or after == before:
-            return
-        write: Op = (
-            Set(path, znodes.encode_config(after), node.version) if node else Create(path, znodes.encode_config(after))
-        )
-        change = Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("topics", topic), sequential=True)
+
+        def decide_valid(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = decide(before)
+            new = {name: text for name, text in after.items() if before.get(name) != text}
+            known = {name: text for name, text in after.items() if name in TOPIC_SETTINGS}
+            validate_topic_overrides(known | new)  # keeps what a newer broker wrote, although this version ignores it
+            return after
+
+        node = znodes.topic(topic)
         try:
-            await self._store.multi([write, change])
-        except (BadVersion, NodeExists):
-            await self.rewrite(topic, decide)
-        except SessionLost:
-            what = "the session with the metadata store ended: the configs may have been changed; describe the topic"
-            raise KafkaError(what, ErrorCode.REQUEST_TIMED_OUT) from None
-        else:
-            self._take(topic, after)
+            await self.entities.rewrite(TOPICS, topic, decide_valid, validate_only=validate_only, must_exist=node)
+        except NoNode:
+            raise UnknownTopicOrPartition(f"The topic '{topic}' does not exist.") from None
 
     def _take(self, topic: str, overrides: Mapping[str, str]) -> None:
         known = {}
@@ -154,72 +176,38 @@ class TopicConfigs:
         if topic in self._configs and self._overrides.get(topic) == known:
             return
         self._overrides[topic] = known
-        self._configs[topic] = config = topic_config(self._defaults, known)
+        self._configs[topic] = config = self._effective(topic)
         for listener in self._listeners:
             listener(topic, config)
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._is_lost = True
-        elif state is SessionState.CONNECTED and self._is_lost:
-            self._is_lost = False
-            self._spawn(self._reload())
-
-    def _on_watch(self, event: WatchEvent) -> None:
-        self._spawn(self._follow(self._read_changes))
-
-    async def _reload(self) -> None:
-        await self._follow(lambda: self.load(list(self._configs)))
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _follow(self, read: Callable[[], Awaitable[None]]) -> None:
+    def _effective(self, topic: str) -> TopicConfig:
+        """A topic's overrides over the defaults; the overrides that still fit if they no longer fit together."""
+        overrides = self._overrides[topic]
         try:
-            await read()
-        except SessionLost:
-            return  # the store was closed, or the session ended during the trim; the watch lives on
-        except (KafkaError, znodes.CorruptNode) as error:
-            log.error("a change of topic configs could not be read: %s", error)
+            return self.effective(topic, overrides)
+        except InvalidConfig as error:
+            log.warning("the configs of topic %s do not fit the broker's defaults: %s", topic, error.message)
+        config = self.effective(topic, {})
+        for name, text in overrides.items():
+            with suppress(InvalidConfig):
+                config = topic_config(config, {name: text})
+        return config
 
-    async def _read_changes(self) -> None:
-        names = await self._store.children(znodes.CONFIG_CHANGES, self._on_watch)
-        fresh = [name for name in names if name > self._last_seen]
-        nodes = await self._store.get_many([f"{znodes.CONFIG_CHANGES}/{name}" for name in fresh])
-        changed = _topics_of(nodes)
-        if changed is None or _has_gap(self._last_seen, fresh):
-            changed = set(self._configs)
-        await self.load(name for name in changed if name in self._configs)
-        if fresh:
-            self._last_seen = max(self._last_seen, fresh[-1])  # only now, so that a failure is tried again
-        for name in names[:-CHANGES_KEPT_MAX]:
-            try:
-                await self._store.multi([Delete(f"{znodes.CONFIG_CHANGES}/{name}")])
-            except NoNode:
-                continue  # another broker was first
+    async def _apply_soon(self) -> None:
+        while self._are_defaults_new or self._unapplied:
+            if self._unapplied:
+                await self._apply_bounds(self._unapplied.popitem()[0])
+                continue
+            self._are_defaults_new = False
+            async for topic in in_slices(list(self._configs), TOPICS_PER_SLICE):
+                if topic in self._configs:  # else deleted meanwhile
+                    self._configs[topic] = self._effective(topic)
+            for listener in self._on_defaults:
+                await listener()
 
-
-def _topics_of(nodes: Iterable[Node | None]) -> set[str] | None:
-    """The topics that change notifications name; None when a notification is gone or corrupt."""
-    topics = set()
-    for node in nodes:
-        if node is None:
-            return None
-        try:
-            entity, name = znodes.decode_config_change(node.data)
-        except znodes.CorruptNode as error:
-            log.error("a config change notification cannot be read, all topic configs are read again: %s", error)
-            return None
-        if entity == "topics":
-            topics.add(name)
-    return topics
-
-
-def _has_gap(last_seen: str, fresh: Sequence[str]) -> bool:
-    """Whether notifications between the last one and the first fresh one were deleted unseen.
-
-    A name ends with the number of children that the parent ever had.
-    """
-    return bool(last_seen and fresh) and int(fresh[0][-10:]) > int(last_seen[-10:]) + 1
+    async def _apply_bounds(self, prefix: str) -> None:
+        async for topic in in_slices([each for each in self._configs if each.startswith(prefix)], TOPICS_PER_SLICE):
+            if topic in self._configs:  # else deleted meanwhile
+                self._configs[topic] = config = self._effective(topic)
+                for listener in self._listeners:
+                    listener(topic, config)

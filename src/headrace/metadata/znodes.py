@@ -18,9 +18,11 @@
 
     /headrace/unclean_shutdowns/N           {"version":1,"epoch":E}: broker N, which registered as E after an unclean
                                             shutdown, has left the ISRs that it had to leave; ours
+    /headrace/scram_decoys                  a secret: see `scram_users`; ours
 
 Tools that read Kafka's nodes in ZooKeeper can read ours. A test compares them with the bytes of Kafka's own classes.
-Source: Kafka's `ZkData.scala`. Left out: `/kafka-acl*`, delegation tokens, `/migration`.
+Source: Kafka's `ZkData.scala`. Others are in `acl_nodes`, `stored_tokens`,
+`stored_instances`. Left out: `/migration`.
 """
 
 import json
@@ -47,6 +49,7 @@ FEATURE = "/feature"
 SUSPICIONS = "/headrace/suspicions"
 FENCED = "/headrace/fenced"
 UNCLEAN_SHUTDOWNS = "/headrace/unclean_shutdowns"
+SCRAM_DECOYS = "/headrace/scram_decoys"
 
 PERSISTENT = (
     "/consumers",
@@ -94,7 +97,7 @@ def partition_state(name: str, number: int) -> str:
 
 
 def config(entity_type: str, name: str) -> str:
-    """The configs of one `topics`, `brokers`, `clients`, `users` or `ips` entity."""
+    """The configs of one entity; `entity_configs.TYPES` are the types."""
     return f"/config/{entity_type}/{name}"
 
 
@@ -122,34 +125,43 @@ class CorruptNode(ValueError):
     """A node's content is not what Kafka writes there."""
 
 
-def _dump(value: object) -> bytes:
+def dump_json(value: object) -> bytes:
+    """The JSON of a node, as Apache Kafka writes it: without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _load(data: bytes) -> dict[str, object]:
+def load_object(data: bytes) -> dict[str, object]:
+    """The JSON object in a node. Raises `CorruptNode`."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CorruptNode(f"the data is not JSON: {data[:200]!r}") from None
     if not isinstance(value, dict):
         raise CorruptNode(f"the data is not a JSON object: {data[:200]!r}")
     return value
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
+    """A value that must be a string, and one that UTF-8 can express. Raises `CorruptNode`."""
     if not isinstance(value, str):
-        raise CorruptNode(f"{value!r} is not a string")
+        raise CorruptNode(f"{value!r:.200} is not a string")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
+            raise CorruptNode(f"{value!r:.200} is not text") from None
     return value
 
 
-def _number(value: object) -> int:
+def as_number(value: object) -> int:
+    """A value that must be an integer. Raises `CorruptNode`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise CorruptNode(f"{value!r} is not a number")
     return value
 
 
 def _digits(value: object) -> int:
-    text = _text(value)
+    text = as_text(value)
     if not (text.isascii() and text.isdigit()):
         raise CorruptNode(f"{value!r} is not a number in digits")
     return int(text)
@@ -157,14 +169,14 @@ def _digits(value: object) -> int:
 
 def _object(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise CorruptNode(f"{value!r} is not an object")
+        raise CorruptNode(f"{value!r:.200} is not an object")
     return value
 
 
 def _ids(value: object) -> tuple[BrokerId, ...]:
     if not isinstance(value, list):
         raise CorruptNode(f"{value!r} is not a list of broker ids")
-    return tuple(BrokerId(_number(each)) for each in value)
+    return tuple(BrokerId(as_number(each)) for each in value)
 
 
 # /brokers/ids/N
@@ -177,8 +189,9 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
     """
     plain = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     fencing = {"supports_fencing": True} if broker.supports_fencing else {}
-    own = {"headrace": {"clean": broker.is_clean, "directory": broker.directory, **fencing}}
-    return _dump(
+    min_isr = {} if broker.min_insync_replicas == 1 else {"min_insync_replicas": broker.min_insync_replicas}
+    own = {"headrace": {"clean": broker.is_clean, "directory": broker.directory, **fencing, **min_isr}}
+    return dump_json(
         {
             "features": {},
             "listener_security_protocol_map": {e.listener: e.security_protocol for e in broker.endpoints},
@@ -196,33 +209,34 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
 
 def decode_broker(broker_id: int, data: bytes, epoch: int) -> Broker:
     """Versions 1 to 5; `epoch` is the node's czxid. Raises `CorruptNode`."""
-    value = _load(data)
+    value = load_object(data)
     protocols = _object(value.get("listener_security_protocol_map", {}))
-    if _number(value.get("version")) == 1:
+    if as_number(value.get("version")) == 1:
         urls: object = [f"PLAINTEXT://{value.get('host')}:{value.get('port')}"]
     else:
         urls = value.get("endpoints")
     if not isinstance(urls, list):
         raise CorruptNode(f"broker {broker_id} has no endpoints")
-    endpoints = tuple(_decode_endpoint(_text(url), protocols) for url in urls)
+    endpoints = tuple(_decode_endpoint(as_text(url), protocols) for url in urls)
     rack = value.get("rack")
     own = _object(value.get("headrace", {}))
     directory = own.get("directory")
     return Broker(
         BrokerId(broker_id),
         endpoints,
-        None if rack is None else _text(rack),
+        None if rack is None else as_text(rack),
         epoch,
         is_clean=own.get("clean") is not False,
-        directory=None if directory is None else _text(directory),
+        directory=None if directory is None else as_text(directory),
         supports_fencing=own.get("supports_fencing") is True,
+        min_insync_replicas=as_number(own.get("min_insync_replicas", 1)),
     )
 
 
 def _decode_endpoint(url: str, protocols: Mapping[str, object]) -> Endpoint:
     listener, _, address = url.partition("://")
     host, _, port = address.rpartition(":")
-    return Endpoint(listener, host.strip("[]"), _digits(port), _text(protocols.get(listener, listener)))
+    return Endpoint(listener, host.strip("[]"), _digits(port), as_text(protocols.get(listener, listener)))
 
 
 # /brokers/topics/T and the partitions' states
@@ -231,7 +245,7 @@ def _decode_endpoint(url: str, protocols: Mapping[str, object]) -> Endpoint:
 def encode_topic(topic: Topic) -> bytes:
     """Version 3."""
     partitions = topic.partitions.items()
-    return _dump(
+    return dump_json(
         {
             "partitions": {str(number): list(each.replicas) for number, each in partitions},
             "topic_id": uuids.to_text(topic.id),
@@ -244,7 +258,7 @@ def encode_topic(topic: Topic) -> bytes:
 
 def decode_topic(name: str, data: bytes) -> Topic:
     """Versions 1 to 3; the id is `NO_UUID` before 3. Raises `CorruptNode`."""
-    value = _load(data)
+    value = load_object(data)
     adding = _object(value.get("adding_replicas", {}))
     removing = _object(value.get("removing_replicas", {}))
     found = {
@@ -253,14 +267,18 @@ def decode_topic(name: str, data: bytes) -> Topic:
     }
     text = value.get("topic_id")
     try:
-        topic_id = NO_UUID if text is None else uuids.from_text(_text(text))
+        topic_id = NO_UUID if text is None else uuids.from_text(as_text(text))
     except ValueError as error:
         raise CorruptNode(str(error)) from None
     return Topic(name, topic_id, dict(sorted(found.items())))
 
 
 def encode_leadership(state: PartitionLeadership) -> bytes:
-    """Version 1. `leader_recovery_state` is present, and 1, only after an unclean election."""
+    """Version 1. `leader_recovery_state` is present, and 1, only after an unclean election.
+
+    The field `eligible_leader_replicas` is ours, and present only if there are any. An Apache Kafka controller ignores
+    it, and drops it with its next write of the state.
+    """
     value: dict[str, object] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -270,20 +288,23 @@ def encode_leadership(state: PartitionLeadership) -> bytes:
     }
     if state.is_recovering:
         value["leader_recovery_state"] = 1
-    return _dump(value)
+    if state.eligible:
+        value["eligible_leader_replicas"] = list(state.eligible)
+    return dump_json(value)
 
 
 def decode_leadership(data: bytes, version: int, mzxid: int) -> PartitionLeadership:
     """`version` and `mzxid` are the node's. Raises `CorruptNode`."""
-    value = _load(data)
+    value = load_object(data)
     return PartitionLeadership(
-        leader=BrokerId(_number(value.get("leader"))),
-        leader_epoch=LeaderEpoch(_number(value.get("leader_epoch"))),
+        leader=BrokerId(as_number(value.get("leader"))),
+        leader_epoch=LeaderEpoch(as_number(value.get("leader_epoch"))),
         isr=_ids(value.get("isr")),
-        controller_epoch=_number(value.get("controller_epoch")),
+        controller_epoch=as_number(value.get("controller_epoch")),
         partition_epoch=version,
         mzxid=mzxid,
         is_recovering=bool(value.get("leader_recovery_state", 0)),
+        eligible=_ids(value.get("eligible_leader_replicas", [])),
     )
 
 
@@ -292,12 +313,12 @@ def decode_leadership(data: bytes, version: int, mzxid: int) -> PartitionLeaders
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
     """Version 2, with a KRaft controller epoch of -1: none."""
-    return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+    return dump_json({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes) -> BrokerId:
     """The controller's broker id. Raises `CorruptNode`."""
-    return BrokerId(_number(_load(data).get("brokerid")))
+    return BrokerId(as_number(load_object(data).get("brokerid")))
 
 
 def encode_epoch(epoch: int) -> bytes:
@@ -314,12 +335,12 @@ def decode_epoch(data: bytes) -> int:
 
 def encode_fenced(epoch: int) -> bytes:
     """Version 1; also for `unclean_shutdown`. `epoch` is the broker epoch of the registration that is meant."""
-    return _dump({"version": 1, "epoch": epoch})
+    return dump_json({"version": 1, "epoch": epoch})
 
 
 def decode_fenced(data: bytes) -> int:
     """The inverse of `encode_fenced`. Raises `CorruptNode`."""
-    return _number(_load(data).get("epoch"))
+    return as_number(load_object(data).get("epoch"))
 
 
 # Configs
@@ -327,22 +348,30 @@ def decode_fenced(data: bytes) -> int:
 
 def encode_config(settings: Mapping[str, str]) -> bytes:
     """Version 1."""
-    return _dump({"version": 1, "config": dict(settings)})
+    return dump_json({"version": 1, "config": dict(settings)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
     """Configs by name. Raises `CorruptNode`."""
-    return {name: _text(text) for name, text in _object(_load(data).get("config", {})).items()} if data else {}
+    if not data:
+        return {}
+    return {as_text(name): as_text(text) for name, text in _object(load_object(data).get("config", {})).items()}
 
 
 def encode_config_change(entity_type: str, name: str) -> bytes:
     """Version 2."""
-    return _dump({"version": 2, "entity_path": f"{entity_type}/{name}"})
+    return dump_json({"version": 2, "entity_path": f"{entity_type}/{name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """(entity type, name). Raises `CorruptNode`."""
-    entity_type, _, name = _text(_load(data).get("entity_path")).partition("/")
+    """(entity type, name), of versions 1 and 2. Version 1 is of tools before 0.9, for topics and clients only.
+    Raises `CorruptNode`."""
+    value = load_object(data)
+    if value.get("version") == 1:
+        return as_text(value.get("entity_type")), as_text(value.get("entity_name"))
+    entity_type, slash, name = as_text(value.get("entity_path")).partition("/")
+    if not (slash and name):
+        raise CorruptNode(f"{value!r} does not name an entity")
     return entity_type, name
 
 
@@ -351,12 +380,12 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Version "1", a string here."""
-    return _dump({"version": "1", "id": cluster_id})
+    return dump_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
     """The 22 characters. Raises `CorruptNode`."""
-    return _text(_load(data).get("id"))
+    return as_text(load_object(data).get("id"))
 
 
 class ProducerIdBlock(NamedTuple):
@@ -370,16 +399,16 @@ class ProducerIdBlock(NamedTuple):
 def encode_producer_ids(block: ProducerIdBlock) -> bytes:
     """Version 1, the ends as strings."""
     first, last = str(block.first), str(block.last)
-    return _dump({"version": 1, "broker": block.broker_id, "block_start": first, "block_end": last})
+    return dump_json({"version": 1, "broker": block.broker_id, "block_start": first, "block_end": last})
 
 
 def decode_producer_ids(data: bytes) -> ProducerIdBlock:
     """The inverse of `encode_producer_ids`. Raises `CorruptNode`."""
-    value = _load(data)
-    broker_id = BrokerId(_number(value.get("broker")))
+    value = load_object(data)
+    broker_id = BrokerId(as_number(value.get("broker")))
     return ProducerIdBlock(broker_id, _digits(value.get("block_start")), _digits(value.get("block_end")))
 
 
 def encode_feature() -> bytes:
     """Version 2, enabled, with no finalized feature, as a 3.9 broker writes it."""
-    return _dump({"features": {}, "version": 2, "status": 1})
+    return dump_json({"features": {}, "version": 2, "status": 1})

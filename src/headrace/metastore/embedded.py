@@ -226,6 +226,7 @@ class _Store:
 
     def find(self, path: str, watch: Watch | None = None) -> Node | None:
         """The node or None; sets the watch only if the node exists."""
+        check_path(path)
         row = self._db.execute(
             "SELECT data, version, czxid, mzxid, ephemeral_owner FROM node WHERE path = ?", (path,)
         ).fetchone()
@@ -244,10 +245,10 @@ class _Store:
 
     def exists(self, path: str, watch: Watch | None) -> Node | None:
         """See `MetadataStore.exists`."""
-        check_path(path)
+        found = self.find(path)
         if watch is not None:
             self._data_watches[path].append(watch)
-        return self.find(path)
+        return found
 
     def children(self, path: str, watch: Watch | None) -> list[str]:
         """See `MetadataStore.children`."""

@@ -161,7 +161,7 @@ class MetadataStore(Protocol):
         ...
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        """The node of each path, or None if it does not exist. The reads are not of one moment.
+        """The node of each path, or None if it does not exist. The reads are not of one moment. Raises `BadPath`.
 
         `watch` fires for each existing node when it is changed or deleted.
         """

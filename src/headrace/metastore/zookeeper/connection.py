@@ -1,4 +1,4 @@
-"""The connection to a ZooKeeper ensemble through kazoo (the extra `zookeeper`), which only this module imports.
+"""The connection to a ZooKeeper ensemble through kazoo (the extra `zookeeper`).
 
 kazoo has one thread, which owns the socket. Answers and watch events are passed to the event loop in the order in which
 that thread receives them. kazoo's own queues, one for answers and one for watch events, each with a thread, would lose
@@ -7,7 +7,7 @@ the order between the two. No call here blocks on a server.
 Deviations from kazoo's defaults:
 
     wake-ups      a pipe, which holds 65,536; kazoo's socket pair holds 277 and then blocks the caller
-    TLS           a socket with bytes that are decrypted but unread counts as readable
+    TLS, SASL     `secured_client`; a socket with bytes that are decrypted but unread counts as readable
     connecting    a silent server gets the session time-out divided by the number of servers
     thread        started again after an error ended it
 """
@@ -20,11 +20,9 @@ from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from headrace.metastore.store import (
     BadPath,
@@ -46,8 +44,11 @@ from headrace.metastore.store import (
     StoreError,
     StoreRefused,
 )
+from headrace.metastore.zookeeper.access_lists import AccessLists
 from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
+from headrace.metastore.zookeeper.own_nodes import close_own_nodes
+from headrace.metastore.zookeeper.secured_client import SecuredHandler, make_client
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 
 log = logging.getLogger(__name__)
@@ -81,30 +82,40 @@ _STATES = {
     KazooState.SUSPENDED: SessionState.SUSPENDED,
     KazooState.LOST: SessionState.LOST,
 }
-_OTHERS_WRITE_BELOW = "/consumers"
-"""Kafka's consumers before 0.9 keep their offsets there, each with its own credentials or none."""
-_SECRET = ("/config/users", "/delegation_token/tokens")
 
 
 class Unreachable(OSError):
     """No server answered in time."""
 
 
+class NotAuthenticated(OSError):
+    """A server answered, and refused the broker's identity, or the broker the server's."""
+
+
 async def open_store(ensemble: Ensemble) -> ZooKeeperStore:
-    """Opens a metadata store with a session. Raises `Unreachable`, or `StoreError` if the ensemble refuses an operation
-    that a broker needs."""
+    """Opens a metadata store with a session. Raises `Unreachable`, `NotAuthenticated`, or `StoreError` if the ensemble
+    refuses an operation that a broker needs."""
     link = KazooLink(ensemble)
     seconds = ensemble.connection_timeout_ms / 1000
     link.start()
+    opening = asyncio.create_task(link.store.opened())
     try:
         async with asyncio.timeout(seconds):
-            await link.store.opened()
+            await asyncio.wait([opening, link.refused], return_when=asyncio.FIRST_COMPLETED)
+            if link.refused.done():
+                raise NotAuthenticated(link.failure)
+            await opening
+            await link.close_own_nodes()
     except TimeoutError:
         await link.store.close()
+        if link.failure:
+            raise NotAuthenticated(link.failure) from None
         raise Unreachable(f"no server answered within {seconds:g} s") from None
     except BaseException:
         await link.store.close()
         raise
+    finally:
+        opening.cancel()
     return link.store
 
 
@@ -114,32 +125,43 @@ class KazooLink:
     def __init__(self, ensemble: Ensemble) -> None:
         self._loop = asyncio.get_running_loop()
         self._acls = AccessLists(ensemble.root, ensemble.set_acl)
-        self._handler = _Handler(self._post, self._answered, self._happened, 1 + ensemble.hosts.count(","))
+        self._handler = _Handler(self._post, self._answered, self._happened, ensemble)
         self._ensemble = ensemble
         self._client = self._make_client()
         self._ending = False
+        self.refused: asyncio.Future[None] = self._loop.create_future()
+        """Done when a server has refused the broker's identity, for the first time."""
         self.store = ZooKeeperStore(self, ensemble.root, self._loop)
 
     def _make_client(self) -> KazooClient:
         ensemble = self._ensemble
         own_log = logging.getLogger(f"{__name__}.kazoo")
         own_log.setLevel(max(log.getEffectiveLevel(), logging.ERROR))  # kazoo warns of each attempt to connect
-        client = KazooClient(
-            hosts=ensemble.hosts,
+        client = make_client(
+            ensemble,
+            self._handler,
             timeout=ensemble.session_timeout_ms / 1000,
-            handler=self._handler,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
             ),
             logger=own_log,
-            **how_to_speak(ensemble),
         )
         client.add_listener(lambda state: self._on_state(client, state))
         return client
 
+    @property
+    def failure(self) -> str:
+        """Why the last attempt to connect failed at TLS or SASL; '' if it did not."""
+        return self._handler.failure
+
     def start(self) -> None:
         """Starts to connect."""
         self._client.start_async()
+
+    async def close_own_nodes(self) -> None:
+        """See `own_nodes`."""
+        if self._ensemble.set_acl:
+            await close_own_nodes(self._client, self._acls, self._ensemble.root)
 
     # Requests; on the loop
 
@@ -219,7 +241,10 @@ class KazooLink:
             case SessionState.SUSPENDED:
                 log.warning("the connection to ZooKeeper is lost; reconnecting")
             case SessionState.LOST:
-                log.error("the session with ZooKeeper ended (%s)", detail.lower())
+                if detail != KeeperState.AUTH_FAILED:  # the handler has told
+                    log.error("the session with ZooKeeper ended (%s)", detail.lower())
+                elif not self.refused.done():
+                    self.refused.set_result(None)
         self.store.session_changed(state, session)
         if state is SessionState.LOST and detail != KeeperState.EXPIRED_SESSION:
             self._loop.call_later(RESTART_SECONDS, self._restart)
@@ -240,20 +265,6 @@ class KazooLink:
     def _happened(self, watching: Watching, event: WatchedEvent) -> None:
         if event.type in _EVENTS:
             self.store.happened(watching, _EVENTS[event.type])
-
-
-def how_to_speak(ensemble: Ensemble) -> dict[str, Any]:
-    """kazoo's arguments for authentication and TLS."""
-    tls = ensemble.tls
-    return {
-        "auth_data": [("digest", ensemble.digest)] if ensemble.digest else None,
-        "use_ssl": tls is not None,
-        "ca": (tls and tls.trusted) or None,
-        "keyfile": (tls and tls.key_and_certificate) or None,
-        "certfile": (tls and tls.key_and_certificate) or None,
-        "keyfile_password": (tls and tls.password) or None,
-        "check_hostname": tls is not None and tls.check_hostname,
-    }
 
 
 def _write_results(ops: Sequence[Op], results: Sequence[Any]) -> tuple[list[OpResult] | None, Exception | None]:
@@ -278,24 +289,6 @@ def _translated(error: Exception) -> Exception:
     return refused
 
 
-class AccessLists:
-    """The access control lists of new nodes, as Apache Kafka sets them with `zookeeper.set.acl`."""
-
-    def __init__(self, root: str, is_set: bool) -> None:
-        self._root = root
-        self._is_set = is_set
-
-    def of(self, path: str) -> list[ACL]:
-        """Open to all; with `zookeeper.set.acl`, all rights for the creator, and read for others unless the node has
-        secrets."""
-        bare = path[len(self._root) :]
-        if not self._is_set or bare == _OTHERS_WRITE_BELOW:
-            return list(OPEN_ACL_UNSAFE)
-        if bare.startswith(_SECRET):
-            return list(CREATOR_ALL_ACL)
-        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
-
-
 class _Answer(Answer):
     """kazoo's asynchronous result, delivered on the event loop."""
 
@@ -312,7 +305,7 @@ class _Answer(Answer):
         self._handler.post(self._handler.answered, self, None, exception)
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class _Handler(SecuredHandler):
     """kazoo's handler: one thread, without its two threads for callbacks."""
 
     def __init__(
@@ -320,13 +313,13 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         post: Callable[..., None],
         answered: Callable[[_Answer, Any, Exception | None], None],
         happened: Callable[[Watching, WatchedEvent], None],
-        servers: int,
+        ensemble: Ensemble,
     ) -> None:
-        super().__init__()
+        super().__init__(ensemble)
         self.post = post
         self.answered = answered
         self._happened = happened
-        self._servers = servers
+        self._servers = 1 + ensemble.hosts.count(",")
 
     def start(self) -> None:
         """Starts no threads."""

@@ -14,7 +14,8 @@ def test_nothing_else_receives_from_a_socket_or_sends_to_one() -> None:
     found = {
         str(path.relative_to(SOURCES))
         for path in SOURCES.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        if any(call in (text := path.read_text()) for call in CALLS)  # to parse all sources takes a second
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and node.attr in CALLS
     }
-    assert found == {"network/transport.py", "network/tls.py"}
+    assert found == {"network/transport.py", "network/tls/transport.py"}

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 
 from headrace.config import BrokerConfig
-from headrace.network.listeners import Listener, parse_listeners, parse_protocols
+from headrace.network.listeners import Listener, inter_broker_listener, parse_listeners, parse_protocols
 
 
 class BoundListeners:
@@ -18,8 +18,10 @@ class BoundListeners:
         """
         self._bound: list[tuple[socket.socket, Listener]] = []
         try:
-            for listener in parse_listeners(config.listeners, parse_protocols(config.listener_security_protocol_map)):
-                sock = _bind(listener)
+            listeners = parse_listeners(config.listeners, parse_protocols(config.listener_security_protocol_map))
+            inter_broker_listener(listeners, config.inter_broker_listener_name)  # it is one of them
+            for listener in listeners:
+                sock = bind(listener)
                 self._bound.append((sock, listener._replace(port=sock.getsockname()[1])))
         except OSError:
             self.close()
@@ -42,7 +44,8 @@ class BoundListeners:
         self._bound.clear()
 
 
-def _bind(listener: Listener) -> socket.socket:
+def bind(listener: Listener) -> socket.socket:
+    """A socket with a listener's address, which does not listen yet. Raises `OSError`, which names the listener."""
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

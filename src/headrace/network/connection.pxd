@@ -17,11 +17,11 @@ cdef class Connection:
     cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
     cdef int _reasons, _fd
     cdef double _throttled_until_ms
-    cdef bint _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on
+    cdef bint _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
     cdef readonly bint is_timed
-    cdef readonly str host, peer, listener
-    cdef public str software, principal
-    cdef public object admitted
+    cdef readonly str host, peer
+    cdef public str software, principal, listener
+    cdef public object admitted, session
     cdef public int64_t received_ns, looked_ns
 
     cdef _begin(self)
@@ -31,6 +31,8 @@ cdef class Connection:
 
     @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t)
     cpdef _on_readable(self)
+
+    cdef _keep(self, list frames)
 
     @cython.locals(taken=Py_ssize_t)
     cdef Py_ssize_t _take_up(self, list frames) except -1
@@ -65,4 +67,6 @@ cdef class Connection:
     cdef _read_again(self)
     cdef _stop_reading(self)
     cpdef bint is_left_behind(self) except -1
+    cpdef hand_over(self, dispatch, int64_t frame_bytes_max, int64_t frame_bytes_min=*, announced=*)
+    cpdef finish(self, list chunks, str reason)
     cpdef close(self, str reason)

@@ -7,7 +7,8 @@ responses wait for it.
 
 A held connection dispatches no request and reads nothing. `Held` lists the reasons. Each is set and released by itself,
 so that the end of one does not end another: a throttled connection whose large batch is checked meanwhile stays
-throttled. The connection resumes when no reason is left. Responses are sent at all times.
+throttled. The connection resumes when no reason is left. Responses are sent at all times. A request that may not even
+be handled yet is postponed: it stays the first of the received ones, and is dispatched again when the hold ends.
 
 The module is compiled, since every request passes it four times (read, dispatched, answered, sent); it also runs
 uncompiled.
@@ -30,17 +31,19 @@ from headrace.limits import (
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     REQUESTS_PER_TURN_MAX,
     RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
+    SENT_AHEAD_BYTES_MAX,
 )
 from headrace.network.outbound import FileRange, Outbound, Progress
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
 from headrace.network.transport import Transport, Wants
-from headrace.protocol.conversation.frames import FrameReader
+from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, FrameReader
 from headrace.security.access import ANONYMOUS, Decisions
 
 log = logging.getLogger(__name__)
 
 _THROTTLE, _FULL = 2, 4  # of `Held`, as C integers
+_FRAME_BYTES = 256  # that a kept frame costs beside its own
 
 Chunks = list[bytes | FileRange]
 
@@ -62,6 +65,19 @@ class Held(IntFlag):
     """A large request is decoded in slices; later requests must not overtake it."""
     ENCODING = 32
     """A large response is encoded in slices; a client that sends request after request waits for it."""
+    ADMISSION = 64
+    """A request with many resources is decided about in slices; later requests must not overtake it."""
+    FLOW_IN = 128
+    """The instance has used up its rate of bytes in; the instance's gate releases the connection at its turn."""
+    FLOW_OUT = 256
+    """The same of bytes out."""
+    NAMES = 512
+    """The names in a large request or response are translated in slices, for a client of an instance."""
+
+
+def _kept(frame: memoryview) -> memoryview:
+    """The frame for later: small ones lie in a buffer that other connections share."""
+    return frame if len(frame) > SCRATCH_BYTES else memoryview(bytearray(frame))
 
 
 class Slot:
@@ -96,9 +112,10 @@ class Connection:
 
     __slots__ = (
         "_counted_bytes", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_buffering", "_is_closed",
-        "_is_reading", "_is_sending", "_loop", "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_slots",
-        "_throttle", "_throttled_until_ms", "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted",
-        "host", "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "software",
+        "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory", "_outbound", "_owner",
+        "_reasons", "_receive_into", "_slots", "_throttle", "_throttled_until_ms", "_transport", "_unsent",
+        "_waiting_bytes", "_waiting_memory", "admitted", "host", "is_timed", "listener", "looked_ns", "peer",
+        "principal", "received_ns", "session", "software",
     )  # fmt: skip
 
     def __init__(
@@ -131,10 +148,12 @@ class Connection:
         self._throttle: asyncio.TimerHandle | None = None
         self._throttled_until_ms = 0.0
         self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
+        self._is_guarded = self._is_postponed = False
         self.listener = listener
         self.host, port = transport.address()
         self.peer = f"{self.host}:{port}"
         self.principal = ANONYMOUS
+        self.session: object = None  # of a peer that has authenticated by SASL: what its gate keeps of it
         self.admitted: Decisions | None = None  # what the admission decided for this connection
         self.software = ""  # the client's name and version, from ApiVersions
         self.received_ns = monotonic_ns()  # when bytes were last received
@@ -187,10 +206,17 @@ class Connection:
             return
         taken = self._take_up(frames)
         if taken < len(frames) and not self._is_closed:
-            self._frames.extend([memoryview(bytearray(frame)) for frame in frames[taken:]])
+            self._keep(frames[taken:])
         self._flush()
         if self._is_buffering:
             self._read_pending()
+
+    def _keep(self, frames: list[memoryview]) -> None:
+        """Keeps frames that cannot be dispatched yet. A peer that has yet to authenticate may send few ahead."""
+        if self._is_guarded and sum(map(len, frames)) + _FRAME_BYTES * len(frames) > SENT_AHEAD_BYTES_MAX:
+            self.close("too much was sent ahead of the authentication")
+            return
+        self._frames.extend([_kept(frame) for frame in frames])
 
     def _read_pending(self) -> None:
         """Schedules a read of bytes that the transport has buffered: the socket does not become readable for them."""
@@ -210,6 +236,10 @@ class Connection:
                     break
                 taken += 1
                 self._dispatch(self, frame)
+                if self._is_postponed:
+                    self._is_postponed = False
+                    taken -= 1
+                    break
         except InvalidRequest as error:
             self.close(error.message)
         except Exception:  # a bug of the broker: the client must not wait for a response that never comes
@@ -241,6 +271,13 @@ class Connection:
             self._unthrottle()
         self._go_on()
 
+    def postpone(self, reason: Held) -> None:
+        """As `hold`, for the frame as well that is being dispatched: it is dispatched again when no reason is left.
+        Called by the dispatcher, which has done nothing about the frame."""
+        if not self._is_closed:
+            self.hold(reason)
+            self._is_postponed = True
+
     def _throttle_until(self, until_ms: float) -> None:
         if self._throttle is not None:
             if until_ms <= self._throttled_until_ms:
@@ -262,6 +299,16 @@ class Connection:
         if taken < len(frames) and not self._is_closed:
             self._frames.extendleft(frames[: taken - 1 : -1] if taken else frames[::-1])
         self._flush()
+
+    def hand_over(
+        self, dispatch: Dispatch, frame_bytes_max: int, frame_bytes_min: int = 1, announced: Announced | None = None
+    ) -> None:
+        """Gives the frames from the next one on to `dispatch`; they may have up to `frame_bytes_max` bytes.
+
+        `announced`, for a peer that has yet to authenticate: called with the size of each frame of which a part is
+        kept; of requests that cannot be dispatched, few are kept then."""
+        self._dispatch, self._is_guarded = dispatch, announced is not None
+        self._inbound.limit(frame_bytes_max, frame_bytes_min, announced)
 
     # -- out
 
@@ -420,8 +467,16 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits for a response."""
-        return not (self._slots or self._outbound or self._frames or self._reasons)
+        """Whether no request waits for a response. A throttled connection is idle once its peer has closed its side:
+        nothing is read until the throttle ends, which may take days."""
+        if self._slots or self._outbound or self._reasons & ~_THROTTLE:
+            return False
+        return self._transport.is_left() if self._reasons else not self._frames
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the connection is closed, or the peer has closed its side, unread (Linux)."""
+        return self._is_closed or self._transport.is_left()
 
     def is_left_behind(self) -> bool:
         """Whether the peer has closed its side while the connection is full, and so does not read the end of the stream
@@ -429,6 +484,18 @@ class Connection:
         if not self._is_full() or self._is_closed:
             return False
         return self._transport.is_left()
+
+    def finish(self, chunks: Chunks, reason: str) -> None:
+        """Sends a last response, as far as the socket takes it, and closes the connection."""
+        if self._is_closed:
+            return
+        if not self._slots and not self._is_sending:
+            self._put_out(chunks, None)
+            try:
+                self._outbound.send(self._transport)
+            except OSError:
+                pass  # the peer has gone
+        self.close(reason)
 
     def close(self, reason: str) -> None:
         """Closes the connection and drops unsent responses."""

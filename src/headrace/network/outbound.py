@@ -19,10 +19,9 @@ from typing import Protocol
 from headrace.limits import COLD_READ_CHUNK_BYTES
 from headrace.network.transport import MORE, Transport
 
-SEND_BYTES_PER_TURN = 4 << 20
 _JOIN_BYTES_MAX = 256 << 10
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-_READ_BYTES = 16 << 10  # read from a file for each send: the size of one TLS record
+_READ_BYTES = 128 << 10  # read from a file for each send of TLS, which makes eight records of it in one call
 
 
 class OpenFile(Protocol):
@@ -89,7 +88,7 @@ class Outbound:
 
     def send(self, transport: Transport) -> Progress:
         """Sends as much as the transport accepts now. Raises `OSError` when the connection is broken."""
-        budget = SEND_BYTES_PER_TURN
+        budget = transport.turn_bytes
         queue = self._queue
         while queue:
             first = queue[0]

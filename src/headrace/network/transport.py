@@ -9,7 +9,8 @@ Once the handshake is over, a receive is called again when the socket is readabl
 
 `can_send_file` is False where bytes must be changed on their way (TLS): the caller reads the file and sends bytes.
 `is_buffering` is True where the transport may hold `pending()` bytes that it took from the socket and `receive_into`
-has not returned yet: the socket does not become readable for them.
+has not returned yet: the socket does not become readable for them. `turn_bytes` are sent at most before other
+connections get their turn.
 
 A plain stream adds no cost: `receive_into`, `send` and `send_parts` are the socket's own methods.
 """
@@ -17,6 +18,7 @@ A plain stream adds no cost: `receive_into`, `send` and `send_parts` are the soc
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Protocol
 
@@ -35,7 +37,9 @@ class Wants(Enum):
     WRITE = auto()
 
 
-class _Send(Protocol):
+class Send(Protocol):
+    """`Transport.send`."""
+
     def __call__(self, data: bytes | memoryview, flags: int = 0, /) -> int: ...
 
 
@@ -44,6 +48,7 @@ class Transport(Protocol):
 
     can_send_file: bool
     is_buffering: bool
+    turn_bytes: int
 
     def receive_into(self, target: memoryview, /) -> int:
         """Receives bytes into `target`; returns 0 at the end of the stream."""
@@ -72,18 +77,43 @@ class Transport(Protocol):
     def is_left(self) -> bool:
         """Whether the peer has closed its side, even if the end of the stream is not read yet (Linux)."""
 
+    def shut_down(self) -> None:
+        """Ends the stream in both directions, also for a thread that waits for it. Any thread may call."""
+
     def close(self) -> None:
         """Closes the socket."""
+
+
+def plain_address(host: str) -> str:
+    """An address of IPv4 in its own form, which a socket of IPv6 names `::ffff:A.B.C.D`: rules, limits and quotas name
+    it without the prefix, as Java does."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def peek(sock: socket.socket, size: int) -> bytes:
+    """The next received bytes, at most `size`, which stay to be received; empty at the end of the stream. Raises
+    `OSError`."""
+    return sock.recv(size, socket.MSG_PEEK)
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    """The next bytes, at most `size`, of what comes before the stream; empty at its end. Raises `OSError`."""
+    return sock.recv(size)
+
+
+def send_file(sock: socket.socket, fd: int, position: int, size: int) -> int:
+    """Sends bytes of a file to a socket as it is, past any encryption in this process; see `Transport.send_file`."""
+    return os.sendfile(sock.fileno(), fd, position, size)
 
 
 class SocketTransport:
     """The common part of transports over a socket."""
 
-    __slots__ = ("_sock",)
+    __slots__ = ("_address", "_sock")
 
-    def __init__(self, sock: socket.socket) -> None:
-        """`sock` is connected and does not block."""
-        self._sock = sock
+    def __init__(self, sock: socket.socket, address: tuple[str, int] | None = None) -> None:
+        """`sock` is connected and does not block. `address`: of the peer, which is not the socket's behind a proxy."""
+        self._sock, self._address = sock, address
 
     def fileno(self) -> int:
         """See `Transport`."""
@@ -91,12 +121,19 @@ class SocketTransport:
 
     def address(self) -> tuple[str, int]:
         """See `Transport`."""
+        if self._address is not None:
+            return self._address
         host, port, *_ = self._sock.getpeername()
-        return str(host), int(port)
+        return plain_address(str(host)), int(port)
 
     def is_left(self) -> bool:
         """See `Transport`."""
         return self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] == _CLOSE_WAIT
+
+    def shut_down(self) -> None:
+        """See `Transport`. The socket's own way, because that of TLS takes the thread's state away."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """See `Transport`."""
@@ -110,17 +147,20 @@ class PlainTransport(SocketTransport):
 
     can_send_file = True
     is_buffering = False
+    turn_bytes = 4 << 20
 
-    def __init__(self, sock: socket.socket) -> None:
-        """`sock` is connected and does not block."""
-        super().__init__(sock)
+    def __init__(self, sock: socket.socket, address: tuple[str, int] | None = None) -> None:
+        """See `SocketTransport`."""
+        super().__init__(sock, address)
         self.receive_into: Callable[[memoryview], int] = sock.recv_into
-        self.send: _Send = sock.send
-        self.send_parts: Callable[[Sequence[memoryview]], int] = sock.sendmsg
+        self.send: Send = sock.send
+        self.send_parts: Callable[[Sequence[memoryview]], int] = (
+            sock.sendmsg if hasattr(sock, "sendmsg") else lambda parts: sock.send(parts[0])  # Windows has none
+        )
 
     def send_file(self, fd: int, position: int, size: int) -> int:
         """See `Transport`. The kernel copies the bytes; they never enter this process."""
-        return os.sendfile(self._sock.fileno(), fd, position, size)
+        return send_file(self._sock, fd, position, size)
 
     def handshake(self) -> Wants:
         """See `Transport`. A plain stream has none."""

@@ -8,13 +8,12 @@ The first error ends the connection: all pending requests fail with its reason, 
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Mapping
 
 from headrace.errors import InvalidRequest
 from headrace.network.peers.peers import PeerUnreachable
-from headrace.network.transport import PlainTransport
+from headrace.network.transport import Transport
 from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.asking import SCRATCH_BYTES, Conversation
 
@@ -24,7 +23,7 @@ class PeerConnection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         name: str,
         client_id: str,
         *,
@@ -32,9 +31,8 @@ class PeerConnection:
         answer_bytes_max: int,
         scratch_bytes: int = SCRATCH_BYTES,
     ) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._transport = PlainTransport(sock)
+        """`transport`: connected, after its handshake."""
+        self._transport = transport
         self._loop, self._name = loop, name
         self._conversation: Conversation[asyncio.Future[memoryview]] = Conversation(
             client_id, answer_bytes_max=answer_bytes_max, scratch_bytes=scratch_bytes
@@ -98,16 +96,21 @@ class PeerConnection:
 
     def _on_readable(self) -> None:
         try:
-            count = self._transport.receive_into(self._conversation.target())
-            if count == 0:
-                self.close("the peer closed the connection")
-                return
-            for answered, frame in self._conversation.received(count):
-                if not answered.done():
-                    answered.set_result(frame)
+            self._receive()
+            while self._transport.is_buffering and self.failure is None and self._transport.pending():
+                self._receive()  # the socket does not become readable for bytes that are decrypted already
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.close(error.strerror or str(error))
         except InvalidRequest as error:
             self.close(f"the response is malformed: {error.message}")
+
+    def _receive(self) -> None:
+        count = self._transport.receive_into(self._conversation.target())
+        if count == 0:
+            self.close("the peer closed the connection")
+            return
+        for answered, frame in self._conversation.received(count):
+            if not answered.done():
+                answered.set_result(frame)

@@ -1,24 +1,31 @@
 """`Peers` over TCP: a connection for each broker and lane, opened at first use.
 
-    ask ── connected? ── no ──▶ connect, ApiVersions ──┐
-              └─ yes ──────────────────────────────────┴▶ encode in the newest common version, send, wait
+    ask ── connected? ── no ──▶ connect, TLS, ApiVersions, SASL ──┐
+              └─ yes ─────────────────────────────────────────────┴▶ encode in the newest common version, send, wait
 
 Requests of one lane are sent in the order of the calls, and many may be in flight. A response that is late breaks the
 connection, since the responses behind it would be late too. After a failure the next attempt waits, twice as long each
 time. Peers may be older or newer, or Apache Kafka: ApiVersions tells which versions each serves.
-Left out: TLS and SASL between brokers.
+
+`peer_security` says how brokers authenticate. Where a session has a lifetime (KIP-368), each connection authenticates
+again before it is over, after the requests in flight and before any further one.
 """
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.errors import InvalidRequest, KafkaError
+from headrace.config import BrokerConfig
+from headrace.errors import AuthenticationFailed, InvalidRequest, KafkaError
 from headrace.limits import PEER_ANSWER_BYTES_MAX
+from headrace.network.peers.peer_authentication import authenticate
 from headrace.network.peers.peer_connection import PeerConnection
+from headrace.network.peers.peer_security import NO_SECURITY, PeerSecurity, peer_security
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.asking import SCRATCH_BYTES
+from headrace.protocol.conversation.authentication import RENEW_AT
 from headrace.protocol.conversation.negotiation import common_version, negotiation
 from headrace.protocol.headers import read_response_header
 from headrace.types import BrokerId
@@ -30,12 +37,20 @@ _BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.05, 1.0
 _HELD_SCRATCH_BYTES = 4096
 
 
+def make_links(client_id: str, current: Callable[[], BrokerConfig]) -> "PeerLinks":
+    """The connections of a broker whose settings are `current`. Raises `InvalidConfig`, if the broker is in a cluster
+    and cannot authenticate to others."""
+    return PeerLinks(client_id, peer_security(current) if current().zookeeper_connect else NO_SECURITY)
+
+
 class PeerLinks:
     """The connections of one broker to all others."""
 
-    def __init__(self, client_id: str, *, answer_bytes_max: int = PEER_ANSWER_BYTES_MAX) -> None:
+    def __init__(
+        self, client_id: str, security: PeerSecurity = NO_SECURITY, *, answer_bytes_max: int = PEER_ANSWER_BYTES_MAX
+    ) -> None:
         """`client_id` identifies this broker in its requests."""
-        self._client_id, self._answer_bytes_max = client_id, answer_bytes_max
+        self._client_id, self._security, self._answer_bytes_max = client_id, security, answer_bytes_max
         self._links: dict[tuple[PeerAddress, str], _Link] = {}
 
     async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
@@ -43,7 +58,7 @@ class PeerLinks:
         request."""
         link = self._links.get((to, lane))
         if link is None:
-            link = self._links[to, lane] = _Link(to, self._client_id, self._answer_bytes_max)
+            link = self._links[to, lane] = _Link(to, self._client_id, self._security, self._answer_bytes_max)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await link.send(request, answer)
@@ -53,7 +68,7 @@ class PeerLinks:
 
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> PeerConnection:
         """As `Peers.hold`."""
-        link = _Link(to, self._client_id, self._answer_bytes_max, scratch_bytes=_HELD_SCRATCH_BYTES)
+        link = _Link(to, self._client_id, self._security, self._answer_bytes_max, scratch_bytes=_HELD_SCRATCH_BYTES)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await link.opened()
@@ -70,14 +85,22 @@ class PeerLinks:
         """As `Peers.close`."""
         for link in self._links.values():
             link.end()
+        self._security.close()
 
 
 class _Link:
     """The connection to one broker in one lane, reopened when it breaks."""
 
     def __init__(
-        self, to: PeerAddress, client_id: str, answer_bytes_max: int, *, scratch_bytes: int = SCRATCH_BYTES
+        self,
+        to: PeerAddress,
+        client_id: str,
+        security: PeerSecurity,
+        answer_bytes_max: int,
+        *,
+        scratch_bytes: int = SCRATCH_BYTES,
     ) -> None:
+        self._security = security
         self._scratch_bytes = scratch_bytes
         self._to, self._client_id, self._answer_bytes_max = to, client_id, answer_bytes_max
         self._name = f"broker {to.id} at {to.host}:{to.port}"
@@ -88,6 +111,8 @@ class _Link:
         self._attempts = 0
         self._refusal: PeerUnreachable | None = None
         self._is_ended = False
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     async def send(self, request: Message, answer: type[R]) -> R:
         connection = self._connection
@@ -148,14 +173,20 @@ class _Link:
         return connection
 
     async def opened(self) -> PeerConnection:
-        """Opens a connection and asks for the broker's API versions. Raises `PeerUnreachable`."""
+        """Opens a connection, asks for the broker's API versions and authenticates. Raises `PeerUnreachable`."""
         loop = asyncio.get_running_loop()
         sock = await self._connect(loop)
-        if self._is_ended:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = await self._security.transport(sock, self._to.host)
+        except OSError as error:
             sock.close()
+            raise PeerUnreachable(f"the connection to {self._name} failed: {error}") from None
+        if self._is_ended:
+            transport.close()
             raise PeerUnreachable("this broker is shutting down")
         self._connection = connection = PeerConnection(
-            sock,
+            transport,
             self._name,
             self._client_id,
             loop=loop,
@@ -164,15 +195,48 @@ class _Link:
         )
         try:
             await _negotiate(connection, self._name)
+            await self._authenticate(connection)
         except PeerUnreachable:
             raise
         except KafkaError as error:
             connection.close(error.message)
-            raise PeerUnreachable(f"{self._name} did not answer ApiVersions: {error.message}") from error
+            raise PeerUnreachable(_failure(self._name, error)) from error
         except BaseException:
             connection.close("it did not answer ApiVersions")
             raise
         return connection
+
+    async def _authenticate(self, connection: PeerConnection) -> None:
+        """Authenticates, if brokers do so, and has it done again before the session is over."""
+        login = self._security.login
+        if login is None:
+            return
+        try:
+            client = await login.exchange(self._to.host)
+            lifetime_ms = await authenticate(connection, self._name, client, login)
+        except AuthenticationFailed as error:
+            login.refused(self._name, error.message)
+            raise
+        login.authenticated(self._name)
+        if lifetime_ms:
+            loop = asyncio.get_running_loop()
+            self._renewal = loop.call_later(lifetime_ms * RENEW_AT / 1000, self._renew, connection)
+
+    def _renew(self, connection: PeerConnection) -> None:
+        if connection.failure is None:
+            self._renewing = asyncio.get_running_loop().create_task(
+                self._renewed(connection), name="authenticate again"
+            )
+
+    async def _renewed(self, connection: PeerConnection) -> None:
+        async with self._connecting:  # nothing is sent meanwhile
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                    await self._authenticate(connection)
+            except KafkaError as error:
+                connection.close(error.message)
+            except TimeoutError:
+                connection.close("it did not answer the authentication")
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         failure: OSError | None = None
@@ -206,6 +270,12 @@ def _decoded(answer: type[R], request: Message, version: int, frame: memoryview)
     assert request.API_KEY is not None
     _, pos = read_response_header(frame, request.API_KEY, version)
     return answer.decode(version, frame, pos)[0]
+
+
+def _failure(name: str, error: KafkaError) -> str:
+    if isinstance(error, AuthenticationFailed):
+        return error.message
+    return f"{name} did not answer ApiVersions: {error.message}"
 
 
 async def _negotiate(connection: PeerConnection, name: str) -> None:

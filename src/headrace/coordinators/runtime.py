@@ -74,7 +74,7 @@ class Replay(Protocol):
 
     def record(self, key: bytes, value: bytes | None, record_offset: int, producer_id: int = NO_PRODUCER) -> None:
         """Replays one record of the batch at `record_offset`; `producer_id` is that of a transactional batch. Raises
-        `CorruptMessage`; the runtime then skips the rest of the batch."""
+        `CorruptMessage`; the runtime then skips the record."""
 
     def marker(self, producer_id: int, committed: bool) -> None:
         """Replays a transaction's marker."""
@@ -102,6 +102,11 @@ class OwnedPartitions(Generic[R]):
     def loading(self) -> Collection[R]:
         """The replays of partitions that are being loaded."""
         return self._loading.values()
+
+    @property
+    def active(self) -> int:
+        """The number of partitions that are served."""
+        return len(self._active)
 
     def epoch(self, partition: int) -> int:
         """The leader epoch in which this broker leads the partition; -1 if it does not."""

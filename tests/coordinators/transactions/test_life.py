@@ -313,6 +313,30 @@ def test_an_id_expires_when_it_was_not_used_and_not_while_its_transaction_is_ope
     assert world.add(producer, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_ids_with_a_prefix_are_removed_when_their_transactions_have_ended(world: World) -> None:
+    def removed(prefix: str) -> int:
+        found, actions = world.coordinator.remove_with(prefix, world.now_ms)
+        world.run(actions)
+        return found
+
+    producer = world.begun()
+    assert removed("payments.") == 0
+    assert removed("pay") == 1
+    assert (world.sent[-1].is_commit, world.sent[-1].producer_epoch) == (False, producer.epoch + 1)
+    assert removed("pay") == 1  # its markers are missing
+    assert world.coordinator.describe(ID)[0] is ErrorCode.NONE
+    world.markers_written()
+    world.holds_writes = True
+    assert removed("pay") == 1
+    assert removed("pay") == 1  # its tombstone is being written
+    world.write_ends()
+    assert not world.writes
+    assert removed("pay") == 0
+    assert world.log[-1][1] is None
+    world.fail_over()
+    assert world.coordinator.describe(ID)[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
 def test_an_id_whose_tombstone_is_not_written_stays(world: World) -> None:
     producer = world.init().producer
     world.holds_writes = True

@@ -12,16 +12,14 @@ Source: Kafka's `GroupCoordinator.handleCommitOffsets`, `GroupMetadata.removeExp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.coordinators.groups.actions import OffsetsStored
 from headrace.coordinators.groups.answers import committed
-from headrace.coordinators.groups.group import CONSUMER_PROTOCOL, NO_MEMBER_ID, Group, State
+from headrace.coordinators.groups.group import Committer, Group
 from headrace.coordinators.groups.group_event import GroupEvent
-from headrace.coordinators.groups.joining import check_member
-from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset
-from headrace.coordinators.groups.records import write_group_key, write_offset, write_offset_key
+from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset, Offsets
+from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.coordinators.groups.replies import Reply
 from headrace.coordinators.runtime import KeyValue
 from headrace.errors import ErrorCode
@@ -66,61 +64,62 @@ def offsets_of(request: m.OffsetCommitRequest, now_ms: int) -> dict[TopicPartiti
             each.committed_metadata or "",
             now_ms if each.commit_timestamp == -1 else each.commit_timestamp,
             expire_timestamp_ms,
+            topic_id=topic.topic_id,
         )
         for topic in request.topics
         for each in topic.partitions
     }
 
 
-def commit(group: Group, request: m.OffsetCommitRequest, reply: Reply, group_event: GroupEvent) -> None:
+def too_large(offsets: Mapping[TopicPartition, CommittedOffset], metadata_max: int) -> frozenset[TopicPartition]:
+    """The partitions whose offset has too much metadata to be committed."""
+    return frozenset(partition for partition, each in offsets.items() if len(each.metadata) > metadata_max)
+
+
+def commit(
+    group: Group, request: m.OffsetCommitRequest, committer: Committer, reply: Reply, group_event: GroupEvent
+) -> None:
     """Answers now if the commit is refused, else once it is in the log."""
     offsets = offsets_of(request, group_event.now_ms)
-    fault = _commit_fault(group, request)
+    refused = too_large(offsets, group_event.config.offset_metadata_max_bytes)
+    accepted = {partition: each for partition, each in offsets.items() if partition not in refused}
+    fault = group.commit_fault(committer, accepted)
     if fault is not ErrorCode.NONE:
         group_event.answer(reply, committed((partition, fault) for partition in offsets))
         return
-    if group.state is not State.EMPTY:
-        group_event.touch(group, group.members[request.member_id])
-    limit = group_event.config.offset_metadata_max_bytes
-    accepted = {partition: each for partition, each in offsets.items() if len(each.metadata) <= limit}
-    refused = frozenset(offsets) - frozenset(accepted)
+    group.committing(committer, group_event)
     if not accepted:
         group_event.answer(reply, committed((each, ErrorCode.OFFSET_METADATA_TOO_LARGE) for each in offsets))
         return
     group.offsets.prepare(accepted)
-    records = [
-        (write_offset_key(group.group_id, partition), write_offset(each)) for partition, each in accepted.items()
-    ]
-    group_event.append(group, [*records], OffsetsStored(group, accepted, refused, tuple(offsets), reply))
-
-
-def _commit_fault(group: Group, request: m.OffsetCommitRequest) -> ErrorCode:
-    generation = request.generation_id_or_member_epoch
-    if generation < 0 and group.state is State.EMPTY:
-        return ErrorCode.NONE
-    if generation < 0 and request.member_id == NO_MEMBER_ID and request.group_instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID  # a simple consumer must not commit to a group with members
-    fault = check_member(group, request.member_id, request.group_instance_id)
-    if fault is not ErrorCode.NONE:
-        return fault
-    if generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    # Commits are allowed in PreparingRebalance: members then commit the partitions that they are about to give up.
-    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else ErrorCode.NONE
-
-
-def offsets_stored(stored: OffsetsStored, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
-    """Applies and answers a commit that is in the log at `record_offset`, or fails it."""
-    if stored.group.state is not State.DEAD:
-        if error is ErrorCode.NONE:
-            stored.group.offsets.appended(stored.offsets, record_offset)
-        else:
-            stored.group.offsets.failed(stored.offsets)
-    outcome = APPEND_ERRORS.get(error, error)
-    answers = (
-        (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in stored.refused else outcome) for each in stored.requested
+    group_event.append(
+        group,
+        [(write_offset_key(group.group_id, partition), write_offset(each)) for partition, each in accepted.items()],
+        OffsetsStored(group.offsets, accepted, refused, tuple(offsets), reply),
     )
-    group_event.answer(stored.reply, committed(answers))
+
+
+class OffsetsStored(NamedTuple):
+    """A commit was written: it takes effect and is answered. `refused` are partitions with too large metadata."""
+
+    group_offsets: Offsets
+    offsets: dict[TopicPartition, CommittedOffset]
+    refused: frozenset[TopicPartition]
+    requested: tuple[TopicPartition, ...]
+    reply: Reply
+
+    def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
+        """Applies and answers a commit that is in the log at `record_offset`, or fails it. The group may be gone since;
+        then its offsets are no one's."""
+        if error is ErrorCode.NONE:
+            self.group_offsets.appended(self.offsets, record_offset)
+        else:
+            self.group_offsets.failed(self.offsets)
+        outcome = APPEND_ERRORS.get(error, error)
+        answers = (
+            (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in self.refused else outcome) for each in self.requested
+        )
+        group_event.answer(self.reply, committed(answers))
 
 
 def fetch(
@@ -142,32 +141,15 @@ def fetch(
 
 
 def expired(group: Group, retention_ms: int, now_ms: int) -> list[TopicPartition]:
-    """The partitions whose offsets have been unused for longer than the retention."""
-
-    def by_commit(offset: CommittedOffset) -> int:
-        return offset.commit_timestamp_ms
-
-    def by_emptiness(offset: CommittedOffset) -> int:
-        return offset.commit_timestamp_ms if group.state_since_ms is None else group.state_since_ms
-
-    offsets = group.offsets
-    if group.protocol_type is None:  # simple consumers
-        return offsets.expired(now_ms, retention_ms, by_commit)
-    if group.state is State.EMPTY:
-        return offsets.expired(now_ms, retention_ms, by_emptiness)
-    topics = group.subscribed_topics
-    if group.protocol_type == CONSUMER_PROTOCOL and group.state is State.STABLE and topics is not None:
-        return offsets.expired(now_ms, retention_ms, by_commit, topics)
-    return []
+    """The partitions whose offsets have been unused for longer than the retention, and that no member reads."""
+    since_ms = group.unused_since()
+    if since_ms is None:
+        return []
+    return [
+        each for each in group.offsets.expired(now_ms, retention_ms, since_ms) if not group.is_subscribed(each.topic)
+    ]
 
 
-def remove_offsets(
-    group: Group, partitions: Iterable[TopicPartition], is_leaving: bool, group_event: GroupEvent
-) -> None:
-    """Removes offsets, and with `is_leaving` the group's metadata. Writes tombstones, and does not wait for them."""
-    removed = group.offsets.remove(partitions)
-    tombstones: list[KeyValue] = [(write_offset_key(group.group_id, each), None) for each in removed]
-    if is_leaving and group.generation > 0:  # generation 0: simple consumers, which write no group metadata
-        tombstones.append((write_group_key(group.group_id), None))
-    if tombstones:
-        group_event.append(group, tombstones)
+def tombstones(group: Group, removed: Iterable[TopicPartition]) -> list[KeyValue]:
+    """The tombstones of these offsets."""
+    return [(write_offset_key(group.group_id, each), None) for each in removed]

@@ -1,227 +1,129 @@
-"""A classic group: its state, its members, and their open requests.
+"""A group, as every kind of group is: what decides about its offsets, its listing and its deletion.
 
-    Empty ──join──▶ PreparingRebalance ──all joined, or timed out───▶ CompletingRebalance ──leader's sync──▶ Stable
-      ▲                  │    ▲                                           │                                   │
-      └──no member left──┘    └──────join, leave, lost member─────────────┴──join, leave, lost member─────────┘
-                                                        Dead: deleted, or moved to another broker
+    kind        members                                                       package
+    classic     agree by JoinGroup and SyncGroup, one of them assigns         classic
+    consumer    are assigned partitions by the coordinator (KIP-848)          consumer
+    share       are assigned partitions that they share (KIP-932)             share
+    streams     are assigned tasks of Kafka Streams (KIP-1071)                streams
 
-Invariants: every id in `joining`, `syncing`, `pending_sync` and `static_members` is in `members`; ids in `pending` are
-not; `leader_id` is a member's id unless there are no members; a generation begins only in `next_generation`.
-The functions that change a group's state are in `rebalance`, `joining`, `syncing` and `leaving`.
-Source: Kafka's `GroupMetadata`.
+A group id has one group at a time. A kind may replace the empty group of another kind; the offsets stay.
+Source: Kafka's `Group`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
-from headrace.coordinators.groups.offsets import Offsets
-from headrace.errors import KafkaError
+from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.members import Member, Protocols
-    from headrace.coordinators.groups.replies import Reply
+    from headrace.coordinators.groups.group_event import GroupEvent
+    from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+    from headrace.types import TopicPartition
 
-CONSUMER_PROTOCOL = "consumer"
 NO_MEMBER_ID = ""
-NO_GENERATION = -1
+
+UsedSince: TypeAlias = "Callable[[CommittedOffset], int]"
+"""The time in ms since which an offset has been unused, from which its retention counts."""
 
 
-class State(Enum):
-    """The state of a group. The values are Kafka's names, which ListGroups returns."""
+class GroupKind(Enum):
+    """The kind of a group. The values are Kafka's names, which ListGroups returns."""
 
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-PREVIOUS_STATES: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING}),
-    State.PREPARING: frozenset({State.EMPTY, State.COMPLETING, State.STABLE}),
-    State.COMPLETING: frozenset({State.PREPARING}),
-    State.STABLE: frozenset({State.COMPLETING}),
-    State.DEAD: frozenset(State),
-}
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
-class InitialDelay(NamedTuple):
-    """The initial rebalance delay of an empty group: how long it waits now, and what remains if a member joins."""
+class Committer(NamedTuple):
+    """The sender of an OffsetCommit or TxnOffsetCommit."""
 
-    delay_ms: int
-    remaining_ms: int
+    member_id: str
+    instance_id: str | None
+    epoch: int  # the generation of a classic group, else the member epoch; -1 without
+    api_version: int
+    is_transactional: bool = False
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether it says nothing about itself."""
+        return self.epoch < 0 and self.member_id == NO_MEMBER_ID and self.instance_id is None
 
 
-@dataclass(slots=True)
-class Group:
-    """A group's whole state. Only the functions of this package change it."""
+class GroupOverview(NamedTuple):
+    """One group of ListGroups."""
 
     group_id: str
+    protocol_type: str
+    state: str  # Kafka's name of the state, such as Stable
+    kind: GroupKind
+
+
+class Position(NamedTuple):
+    """The committed offset of a group in one partition."""
+
+    group_id: str
+    partition: TopicPartition
+    offset: int
+
+
+class Group(ABC):
+    """A group's whole state. Only the functions of its kind's package change it."""
+
+    __slots__ = ()
+
+    kind: ClassVar[GroupKind]
+    group_id: str
     partition: int  # of __consumer_offsets
-    state_since_ms: int | None
-    state: State = State.EMPTY
-    generation: int = 0
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    leader_id: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    pending: set[str] = field(default_factory=set)  # member ids that KIP-394 assigned but that have not joined yet
-    joining: dict[str, Reply] = field(default_factory=dict)  # member id -> its open JoinGroup
-    syncing: dict[str, Reply] = field(default_factory=dict)  # member id -> its open SyncGroup
-    pending_sync: set[str] = field(default_factory=set)  # joined this generation, SyncGroup not seen yet
-    initial_delay: InitialDelay | None = None
-    has_new_member: bool = False
-    subscribed_topics: frozenset[str] | None = None  # None: unknown
-    offsets: Offsets = field(default_factory=Offsets)
-    _support: Counter[str] = field(default_factory=Counter)  # protocol name -> members that support it
+    offsets: Offsets
+    members: Mapping[str, Any]
+    """The members, by their ids. Each is a named tuple."""
 
     @property
-    def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether it has no members, so that it may be deleted, and is when its last offset expires."""
+
+    @abstractmethod
+    def overview(self) -> GroupOverview:
+        """The group in ListGroups."""
+
+    @abstractmethod
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether members read the topic: its offsets do not expire, and OffsetDelete does not delete them."""
+
+    @abstractmethod
+    def commit_fault(self, committer: Committer, partitions: Collection[TopicPartition]) -> ErrorCode:
+        """NONE if this client may commit offsets of these partitions."""
+
+    def committing(self, committer: Committer, group_event: GroupEvent) -> None:  # noqa: B027 - most kinds do nothing
+        """Notes that a client commits offsets."""
+
+    def topics_changed(self, names: AbstractSet[str]) -> None:  # noqa: B027 - a classic group's leader watches its topics
+        """Notes that these topics were created, deleted, or have other partitions, so that they are assigned anew."""
+
+    def fetch_fault(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """NONE if this client may fetch offsets. Clients before OffsetFetch 9, and tools, give no member id."""
+        return ErrorCode.NONE
+
+    def delete_offsets_fault(self) -> ErrorCode:
+        """NONE if OffsetDelete may delete offsets of topics that no member reads."""
+        return ErrorCode.NONE
+
+    def delete_fault(self) -> ErrorCode:
+        """NONE if DeleteGroups may delete the group."""
+        return ErrorCode.NONE if self.is_empty else ErrorCode.NON_EMPTY_GROUP
 
     @property
-    def has_all_joined(self) -> bool:
-        return len(self.members) == len(self.joining) and not self.pending
-
-    @property
-    def can_rebalance(self) -> bool:
-        return self.state in PREVIOUS_STATES[State.PREPARING]
-
-    def move_to(self, state: State, now_ms: int) -> None:
-        """Changes the state, along an arrow of the diagram only."""
-        assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state} cannot become {state}"
-        self.state = state
-        self.state_since_ms = now_ms
-
-    def add(self, member: Member, protocol_type: str) -> None:
-        """Adds a member whose protocols the group supports (`supports`)."""
-        if not self.members:
-            self.protocol_type = protocol_type
-        self.members[member.member_id] = member
-        self._support.update(member.protocol_names)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member.member_id
-        if self.leader_id is None:
-            self.leader_id = member.member_id
-        self.pending.discard(member.member_id)
-
-    def remove(self, member_id: str) -> tuple[Reply | None, Reply | None]:
-        """Removes a member or pending member. Returns its open JoinGroup and SyncGroup, which must be answered."""
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self._withdraw_support(member)
-            if member.instance_id is not None:
-                del self.static_members[member.instance_id]
-        if self.leader_id == member_id:
-            self.leader_id = next(iter(self.members), None)
-        self.pending.discard(member_id)
-        self.pending_sync.discard(member_id)
-        return self.joining.pop(member_id, None), self.syncing.pop(member_id, None)
-
-    def update(self, member: Member) -> None:
-        """Replaces a member's values under the same member id."""
-        self._withdraw_support(self.members[member.member_id])
-        self._support.update(member.protocol_names)
-        self.members[member.member_id] = member
-
-    def rename(self, old_id: str, new_id: str) -> tuple[Reply | None, Reply | None]:
-        """Gives a static member a new member id. Returns the old id's open requests, which must be fenced."""
-        member = self.members.pop(old_id)
-        assert member.instance_id is not None
-        self.members[new_id] = member._replace(member_id=new_id)
-        self.static_members[member.instance_id] = new_id
-        if self.leader_id == old_id:
-            self.leader_id = new_id
-        if old_id in self.pending_sync:
-            self.pending_sync.remove(old_id)
-            self.pending_sync.add(new_id)
-        return self.joining.pop(old_id, None), self.syncing.pop(old_id, None)
-
-    def elect_joined_leader(self) -> bool:
-        """Replaces a leader that has not joined by the first member that has. Whether there is a joined leader."""
-        if self.leader_id not in self.joining:
-            joined = next((each for each in self.members if each in self.joining), None)
-            if joined is None:
-                return False
-            self.leader_id = joined
+    def can_expire(self) -> bool:
+        """Whether the group is deleted when it is empty and has no offsets left."""
         return True
 
-    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether the group and a member with these protocols have at least one protocol in common."""
-        if self.state is State.EMPTY:
-            return bool(protocol_type and protocols)
-        member_count = len(self.members)
-        return self.protocol_type == protocol_type and any(self._support[name] == member_count for name, _ in protocols)
-
-    def select_protocol(self) -> str:
-        """The protocol that most members prefer, among those that all support; in a tie, the one voted for first."""
-        member_count = len(self.members)
-        candidates = {name for name, count in self._support.items() if count == member_count}
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
-
-    def next_generation(self, now_ms: int) -> None:
-        """Starts the next generation with the current members; without members the group becomes Empty."""
-        self.generation += 1
-        self.protocol_name = self.select_protocol() if self.members else None
-        self.subscribed_topics = self._topics()
-        self.pending_sync.clear()
-        self.move_to(State.COMPLETING if self.members else State.EMPTY, now_ms)
-
-    def _withdraw_support(self, member: Member) -> None:
-        for name in member.protocol_names:
-            self._support[name] -= 1
-            if not self._support[name]:
-                del self._support[name]  # clients choose the names, so unused ones must not accumulate
-
-    @classmethod
-    def loaded(
-        cls,
-        group_id: str,
-        partition: int,
-        *,
-        generation: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        leader_id: str | None,
-        state_since_ms: int | None,
-        members: Iterable[Member],
-    ) -> Group:
-        """A group loaded from `__consumer_offsets`: Stable if it has members, else Empty."""
-        group = cls(group_id, partition, state_since_ms, generation=generation)
-        group.leader_id = leader_id
-        for member in members:
-            group.add(member, protocol_type or "")
-        group.state = State.STABLE if group.members else State.EMPTY
-        group.protocol_type = protocol_type or None
-        group.protocol_name = protocol_name
-        group.subscribed_topics = group._topics()
-        return group
-
-    def _topics(self) -> frozenset[str] | None:
-        """All topics that the members of a consumer group subscribe to; None if a subscription cannot be read."""
-        if self.protocol_type != CONSUMER_PROTOCOL:
-            return None
-        protocol = self.protocol_name
-        if not self.members or protocol is None:
-            return frozenset() if not self.members else None
-        try:
-            return frozenset(
-                topic for member in self.members.values() for topic in _subscription(member.metadata(protocol))
-            )
-        except KafkaError:
-            return None  # a client's own format under Kafka's protocol type
-
-
-def _subscription(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription. Every later version starts like version 0."""
-    from headrace.protocol import messages as m
-
-    subscription, _ = m.ConsumerProtocolSubscription.decode(0, metadata, 2)
-    return subscription.topics
+    @abstractmethod
+    def unused_since(self) -> UsedSince | None:
+        """How the time of an offset's retention counts now; None if offsets do not expire."""

@@ -5,13 +5,30 @@ one, they stay pending in the group. A group with offsets but no metadata belong
 without joining. Source: Kafka's `GroupMetadataManager.doLoadGroupsAndOffsets`.
 """
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-from headrace.coordinators.groups.group import Group
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.coordinators.groups.classic.group import ClassicGroup
 from headrace.coordinators.groups.offsets import CommittedOffset
-from headrace.coordinators.groups.records import GroupKey, OffsetKey, read_group, read_key, read_offset
+from headrace.coordinators.groups.records import (
+    OFFSET_KEY_VERSIONS,
+    OffsetKey,
+    read_offset,
+    read_offset_key,
+    read_version,
+)
 from headrace.types import NO_PRODUCER
+
+if TYPE_CHECKING:
+    from headrace.coordinators.groups.group import Group
+
+ReplayRecord: TypeAlias = "Callable[[Loading, int, bytes, bytes | None], None]"
+"""Replays one record of a group, given the version of its key: changes, creates or removes a group in `Loading.groups`.
+The value is None for a tombstone. Raises `CorruptMessage`."""
 
 GroupOffsets = dict[OffsetKey, CommittedOffset]
 
@@ -21,6 +38,8 @@ class Loading:
     """The state of one partition while its records are read."""
 
     partition: int
+    replay_of: Callable[[int], ReplayRecord | None]
+    """What replays the records of groups, by the version of their keys; None for versions that no kind has."""
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=dict)
     transactional: dict[int, GroupOffsets] = field(default_factory=dict)
@@ -32,21 +51,19 @@ class Loading:
 
         `record_offset` is the base offset of the record's batch, by which commits are ordered.
         """
-        match read_key(key):
-            case OffsetKey() as offset_key:
-                if value is None:
-                    self._remove(offset_key)
-                elif producer_id == NO_PRODUCER:
-                    self.offsets[offset_key] = read_offset(value, record_offset)
-                else:
-                    self.transactional.setdefault(producer_id, {})[offset_key] = read_offset(value, record_offset)
-            case GroupKey(group_id):
-                if value is None:
-                    self.groups.pop(group_id, None)
-                else:
-                    self.groups[group_id] = read_group(group_id, self.partition, value)
-            case None:
-                pass  # a record of another kind of group
+        version = read_version(key)
+        if version not in OFFSET_KEY_VERSIONS:
+            replay = self.replay_of(version)
+            if replay is not None:
+                replay(self, version, key, value)
+            return
+        offset_key = read_offset_key(key)
+        if value is None:
+            self._remove(offset_key)
+        elif producer_id == NO_PRODUCER:
+            self.offsets[offset_key] = read_offset(value, record_offset)
+        else:
+            self.transactional.setdefault(producer_id, {})[offset_key] = read_offset(value, record_offset)
 
     def _remove(self, key: OffsetKey) -> None:
         """Replays a tombstone: the offset was deleted, also those that transactions had not decided."""
@@ -67,7 +84,7 @@ class Loading:
 
         def group_of(key: OffsetKey) -> Group:
             if key.group_id not in groups:
-                groups[key.group_id] = Group(key.group_id, self.partition, now_ms)
+                groups[key.group_id] = ClassicGroup(key.group_id, self.partition, now_ms)
             return groups[key.group_id]
 
         for key, offset in self.offsets.items():

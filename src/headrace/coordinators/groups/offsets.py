@@ -30,7 +30,7 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY  # set by OffsetCommit 2-4 only
     record_offset: int = NO_OFFSET
-    topic_id: bytes = NO_TOPIC_ID  # kept if Apache Kafka 4 wrote one
+    topic_id: bytes = NO_TOPIC_ID  # of OffsetCommit 10+ only
 
 
 @dataclass(slots=True)
@@ -136,11 +136,7 @@ class Offsets:
         return removed
 
     def expired(
-        self,
-        now_ms: int,
-        retention_ms: int,
-        since_ms: Callable[[CommittedOffset], int],
-        subscribed: frozenset[str] = frozenset(),
+        self, now_ms: int, retention_ms: int, since_ms: Callable[[CommittedOffset], int]
     ) -> list[TopicPartition]:
         """The partitions whose offset is older than `retention_ms`, or past its own expiry."""
 
@@ -152,10 +148,7 @@ class Offsets:
         return [
             partition
             for partition, offset in self.committed.items()
-            if partition.topic not in subscribed
-            and partition not in self.pending
-            and is_old(offset)
-            and not self.is_unstable(partition)
+            if partition not in self.pending and is_old(offset) and not self.is_unstable(partition)
         ]
 
     def _keep_newer(self, partition: TopicPartition, offset: CommittedOffset) -> None:

@@ -11,14 +11,12 @@ as in Apache Kafka. Source: Kafka's `OffsetMetadataManager.commitTransactionalOf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.coordinators.groups.actions import TransactionalOffsetsStored
 from headrace.coordinators.groups.answers import committed_in_transaction
-from headrace.coordinators.groups.commits import APPEND_ERRORS
-from headrace.coordinators.groups.group import NO_MEMBER_ID, Group, State
-from headrace.coordinators.groups.joining import check_member
-from headrace.coordinators.groups.offsets import CommittedOffset
+from headrace.coordinators.groups.commits import APPEND_ERRORS, too_large
+from headrace.coordinators.groups.group import Committer, Group
+from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition
@@ -44,59 +42,58 @@ def offsets_of(request: m.TxnOffsetCommitRequest, now_ms: int) -> dict[TopicPart
 def commit(
     group: Group,
     request: m.TxnOffsetCommitRequest,
+    committer: Committer,
     producer: TransactionalProducer,
     reply: Reply,
     group_event: GroupEvent,
 ) -> bool:
     """Whether the commit is written, and answered then. A refused commit is answered now."""
     offsets = offsets_of(request, group_event.now_ms)
-    fault = _fault(group, request)
+    refused = too_large(offsets, group_event.config.offset_metadata_max_bytes)
+    accepted = {partition: each for partition, each in offsets.items() if partition not in refused}
+    fault = group.commit_fault(committer, accepted)
+    if fault is ErrorCode.STALE_MEMBER_EPOCH:
+        fault = ErrorCode.ILLEGAL_GENERATION  # clients of this API know no other
     if fault is not ErrorCode.NONE:
         group_event.answer(reply, committed_in_transaction((partition, fault) for partition in offsets))
         return False
-    limit = group_event.config.offset_metadata_max_bytes
-    accepted = {partition: each for partition, each in offsets.items() if len(each.metadata) <= limit}
-    refused = frozenset(offsets) - frozenset(accepted)
+    group.committing(committer, group_event)
     if not accepted:
-        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        group_event.answer(reply, committed_in_transaction((each, too_large) for each in offsets))
+        faults = ((each, ErrorCode.OFFSET_METADATA_TOO_LARGE) for each in offsets)
+        group_event.answer(reply, committed_in_transaction(faults))
         return False
     replaced = group.offsets.prepare_in_transaction(producer.producer_id, accepted)
-    records = [
-        (write_offset_key(group.group_id, partition), write_offset(each)) for partition, each in accepted.items()
-    ]
-    then = TransactionalOffsetsStored(group, producer.producer_id, accepted, replaced, refused, tuple(offsets), reply)
-    group_event.append(group, [*records], then, producer)
+    group_event.append(
+        group,
+        [(write_offset_key(group.group_id, partition), write_offset(each)) for partition, each in accepted.items()],
+        TransactionalOffsetsStored(
+            group.offsets, producer.producer_id, accepted, replaced, refused, tuple(offsets), reply
+        ),
+        producer,
+    )
     return True
 
 
-def _fault(group: Group, request: m.TxnOffsetCommitRequest) -> ErrorCode:
-    generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
-    if generation < 0 and group.state is State.EMPTY:
-        return ErrorCode.NONE
-    if generation < 0 and member_id == NO_MEMBER_ID and instance_id is None:
-        return ErrorCode.NONE
-    fault = check_member(group, member_id, instance_id)
-    if fault is not ErrorCode.NONE:
-        return fault
-    return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
+class TransactionalOffsetsStored(NamedTuple):
+    """A transactional commit was written: it waits for its transaction's marker, and is answered. `replaced` are the
+    offsets of an earlier commit of the transaction, `refused` the partitions with too large metadata."""
 
+    group_offsets: Offsets
+    producer_id: int
+    offsets: dict[TopicPartition, CommittedOffset]
+    replaced: dict[TopicPartition, CommittedOffset]
+    refused: frozenset[TopicPartition]
+    requested: tuple[TopicPartition, ...]
+    reply: Reply
 
-def offsets_stored(
-    stored: TransactionalOffsetsStored, error: ErrorCode, record_offset: int, group_event: GroupEvent
-) -> None:
-    """Answers a commit that is in the log at `record_offset`, or fails it."""
-    if stored.group.state is not State.DEAD:
-        offsets = stored.group.offsets
+    def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
+        """Answers a commit that is in the log at `record_offset`, or fails it."""
         if error is ErrorCode.NONE:
-            offsets.appended_in_transaction(stored.producer_id, stored.offsets, record_offset)
+            self.group_offsets.appended_in_transaction(self.producer_id, self.offsets, record_offset)
         else:
-            offsets.failed_in_transaction(stored.producer_id, stored.offsets, stored.replaced)
-    outcome = APPEND_ERRORS.get(error, error)
-    group_event.answer(
-        stored.reply,
-        committed_in_transaction(
-            (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in stored.refused else outcome)
-            for each in stored.requested
-        ),
-    )
+            self.group_offsets.failed_in_transaction(self.producer_id, self.offsets, self.replaced)
+        outcome = APPEND_ERRORS.get(error, error)
+        answers = (
+            (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in self.refused else outcome) for each in self.requested
+        )
+        group_event.answer(self.reply, committed_in_transaction(answers))

@@ -84,7 +84,7 @@ class TransactionCoordinator:
             for transaction in some:
                 if transaction.state is TransactionState.DEAD:
                     continue
-                entry = self._ids.entries[transaction.transactional_id] = Entry(transaction, replay.partition)
+                entry = self._ids.put(Entry(transaction, replay.partition))
                 if transaction.state in PREPARED:
                     actions += markers.send(self._ids, entry, now_ms)
                 elif transaction.state is TransactionState.ONGOING:
@@ -98,6 +98,14 @@ class TransactionCoordinator:
         return [Effect(DropMarkers(partition))]
 
     # Requests
+
+    def count(self, prefix: str) -> int:
+        """The number of ids here that begin with a name and a dot."""
+        return self._ids.count(prefix)
+
+    def knows(self, transactional_id: str) -> bool:
+        """Whether the id is one of those here."""
+        return transactional_id in self._ids.entries
 
     def needs_producer_id(self, transactional_id: str) -> bool:
         """Whether the next InitProducerId or EndTxn of the id needs a new producer id."""
@@ -254,6 +262,10 @@ class TransactionCoordinator:
         if self.partitions.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ()
         return ErrorCode.NONE, [each.transaction for each in self._ids.entries.values() if not each.transaction.is_new]
+
+    def remove_with(self, prefix: str, now_ms: int) -> tuple[int, Actions]:
+        """Removes the ids that begin with `prefix`, as far as that is possible now, and returns how many there are."""
+        return expiry.remove_with(self._ids, prefix, now_ms)
 
     # Writes and timers
 

@@ -7,6 +7,7 @@ tombstones; `write_results` removes their entries when the tombstones are stored
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,18 +62,39 @@ def tick(ids: TransactionalIds, settings: Settings, now_ms: int) -> Actions:
 def _remove_unused(ids: TransactionalIds, settings: Settings, now_ms: int) -> Actions:
     """Removes ids that were not used for `transactional.id.expiration.ms`."""
     oldest_ms = now_ms - settings.id_expiration_ms
-    unused: dict[int, list[Entry]] = {}
-    count = 0
+    unused: list[Entry] = []
     for entry in ids.entries.values():
-        transaction = entry.transaction
-        if entry.pending is None and transaction.state in IDLE and transaction.updated_ms <= oldest_ms:
-            unused.setdefault(entry.partition, []).append(entry)
-            count += 1
-            if count == TRANSACTIONAL_IDS_PER_EXPIRY_TICK:
+        if _is_idle(entry) and entry.transaction.updated_ms <= oldest_ms:
+            unused.append(entry)
+            if len(unused) == TRANSACTIONAL_IDS_PER_EXPIRY_TICK:
                 ids.deadlines.set(Timer(TimerKind.EXPIRY), now_ms + RETRY_MS)
                 break
+    return _remove(unused, now_ms)
+
+
+def remove_with(ids: TransactionalIds, prefix: str, now_ms: int) -> tuple[int, Actions]:
+    """Removes the ids that begin with `prefix`, and aborts their open transactions. Returns how many there are: those
+    that end meanwhile, and all beyond `TRANSACTIONAL_IDS_PER_EXPIRY_TICK`, are removed by a later call."""
+    found = [entry for name, entry in ids.entries.items() if name.startswith(prefix)]
+    some = found[:TRANSACTIONAL_IDS_PER_EXPIRY_TICK]
+    actions = _remove([each for each in some if _is_idle(each)], now_ms)
+    for entry in some:
+        if entry.pending is None and entry.transaction.state is TransactionState.ONGOING:
+            actions.append(ids.fence(entry, None, now_ms))
+    return len(found), actions
+
+
+def _is_idle(entry: Entry) -> bool:
+    return entry.pending is None and entry.transaction.state in IDLE
+
+
+def _remove(unused: Iterable[Entry], now_ms: int) -> Actions:
+    """Writes the tombstones of ids."""
+    by_partition: dict[int, list[Entry]] = {}
+    for entry in unused:
+        by_partition.setdefault(entry.partition, []).append(entry)
     actions: Actions = []
-    for partition, entries in unused.items():
+    for partition, entries in by_partition.items():
         for start in range(0, len(entries), TRANSACTIONAL_IDS_PER_EXPIRY_BATCH):
             some = tuple(entries[start : start + TRANSACTIONAL_IDS_PER_EXPIRY_BATCH])
             for entry in some:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
 from headrace.coordinators.deadlines import Deadlines
+from headrace.coordinators.prefixes import prefix_of
 from headrace.coordinators.runtime import Append, OwnedPartitions
 from headrace.coordinators.transactions.actions import Prepared, Reply, Then
 from headrace.coordinators.transactions.entry import Entry
@@ -40,13 +42,14 @@ class Timer(NamedTuple):
 class TransactionalIds:
     """The transactional ids of one broker, the partitions that they belong to, and their deadlines."""
 
-    __slots__ = ("_partition_for", "_version", "deadlines", "entries", "partitions")
+    __slots__ = ("_in_prefixes", "_partition_for", "_version", "deadlines", "entries", "partitions")
 
     def __init__(self, partition_for: Callable[[str], int], version: Callable[[], int]) -> None:
         """`partition_for` maps a transactional id to its partition of `__transaction_state`. `version` returns the
         cluster's transaction.version."""
         self._partition_for, self._version = partition_for, version
         self.entries: dict[str, Entry] = {}
+        self._in_prefixes: Counter[str] = Counter()
         self.partitions = OwnedPartitions(Loading)
         self.deadlines: Deadlines[Timer] = Deadlines()
 
@@ -56,13 +59,27 @@ class TransactionalIds:
 
     def create(self, transaction: Transaction) -> Entry:
         """The entry of a new id, which is not stored yet."""
-        entry = Entry(transaction, self._partition_for(transaction.transactional_id))
-        self.entries[transaction.transactional_id] = entry
+        return self.put(Entry(transaction, self._partition_for(transaction.transactional_id)))
+
+    def put(self, entry: Entry) -> Entry:
+        """Takes an entry, in place of an earlier one of its id."""
+        transactional_id = entry.transaction.transactional_id
+        if transactional_id not in self.entries:
+            self._in_prefixes[prefix_of(transactional_id)] += 1
+        self.entries[transactional_id] = entry
         return entry
+
+    def count(self, prefix: str) -> int:
+        """The number of ids that have this before their first dot, and the dot."""
+        return self._in_prefixes[prefix]
 
     def drop(self, transactional_id: str) -> None:
         """Removes an id and its deadlines."""
         del self.entries[transactional_id]
+        prefix = prefix_of(transactional_id)
+        self._in_prefixes[prefix] -= 1
+        if not self._in_prefixes[prefix]:
+            del self._in_prefixes[prefix]
         for kind in (TimerKind.TIMEOUT, TimerKind.RETRY_COMPLETE):
             self.deadlines.cancel(Timer(kind, transactional_id))
 

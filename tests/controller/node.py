@@ -10,6 +10,7 @@ from headrace.controller.controller import Controller
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
 from headrace.controller.decisions.topics import TopicDefaults
 from headrace.log.manager import LogManager
+from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import Broker, Endpoint
 from headrace.metadata.registry import ensure_cluster, register_broker
@@ -41,8 +42,8 @@ class Node:
         """Opens the data directory and takes office."""
         store = await EmbeddedStore.open(directory)
         cluster_id = await ensure_cluster(store)
-        configs = TopicConfigs(store, TopicConfig())
-        await configs.start()
+        configs = TopicConfigs(EntityConfigs(store), TopicConfig())
+        await configs.entities.start()
         logs = LogManager([directory], broker_id=0, topic_config=configs.get)
         logs.directories.claim(cluster_id)
         logs.load(0)
@@ -76,6 +77,6 @@ class Node:
     async def close(self) -> None:
         """A clean stop."""
         await self.controller.close()
-        await self.configs.close()
+        await self.configs.entities.close()
         self.logs.close(0)
         await self.store.close()

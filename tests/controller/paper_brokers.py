@@ -11,6 +11,7 @@ from headrace.controller.decisions.control_requests import ControlRequest, Contr
 from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome
 from headrace.errors import ErrorCode
 from headrace.metadata import znodes
+from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.model import Broker, Endpoint, PartitionLeadership
 from headrace.metadata.registry import ensure_cluster, register_broker
 from headrace.metadata.topic_configs import TopicConfigs
@@ -137,8 +138,8 @@ async def cluster_in(directory: Path) -> AsyncIterator[Cluster]:
     """Three brokers, and what they were told at the start forgotten."""
     store = await EmbeddedStore.open(directory)
     await ensure_cluster(store)
-    configs = TopicConfigs(store, TopicConfig())
-    await configs.start()
+    configs = TopicConfigs(EntityConfigs(store), TopicConfig())
+    await configs.entities.start()
     started = Cluster(store, configs)
     for number in (1, 2, 3):
         await register_broker(store, registration(number), 0)
@@ -149,7 +150,7 @@ async def cluster_in(directory: Path) -> AsyncIterator[Cluster]:
         yield started
     finally:
         await started.controller.close()
-        await configs.close()
+        await configs.entities.close()
         await store.close()
 
 

@@ -1,5 +1,7 @@
 """ISRs, elections that are asked for, stops and failing disks, from the request to what brokers are told."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.controller.controller import Controller, Rebalancing
@@ -215,6 +217,26 @@ async def test_a_topic_that_may_lose_records_by_now_gets_a_leader(cluster: Clust
     assert cluster.metadata(1).topic_states[0].partition_states[0].leader == 3
 
 
+async def test_topics_that_may_lose_records_by_a_new_default_get_leaders(cluster: Cluster) -> None:
+    await create(cluster, "t", {0: (2, 3)})
+    await create(cluster, "safe", {0: (2, 3)}, unclean_leader_election_enable="false")
+    for name in ("t", "safe"):
+        node = await cluster.store.get(znodes.partition_state(name, 0))
+        await cluster.store.set(znodes.partition_state(name, 0), node.data.replace(b"[2,3]", b"[2]"))
+    await cluster.store.delete(znodes.CONTROLLER)  # a new epoch reads the ISR that was written beside the controller
+    await cluster.settle()
+    await cluster.go(2)
+    assert ((await cluster.state("t")).leader, (await cluster.state("safe")).leader) == (-1, -1)
+    cluster.configs.set_defaults(replace(cluster.configs.defaults, unclean_leader_election_enable=True))
+
+    async def is_led() -> bool:
+        return (await cluster.state("t")).leader == 3
+
+    await cluster.until(is_led)
+    assert (await cluster.state("safe")).leader == -1
+    await cluster.configs.close()
+
+
 async def test_leaders_go_back_by_themselves_when_too_many_are_elsewhere(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (2, 3), 1: (2, 3)})
     await cluster.go(2)
@@ -298,3 +320,20 @@ async def test_a_lost_session_ends_the_term_at_once_and_what_waited_is_not_said(
     assert cluster.controller.epoch == 2
     await cluster.settle()
     assert cluster.led(2) == ["u-0 1@0 [1, 2] [1, 2]"]
+
+
+@pytest.mark.parametrize(("default_of_leader", "eligible"), [(2, (3,)), (1, ())])
+async def test_nobody_is_eligible_where_the_leader_goes_by_a_smaller_default(
+    cluster: Cluster, default_of_leader: int, eligible: tuple[int, ...]
+) -> None:
+    """As while a new default is rolled out: broker 2 commits alone then, and 3 misses what it committed."""
+    cluster.configs.set_defaults(replace(cluster.configs.defaults, min_insync_replicas=2))  # those of the controller
+    for number, default in ((1, 2), (2, default_of_leader), (3, 2)):
+        await cluster.go(number)
+        ours = registration(number)._replace(directory=f"d{number}", min_insync_replicas=default)
+        await register_broker(cluster.store, ours, 0)
+    await cluster.settle()
+    await create(cluster, "t", {0: (2, 3)})
+    await cluster.go(3)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.eligible) == (2, (2,), eligible)

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.topics import NewTopic, TopicOutcome
+from headrace.controller.managers.topic_manager import TopicManager
 from headrace.metadata import znodes
 from headrace.types import BrokerId, TopicPartition
 from tests.controller.paper_brokers import Cluster, create
@@ -84,3 +87,22 @@ async def test_a_dead_leader_is_replaced_while_many_topics_are_reassigned(cluste
     await make_topics(cluster)
     targets = {TopicPartition(name, 0): (BrokerId(2),) for name in NAMES}
     await fail_over_during(cluster, cluster.controller.alter_reassignments(targets))
+
+
+class Listed(list[str]):
+    """Names as a store lists them, in which nothing may be looked up: each look-up reads them all."""
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError(f"{name!r} is looked up in a list")
+
+
+async def test_the_names_of_all_topics_are_not_scanned_for_each_topic() -> None:
+    async def get_many(paths: list[str], _watch: object) -> list[None]:
+        return [None for _ in paths]
+
+    forgotten: list[str] = []
+    state = SimpleNamespace(topics=dict.fromkeys(NAMES), forget=forgotten.append)
+    epoch: Any = SimpleNamespace(state=state, store=SimpleNamespace(get_many=get_many))
+    unused: Any = None
+    await TopicManager(epoch, unused, unused, unused).names_changed(Listed(NAMES[1:]))
+    assert forgotten == NAMES[:1]

@@ -125,6 +125,21 @@ def test_a_wish_that_cannot_be_granted_is_refused_with_kafkas_code(wish: NewTopi
     assert refusal(wish, view(brokers=THREE)) is code
 
 
+def test_a_reliable_topic_needs_two_replicas() -> None:
+    one = {0: (BrokerId(1),), 1: (BrokerId(2),)}
+    two = {0: (BrokerId(1), BrokerId(2))}
+    reliable = {"headrace.reliable": "true"}
+    for replicas in ({"replication_factor": 1}, {"assignments": one}):
+        assert refusal(NewTopic("t", configs=reliable, **replicas), view(brokers=THREE)) is (
+            ErrorCode.INVALID_REPLICATION_FACTOR
+        )
+    assert plan_topic(NewTopic("t", configs=reliable, assignments=two), view(brokers=THREE), TopicDefaults(), 0) == two
+    by_name = TopicDefaults(1, 1, lambda topic: topic == "acme.t")
+    with pytest.raises(KafkaError):
+        plan_topic(NewTopic("acme.t"), view(brokers=THREE), by_name, 0)
+    assert len(plan_topic(NewTopic("t"), view(brokers=THREE), by_name, 0)) == 1
+
+
 def test_what_a_wish_leaves_open_is_the_default() -> None:
     made = plan_topic(NewTopic("t"), view(brokers=THREE), TopicDefaults(4, 2), 1)
     assert {number: len(each) for number, each in made.items()} == {0: 2, 1: 2, 2: 2, 3: 2}

@@ -114,6 +114,21 @@ async def test_a_topic_of_garbage_harms_no_other_not_even_at_the_next_election(c
     await create(cluster, "u", {0: (2, 3)})
 
 
+async def test_a_registration_of_nobody_keeps_no_controller_from_taking_over(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("garbage", "-1", "٣"):
+        await cluster.store.create(f"{znodes.BROKER_IDS}/{name}", b"{}")
+    await cluster.store.delete(znodes.CONTROLLER)
+
+    async def is_elected_again() -> bool:
+        return cluster.controller.is_active and cluster.controller.epoch == 2
+
+    await cluster.until(is_elected_again)
+    await create(cluster, "t", {0: (2, 3)})
+    assert "/brokers/ids/garbage is no broker's registration" in caplog.text
+
+
 async def test_a_topic_that_was_taken_out_of_the_tree_is_forgotten(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (2, 3)})
     await create(cluster, "u", {0: (2, 3)})

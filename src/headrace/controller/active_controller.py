@@ -7,12 +7,13 @@ Each method handles one event, or posts one. Events are handled one at a time. S
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.config import TopicConfig
 from headrace.controller.controller_epoch import ControllerEpoch
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
+from headrace.controller.decisions.eligible_replicas import MIN_INSYNC_REPLICAS, least_min_insync_replicas
 from headrace.controller.decisions.replica_answers import DiskAnswer, deleted_replicas, found_on_disk
 from headrace.controller.loading import load_brokers, load_cluster
 from headrace.controller.managers.fence_manager import Fences
@@ -20,6 +21,7 @@ from headrace.controller.managers.leader_manager import LeaderManager
 from headrace.controller.managers.reassignment_manager import ReassignmentManager
 from headrace.controller.managers.topic_manager import TopicManager, TopicPolicy
 from headrace.controller.zk_tool_requests import ZkToolRequests
+from headrace.metadata.entity_configs import BROKERS
 from headrace.metadata.model import Broker
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.store import Watch, WatchEvent
@@ -62,9 +64,11 @@ class ActiveController:
         self.requests.topics, self.requests.leaders = self.topics, self.leaders
         self.requests.reassignments = self.reassignments
         self._fences = fences
+        self._configs = configs
         self._rebalancing = rebalancing
         self._post = post
         self._timer: asyncio.TimerHandle | None = None
+        self._least: tuple[Mapping[BrokerId, Broker], int] | None = None  # of these brokers, in this turn of the loop
         self._is_finishing = False  # deletions, in an event that is queued
 
     async def take_over(self) -> None:
@@ -76,6 +80,8 @@ class ActiveController:
             on_topics=self.requests.on_topics,
             on_topic=self.requests.on_topic,
         )
+        self.controller_epoch.state.min_insync_replicas = self._min_insync_replicas
+        await self._configs.ensure_loaded(self.controller_epoch.state.topics)
         for fenced in await self._judge():
             del self.controller_epoch.state.brokers[fenced]
         await self.topics.take_over()
@@ -141,11 +147,39 @@ class ActiveController:
     # Settings and time
 
     def on_config(self, topic: str, config: TopicConfig) -> None:
-        """Elects leaders again when a topic now allows unclean leader election."""
-        known = self.controller_epoch.state.topics.get(topic)
-        if known is not None and config.unclean_leader_election_enable:
-            partitions = [TopicPartition(topic, number) for number in known.partitions]
+        """Elects leaders again when a topic now allows unclean leader election, or may have fewer eligible replicas."""
+        state = self.controller_epoch.state
+        known = state.topics.get(topic)
+        if known is None:
+            return
+        partitions = [TopicPartition(topic, number) for number in known.partitions]
+        has_eligible = any(each in state.leadership and state.leadership[each].eligible for each in partitions)
+        if has_eligible or config.unclean_leader_election_enable:
             self._post(lambda: self._elect(partitions))
+
+    def _min_insync_replicas(self, topic: str) -> int:
+        """What every live broker goes by that may lead the topic's partitions, at least."""
+        if MIN_INSYNC_REPLICAS in self._configs.overrides(topic):
+            return self._configs.get(topic).min_insync_replicas
+        live = self.controller_epoch.state.brokers
+        if self._least is None or self._least[0] is not live:
+            self._least = live, least_min_insync_replicas(live, self._configs.entities.all(BROKERS))
+            asyncio.get_running_loop().call_soon(self._forget_least)
+        return self._least[1]
+
+    def _forget_least(self) -> None:
+        self._least = None
+
+    def on_defaults(self, defaults: TopicConfig) -> None:
+        """Elects leaders again when the broker's defaults changed: for partitions without a leader if they now allow
+        unclean leader election, and for those that may have fewer eligible replicas."""
+        self._post(lambda: self._elect_by_defaults(unclean=defaults.unclean_leader_election_enable))
+
+    async def _elect_by_defaults(self, *, unclean: bool) -> None:
+        leadership = self.controller_epoch.state.leadership
+        await self._elect(
+            [each for each, state in leadership.items() if state.eligible or (unclean and not state.has_leader)]
+        )
 
     async def _elect(self, partitions: Sequence[TopicPartition]) -> None:
         known = [each for each in partitions if self.controller_epoch.state.replicas(each) is not None]

@@ -83,6 +83,7 @@ class Candidate:
         self.controller_id: BrokerId | None = None
         """The controller as last read from /controller."""
         configs.on_change(self._on_config)
+        configs.on_defaults_change(self._on_defaults)
 
     async def start(self) -> None:
         """Stands for election. If elected, returns once this broker has received the cluster state."""
@@ -225,6 +226,10 @@ class Candidate:
     def _on_config(self, topic: str, config: TopicConfig) -> None:
         if self.active is not None:
             self.active.on_config(topic, config)
+
+    async def _on_defaults(self) -> None:
+        if self.active is not None:
+            self.active.on_defaults(self._configs.defaults)
 
     def _on_controller_changed(self, event: WatchEvent) -> None:
         self._events.post(lambda: self._follow(self._elect))

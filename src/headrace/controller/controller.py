@@ -19,17 +19,18 @@ from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.alter_partition import changes_of, response_to
 from headrace.controller.decisions.isr_changes import has_current_epoch
 from headrace.controller.decisions.leader_election import ElectionKind
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome
+from headrace.controller.decisions.topic_writes import leave_topic
+from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome, TopicsView, plan_topic
 from headrace.controller.managers.leader_manager import Elected
 from headrace.controller.managers.reassignment_manager import Targets
 from headrace.controller.managers.topic_manager import TopicPolicy
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import znodes
-from headrace.metadata.model import Replicas
+from headrace.metadata.model import Replicas, Topic
 from headrace.metadata.producer_ids import take_block
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metadata.uuids import random_uuid
-from headrace.metastore.store import MetadataStore
+from headrace.metastore.store import Check, MetadataStore, NodeExists, StoreError
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 
@@ -64,13 +65,14 @@ class Controller:
         """`listener`: the name of the inter-broker listener; the first listener of each broker when None.
         `can_fence`: whether suspected brokers are fenced (`headrace.fencing.enable`)."""
         self._store, self._broker_id = store, broker_id
+        self._policy = TopicPolicy(defaults, delete_enabled, random_below, new_uuid)
         self._candidate = Candidate(
             store,
             broker_id,
             send=send,
             configs=configs,
             now_ms=now_ms,
-            policy=TopicPolicy(defaults, delete_enabled, random_below, new_uuid),
+            policy=self._policy,
             rebalancing=rebalancing or Rebalancing(),
             listener=listener,
             can_fence=can_fence,
@@ -137,6 +139,38 @@ class Controller:
         for name in await self._late(served, timeout_ms):
             outcomes[name] = _timed_out(f"Topic '{name}' was created, but")
         return outcomes
+
+    async def leave_topics(self, requests: Sequence[NewTopic], view: TopicsView) -> dict[str, KafkaError | None]:
+        """Writes topics to the metadata store, for the active controller to take up, whichever broker that is; returns
+        the outcome of each by name, None for success. So do Apache Kafka 3.9's brokers with topics that clients use
+        (`ZkAdminManager.createTopics`), for which the brokers' principal needs no right to create topics."""
+        outcomes: dict[str, KafkaError | None] = {}
+        for request in requests:
+            try:
+                start = self._policy.random_below(max(1, len(view.brokers)))
+                assignment = plan_topic(request, view, self._policy.defaults, start)
+                topic = Topic(
+                    request.name,
+                    self._policy.new_uuid(),
+                    {number: Replicas(replicas) for number, replicas in assignment.items()},
+                )
+                await self._leave_topic(topic, request.configs)
+            except KafkaError as error:
+                outcomes[request.name] = error.with_traceback(None)
+            else:
+                outcomes[request.name] = None
+        return outcomes
+
+    async def _leave_topic(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
+        settings = {name: text for name, text in configs.items() if text is not None}
+        try:
+            leftover = await self._store.exists(znodes.config("topics", topic.name))
+            await self._store.multi(leave_topic(topic, settings, has_settings=leftover is not None))
+        except NodeExists:
+            raise KafkaError(f"Topic '{topic.name}' already exists.", ErrorCode.TOPIC_ALREADY_EXISTS) from None
+        except StoreError as error:
+            what = f"the metadata store failed: {type(error).__name__}"
+            raise KafkaError(what, ErrorCode.REQUEST_TIMED_OUT) from error
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False, timeout_ms: int = WAIT_MS
@@ -245,6 +279,21 @@ class Controller:
             return self._candidate.require_active().reassignments.under_way(among)
 
         return await self._candidate.do(listed)
+
+    async def topics_with(self, prefix: str) -> dict[str, Topic]:
+        """The topics whose names begin with `prefix`, those that are being deleted among them. Raises
+        `NotController`."""
+
+        async def found() -> dict[str, Topic]:
+            topics = self._candidate.require_active().controller_epoch.state.topics
+            return {name: each for name, each in topics.items() if name.startswith(prefix)}
+
+        return await self._candidate.do(found)
+
+    @property
+    def guard(self) -> Check:
+        """Refuses a write with `BadVersion` if another controller was elected. Raises `NotController`."""
+        return self._candidate.require_active().controller_epoch.guard
 
     # Requests of brokers
 

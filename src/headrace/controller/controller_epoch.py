@@ -95,8 +95,9 @@ class ControllerEpoch:
         except SessionLost:
             raise NotController("the session with the metadata store ended; the write may have succeeded") from None
 
-    async def change(self, changes: Mapping[TopicPartition, PartitionLeadership]) -> set[TopicPartition]:
-        """Writes leaderships, each over the one with the same `partition_epoch`. Returns the partitions written.
+    async def change(self, changes: Mapping[TopicPartition, PartitionLeadership]) -> dict[TopicPartition, None]:
+        """Writes leaderships, each over the one with the same `partition_epoch`. Returns the partitions written, in the
+        order of `changes`.
 
         Another writer has changed the other partitions; they are read again into `state`.
         """
@@ -111,7 +112,7 @@ class ControllerEpoch:
             if isinstance(done, BaseException):
                 raise done
             written |= done
-        return written
+        return {each: None for each in changes if each in written}
 
     async def _change(
         self,

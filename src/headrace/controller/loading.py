@@ -19,7 +19,12 @@ async def load_brokers(store: MetadataStore, watch: Watch | None = None) -> dict
 
     `watch` fires when a broker registers or goes. A new registration of the same broker is another child.
     """
-    ids = [int(name) for name in await store.children(znodes.BROKER_IDS, watch)]
+    ids = []
+    for name in await store.children(znodes.BROKER_IDS, watch):
+        if name.isascii() and name.isdecimal():
+            ids.append(int(name))
+        else:
+            log.error("%s/%s is no broker's registration and is ignored; delete the node", znodes.BROKER_IDS, name)
     count = len(ids)
     nodes = await store.get_many(
         [*map(znodes.broker, ids), *map(znodes.fenced, ids), *map(znodes.unclean_shutdown, ids)]

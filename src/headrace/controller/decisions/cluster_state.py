@@ -1,6 +1,6 @@
 """The controller's state of the cluster: live brokers, topics, leaderships. Pure; `controller.loading` loads it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,6 +57,9 @@ class ClusterState:
     offline_replicas: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
     """Replicas of live brokers on failed log directories. Not in the metadata store."""
 
+    min_insync_replicas: Callable[[str], int] = lambda _topic: 1
+    """The topic's `min.insync.replicas`."""
+
     is_complete: bool = True
     """Whether every topic in the metadata store is here. A topic whose node is malformed is not."""
 
@@ -95,6 +98,11 @@ class ClusterState:
         if not failed:
             return self.brokers
         return {number: broker for number, broker in self.brokers.items() if number not in failed}
+
+    def min_isr(self, partition: TopicPartition) -> int:
+        """`min.insync.replicas` of a partition that exists, but at most the number of its replicas."""
+        replicas = self.topics[partition.topic].partitions[partition.partition].replicas
+        return min(self.min_insync_replicas(partition.topic), len(replicas))
 
     def at(self, broker_id: BrokerId) -> list[TopicPartition]:
         """The partitions that have a replica on a broker."""

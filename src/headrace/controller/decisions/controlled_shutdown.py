@@ -30,12 +30,14 @@ def plan_departure(state: ClusterState, broker: BrokerId, controller_epoch: int)
     for partition in _replicated(state, broker):
         current = state.leadership[partition]
         replicas = state.topics[partition.topic].partitions[partition.partition]
+        live, min_isr = state.online(partition), state.min_isr(partition)
         if current.leader == broker:
-            live = state.online(partition)
-            changed = elect_for_shutdown(replicas, current, live, controller_epoch, state.shutting_down)
+            changed = elect_for_shutdown(
+                replicas, current, live, controller_epoch, state.shutting_down, min_isr=min_isr
+            )
         else:
             departure.stopped.append(partition)
-            changed = leave_isr(current, broker, controller_epoch)
+            changed = leave_isr(replicas, current, live, controller_epoch, broker, min_isr=min_isr)
         if changed is not None:
             departure.changes[partition] = changed
     return departure

@@ -7,7 +7,9 @@
     restart      leader registered anew      same leader, next leader epoch
                  since the state was written
     offline      leader gone                 the first live replica, in assignment order, that is in the ISR
-    unclean      no live replica in ISR      with `unclean.leader.election.enable`: the first live replica, as the
+    eligible     no live replica in ISR      the first live eligible replica (see `eligible_replicas`), as the only
+                                             ISR member
+    unclean      none of these               with `unclean.leader.election.enable`: the first live replica, as the
                                              only ISR member; records that only the old ISR had are lost
     none         no candidate                leader -1; the ISR is kept, because it names the replicas that have every
                                              committed record
@@ -19,15 +21,17 @@ noticed its absence. headrace raises it: a leader that returns from a crash may 
 clients and followers can detect that only by a new epoch (KIP-320, KIP-101).
 
 For the same reason a broker that registers after a crash leaves the ISR until it has caught up: as leader it could make
-followers truncate committed records. It stays only if no other member of the ISR is alive, and then alone. The time at
-which a state was written does not show whether the crash was taken into account: a write that was decided before the
-controller saw the registration may happen after it. So a broker counts as unclean until every state was elected again
-and a note of that is in the metadata store (`leader_manager`).
+followers truncate committed records. It stays only if no other member of the ISR is alive, and then alone; and not even
+then if there are eligible replicas: these are the ISR from then on, alive or not. The time at which a state was written
+does not show whether the crash was taken into account: a write that was decided before the controller saw the
+registration may happen after it. So a broker counts as unclean until every state was elected again and a note of that
+is in the metadata store (`leader_manager`).
 Source: Kafka's `PartitionStateMachine`, `PartitionLeaderElectionAlgorithms`, `ReplicaStateMachine`; KIP-966.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
+from headrace.controller.decisions.eligible_replicas import eligible_after, still_eligible
 from headrace.metadata.model import INITIAL_LEADER_EPOCH, Broker, PartitionLeadership, Replicas
 from headrace.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
@@ -64,26 +68,47 @@ def elect(
     live: Live,
     controller_epoch: int,
     *,
+    min_isr: int = 1,
     unclean: bool = False,
     leaving: Collection[BrokerId] = (),
 ) -> PartitionLeadership | None:
     """The state to write over `state` (same `partition_epoch`, for the version check), or None to keep it.
 
-    `leaving` are live brokers that have requested a controlled shutdown: they keep leading, but are not elected.
+    `min_isr`: `min.insync.replicas`, but at most the number of replicas. `leaving` are live brokers that have requested
+    a controlled shutdown: they keep leading, but are not elected.
     """
-    in_sync = _trusted(state, live, replicas.replicas)
+    order = replicas.replicas
+    eligible = still_eligible(state, replicas=order, live=live, min_isr=min_isr)
+
+    def elected(broker: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionLeadership:
+        left = eligible_after(
+            state._replace(eligible=eligible), broker, isr, replicas=order, live=live, min_isr=min_isr
+        )
+        return _next(state, broker, isr, controller_epoch, left)
+
+    in_sync = _trusted(state, live, order, eligible)
     leader = live.get(state.leader)
     if leader is not None and state.leader in in_sync:
         if in_sync == state.isr and leader.is_clean and leader.epoch <= state.mzxid:
-            return None
-        return _next(state, state.leader, in_sync, controller_epoch)
-    candidates = [broker for broker in replicas.replicas if broker in live and broker not in leaving]
+            if eligible == state.eligible:
+                return None
+            return state._replace(eligible=eligible, controller_epoch=controller_epoch)
+        return elected(state.leader, in_sync)
+    candidates = [broker for broker in order if broker in live and broker not in leaving]
     for broker in candidates:
         if broker in in_sync:
-            return _next(state, broker, in_sync, controller_epoch)
+            return elected(broker, in_sync)
+    for broker in candidates:
+        if broker in eligible and live[broker].directory is not None:
+            return elected(broker, (broker,))
     if unclean and candidates:
         return _next(state, candidates[0], (candidates[0],), controller_epoch)._replace(is_recovering=True)
-    return _next(state, NO_LEADER, state.isr, controller_epoch) if state.has_leader else None
+    if eligible and any(broker in live and not live[broker].is_clean for broker in state.isr):
+        rest = (*(each for each in state.isr if each not in live or live[each].is_clean), *eligible)
+        return _next(state, NO_LEADER, rest, controller_epoch)
+    if state.has_leader:
+        return _next(state, NO_LEADER, state.isr, controller_epoch, eligible)
+    return state._replace(eligible=eligible, controller_epoch=controller_epoch) if eligible != state.eligible else None
 
 
 def elect_preferred(
@@ -92,56 +117,77 @@ def elect_preferred(
     live: Live,
     controller_epoch: int,
     leaving: Collection[BrokerId] = (),
+    *,
+    min_isr: int = 1,
 ) -> PartitionLeadership | None:
     """Elects the first replica; None if it is not alive, not in the ISR, or about to stop."""
     preferred = replicas.replicas[0]
     if preferred not in live or preferred not in state.isr or preferred in leaving:
         return None
-    return _next(state, preferred, state.isr, controller_epoch)
+    eligible = eligible_after(state, preferred, state.isr, replicas=replicas.replicas, live=live, min_isr=min_isr)
+    return _next(state, preferred, state.isr, controller_epoch, eligible)
 
 
 def elect_for_shutdown(
-    replicas: Replicas, state: PartitionLeadership, live: Live, controller_epoch: int, leaving: Collection[BrokerId]
+    replicas: Replicas,
+    state: PartitionLeadership,
+    live: Live,
+    controller_epoch: int,
+    leaving: Collection[BrokerId],
+    *,
+    min_isr: int = 1,
 ) -> PartitionLeadership | None:
     """Elects a broker that is not about to stop, and removes those that are from the ISR; None without candidate."""
     in_sync = tuple(broker for broker in state.isr if broker in live and broker not in leaving)
     for broker in replicas.replicas:
         if broker in in_sync:
-            return _next(state, broker, in_sync, controller_epoch)
+            eligible = eligible_after(state, broker, in_sync, replicas=replicas.replicas, live=live, min_isr=min_isr)
+            return _next(state, broker, in_sync, controller_epoch, eligible)
     return None
 
 
-def leave_isr(state: PartitionLeadership, broker: BrokerId, controller_epoch: int) -> PartitionLeadership | None:
+def leave_isr(
+    replicas: Replicas,
+    state: PartitionLeadership,
+    live: Live,
+    controller_epoch: int,
+    broker: BrokerId,
+    *,
+    min_isr: int = 1,
+) -> PartitionLeadership | None:
     """The ISR without a follower; None if it is not in the ISR, or is its only member."""
     if broker not in state.isr or len(state.isr) == 1 or broker == state.leader:
         return None
-    return _next(state, state.leader, tuple(each for each in state.isr if each != broker), controller_epoch)
+    isr = tuple(each for each in state.isr if each != broker)
+    eligible = eligible_after(state, state.leader, isr, replicas=replicas.replicas, live=live, min_isr=min_isr)
+    return _next(state, state.leader, isr, controller_epoch, eligible)
 
 
 def elect_among(
-    target: Sequence[BrokerId], state: PartitionLeadership, live: Live, controller_epoch: int
+    target: Sequence[BrokerId], state: PartitionLeadership, live: Live, controller_epoch: int, *, min_isr: int = 1
 ) -> PartitionLeadership | None:
     """Leader and ISR, in the next epoch, if only `target` are replicas; None if none of them may lead."""
     in_sync = tuple(broker for broker in state.isr if broker in target)
-    if state.leader in in_sync and state.leader in live:
-        return _next(state, state.leader, in_sync, controller_epoch)
-    for broker in target:
+    for broker in (state.leader, *target):
         if broker in in_sync and broker in live:
-            return _next(state, broker, in_sync, controller_epoch)
+            eligible = eligible_after(state, broker, in_sync, replicas=target, live=live, min_isr=min_isr)
+            return _next(state, broker, in_sync, controller_epoch, eligible)
     return None
 
 
 def raise_epoch(state: PartitionLeadership, controller_epoch: int) -> PartitionLeadership:
-    """The same leader and ISR in the next leader epoch."""
-    return _next(state, state.leader, state.isr, controller_epoch)
+    """The same leader, ISR and eligible replicas in the next leader epoch."""
+    return _next(state, state.leader, state.isr, controller_epoch, state.eligible)
 
 
-def _trusted(state: PartitionLeadership, live: Live, order: Sequence[BrokerId]) -> tuple[BrokerId, ...]:
-    """The live members of the ISR without those that returned from a crash. If all did, the leader alone, or the first
-    in assignment order."""
+def _trusted(
+    state: PartitionLeadership, live: Live, order: Sequence[BrokerId], eligible: Sequence[BrokerId]
+) -> tuple[BrokerId, ...]:
+    """The live members of the ISR without those that returned from a crash. If all did, and no replica is eligible, the
+    leader alone, or the first in assignment order."""
     alive = [broker for broker in state.isr if broker in live]
     whole = tuple(broker for broker in alive if live[broker].is_clean)
-    if whole or not alive:
+    if whole or not alive or eligible:
         return whole
     if state.leader in alive:
         return (state.leader,)
@@ -149,7 +195,11 @@ def _trusted(state: PartitionLeadership, live: Live, order: Sequence[BrokerId]) 
 
 
 def _next(
-    state: PartitionLeadership, leader: BrokerId, isr: tuple[BrokerId, ...], controller_epoch: int
+    state: PartitionLeadership,
+    leader: BrokerId,
+    isr: tuple[BrokerId, ...],
+    controller_epoch: int,
+    eligible: tuple[BrokerId, ...] = (),
 ) -> PartitionLeadership:
     return state._replace(
         leader=leader,
@@ -157,4 +207,5 @@ def _next(
         isr=isr,
         controller_epoch=controller_epoch,
         is_recovering=state.is_recovering and leader in (NO_LEADER, state.leader),  # a clean election ends it
+        eligible=eligible,
     )

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.controller.decisions.cluster_state import ClusterState
+from headrace.controller.decisions.eligible_replicas import eligible_after
 from headrace.errors import ErrorCode
 from headrace.metadata.model import PartitionLeadership
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
@@ -79,7 +80,19 @@ def judge(state: ClusterState, sender: BrokerId, change: IsrChange, controller_e
         return Judgement(ErrorCode.INVALID_REQUEST)
     if not all(_is_eligible(state, change.partition, member, current) for member in change.isr):
         return Judgement(ErrorCode.INELIGIBLE_REPLICA)
-    changed = current._replace(isr=isr, is_recovering=change.is_recovering, controller_epoch=controller_epoch)
+    changed = current._replace(
+        isr=isr,
+        is_recovering=change.is_recovering,
+        controller_epoch=controller_epoch,
+        eligible=eligible_after(
+            current,
+            sender,
+            isr,
+            replicas=replicas.replicas,
+            live=state.brokers,
+            min_isr=state.min_isr(change.partition),
+        ),
+    )
     return Judgement(ErrorCode.NONE, changed, is_changed=True)
 
 

@@ -39,13 +39,21 @@ def plan_election(
     if kind is ElectionKind.PREFERRED:
         if current is not None and current.leader == replicas.replicas[0]:
             raise _not_needed(partition)
-        elected = current and elect_preferred(replicas, current, live, controller_epoch, state.shutting_down)
+        elected = current and elect_preferred(
+            replicas, current, live, controller_epoch, state.shutting_down, min_isr=state.min_isr(partition)
+        )
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     else:
         if current is not None and current.leader in live:
             raise _not_needed(partition)
         elected = current and elect(
-            replicas, current, live, controller_epoch, unclean=True, leaving=state.shutting_down
+            replicas,
+            current,
+            live,
+            controller_epoch,
+            min_isr=state.min_isr(partition),
+            unclean=True,
+            leaving=state.shutting_down,
         )
         code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     if elected is None or not elected.has_leader:

@@ -71,7 +71,8 @@ def plan_reassignment(
     if not dropped:
         return Step(after, raise_epoch(current, controller_epoch), dropped, added)
     kept = [each for each in after.replicas if each not in dropped]
-    leadership = elect_among(kept, current, state.online(partition), controller_epoch)
+    live, min_isr = state.online(partition), min(state.min_insync_replicas(partition.topic), len(kept))
+    leadership = elect_among(kept, current, live, controller_epoch, min_isr=min_isr)
     if leadership is None:
         raise KafkaError(
             f"Partition {partition} cannot leave brokers {list(dropped)}: its ISR {list(current.isr)} has no other "
@@ -99,7 +100,8 @@ def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int
     """The last step; None while no replica of the target may lead."""
     replicas = state.topics[partition.topic].partitions[partition.partition]
     current = state.leadership[partition]
-    leadership = elect_among(replicas.target, current, state.online(partition), controller_epoch)
+    live, min_isr = state.online(partition), min(state.min_insync_replicas(partition.topic), len(replicas.target))
+    leadership = elect_among(replicas.target, current, live, controller_epoch, min_isr=min_isr)
     return None if leadership is None else Step(Replicas(replicas.target), leadership, replicas.removing)
 
 

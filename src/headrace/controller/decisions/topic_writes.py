@@ -1,5 +1,6 @@
 """The metadata store operations that create and delete topics. Pure; the paths are Kafka's.
 
+leave            /config/topics/T   /brokers/topics/T
 create           /config/topics/T   /brokers/topics/T   .../partitions   .../partitions/P   .../partitions/P/state
 add partitions   /brokers/topics/T, and two nodes for each new partition
 delete           all of these, the deepest first, and then the mark in /admin/delete_topics
@@ -21,6 +22,11 @@ def make_topic(topic: Topic, settings: Mapping[str, str], *, has_settings: bool)
         Create(znodes.topic(topic.name), znodes.encode_topic(topic)),
         Create(znodes.partitions(topic.name)),
     ]
+
+
+def leave_topic(topic: Topic, settings: Mapping[str, str], *, has_settings: bool) -> list[Op]:
+    """Writes a new topic for the controller to take up, which writes the rest."""
+    return make_topic(topic, settings, has_settings=has_settings)[:2]
 
 
 def make_states(elected: Mapping[TopicPartition, PartitionLeadership]) -> Iterator[Create]:

@@ -10,11 +10,12 @@ Each refusal has the code and, in substance, the message of Apache Kafka.
 Source: Kafka's `Topic`, `ZkAdminManager`, `AdminZkClient.validateTopicCreate`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.config import validate_topic_overrides
+from headrace.config.topic import RELIABLE_REPLICAS_MIN
 from headrace.controller.decisions.assignment import Assignment, assign_replicas
 from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
@@ -44,12 +45,23 @@ class TopicOutcome(NamedTuple):
     replication_factor: int
 
 
+class CollidingTopic(InvalidTopic):
+    """A new topic whose name metrics could not tell from those of `others`."""
+
+    def __init__(self, name: str, others: Iterable[str]) -> None:
+        self.others = tuple(sorted(others))
+        super().__init__(f"Topic '{name}' collides with existing topics: {', '.join(self.others)}")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """`num.partitions` and `default.replication.factor`."""
+    """`num.partitions` and `default.replication.factor`; what the names of topics say."""
 
     num_partitions: int = 1
     replication_factor: int = 1
+    is_reliable: Callable[[str], bool] = lambda _topic: False
+    owner_of: Callable[[str], str] = lambda _topic: ""
+    """The instance that has a topic of the name; empty for the operator's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,15 @@ def validate_name(name: str) -> None:
         )
 
 
+def is_legal(name: str) -> bool:
+    """Whether a topic may have this name."""
+    try:
+        validate_name(name)
+    except InvalidTopic:
+        return False
+    return True
+
+
 def flat_name(name: str) -> str:
     """A topic's name as metrics write it."""
     return name.replace(".", "_")
@@ -89,7 +110,7 @@ def flat_name(name: str) -> str:
 def plan_topic(request: NewTopic, view: TopicsView, defaults: TopicDefaults, start_index: int) -> Assignment:
     """Checks a new topic and assigns its replicas, by partition. Raises `KafkaError` with Kafka's code."""
     validate_name(request.name)
-    _check_is_new(request.name, view)
+    _check_is_new(request.name, view, defaults.owner_of)
     if request.assignments:
         if request.num_partitions != UNSET or request.replication_factor != UNSET:
             raise InvalidRequest(
@@ -104,7 +125,25 @@ def plan_topic(request: NewTopic, view: TopicsView, defaults: TopicDefaults, sta
         racks = {broker.id: broker.rack for broker in view.brokers.values()}
         assignment = assign_replicas(racks, partitions, factor, start_index=start_index)
     validate_topic_overrides(request.configs)
+    if defaults.is_reliable(request.name) or is_reliable(request.configs):
+        check_reliable(request.name, assignment)
     return assignment
+
+
+def is_reliable(configs: Mapping[str, str | None]) -> bool:
+    """Whether these overrides make a topic reliable."""
+    return (configs.get("headrace.reliable") or "").strip().lower() == "true"
+
+
+def check_reliable(name: str, assignment: Mapping[int, Sequence[BrokerId]]) -> None:
+    """Raises INVALID_REPLICATION_FACTOR for a reliable topic without the replicas that it needs."""
+    for partition, replicas in assignment.items():
+        if len(replicas) < RELIABLE_REPLICAS_MIN:
+            raise KafkaError(
+                f"{name}-{partition} has {len(replicas)} replica, but a reliable topic (headrace.reliable=true) takes "
+                f"{RELIABLE_REPLICAS_MIN} at least: give it more replicas, or leave the setting out.",
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+            )
 
 
 def check_deletable(name: str, view: TopicsView, *, enabled: bool) -> None:
@@ -115,15 +154,20 @@ def check_deletable(name: str, view: TopicsView, *, enabled: bool) -> None:
         raise KafkaError("This server does not host this topic-partition.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _check_is_new(name: str, view: TopicsView) -> None:
+def _check_is_new(name: str, view: TopicsView, owner_of: Callable[[str], str]) -> None:
+    """Raises `KafkaError` for a name that is not free.
+
+    Names of different owners do not collide. A tenant must not learn of the operator's `acme_orders` by its own
+    `orders`, which is `acme.orders`, nor give way to it; and headrace's metrics have both names as they are.
+    """
     if name in view.deleting:
         raise KafkaError(f"Topic '{name}' is marked for deletion.", ErrorCode.TOPIC_ALREADY_EXISTS)
     if name in view.names:
         raise KafkaError(f"Topic '{name}' already exists.", ErrorCode.TOPIC_ALREADY_EXISTS)
-    colliding = view.flat_names.get(flat_name(name), ())
+    owner = owner_of(name)
+    colliding = [each for each in view.flat_names.get(flat_name(name), ()) if owner_of(each) == owner]
     if colliding:
-        others = ", ".join(sorted(colliding))
-        raise InvalidTopic(f"Topic '{name}' collides with existing topics: {others}")
+        raise CollidingTopic(name, colliding)
 
 
 def _check_partition_count(count: int) -> None:

@@ -16,6 +16,7 @@ from headrace.controller.decisions.leader_election import ElectionKind, electabl
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
 from headrace.metadata import znodes
+from headrace.metadata.entity_configs import BROKERS, DEFAULT
 from headrace.metadata.model import Broker, PartitionLeadership
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.store import BadVersion, Create, NodeExists, NoNode, Set, ensure_path
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
 UNKNOWN_BROKER_EPOCH = -1
+_RELIABLE = (
+    "{} is of a reliable topic, which has no unclean elections: start a broker of its ISR, or set "
+    "headrace.reliable=false first and lose records."
+)
 
 Elected = dict[TopicPartition, KafkaError | None]
 
@@ -136,11 +141,24 @@ class LeaderManager:
     async def _plan(self, among: Iterable[TopicPartition] | None) -> _Plan:
         wanted = None if among is None else list(among)
         plan = self._plan_cleanly(wanted)
+        if await self._read_configs_for(plan):
+            plan = self._plan_cleanly(wanted)
         if plan.leaderless:
             await self._configs.load(dict.fromkeys(partition.topic for partition in plan.leaderless))
             allowed = [p for p in plan.leaderless if self._configs.get(p.topic).unclean_leader_election_enable]
             plan.changes.update(self._plan_uncleanly(allowed))
         return plan
+
+    async def _read_configs_for(self, plan: _Plan) -> bool:
+        """Reads `min.insync.replicas` again where an eligible replica becomes leader: a value that was just lowered
+        would mean that the ISR went on without it. Whether anything was read."""
+        leadership = self._controller_epoch.state.leadership
+        topics = {each.topic for each, new in plan.changes.items() if new.leader in leadership[each].eligible}
+        if topics:
+            await self._configs.load(sorted(topics))
+            brokers = map(str, self._controller_epoch.state.brokers)
+            await self._configs.entities.load(BROKERS, [DEFAULT, *brokers])
+        return bool(topics)
 
     def _plan_cleanly(self, among: Sequence[TopicPartition] | None) -> _Plan:
         state, epoch = self._controller_epoch.state, self._controller_epoch.epoch
@@ -158,7 +176,7 @@ class LeaderManager:
                     if first is not None:
                         plan.first[partition] = first
                 continue
-            new = elect(replicas, current, live, epoch, leaving=state.shutting_down)
+            new = elect(replicas, current, live, epoch, min_isr=state.min_isr(partition), leaving=state.shutting_down)
             if new is not None:
                 plan.changes[partition] = new
             if not (new or current).has_leader and any(broker in live for broker in replicas.replicas):
@@ -175,7 +193,13 @@ class LeaderManager:
             )
             live = state.online(partition)
             new = elect(
-                replicas, current, live, self._controller_epoch.epoch, unclean=True, leaving=state.shutting_down
+                replicas,
+                current,
+                live,
+                self._controller_epoch.epoch,
+                min_isr=state.min_isr(partition),
+                unclean=True,
+                leaving=state.shutting_down,
             )
             if new is not None and new.has_leader:
                 log.warning("%s: unclean election of broker %d; the ISR was %s", partition, new.leader, current.isr)
@@ -207,6 +231,7 @@ class LeaderManager:
     async def change_isrs(self, sender: BrokerId, changes: Sequence[IsrChange]) -> dict[TopicPartition, Judgement]:
         """Changes ISRs as their leader asks; returns the outcome of each."""
         controller_epoch = self._controller_epoch
+        await self._configs.ensure_loaded({each.partition.topic for each in changes})
         judged = {
             each.partition: judge(controller_epoch.state, sender, each, controller_epoch.epoch) for each in changes
         }
@@ -233,6 +258,7 @@ class LeaderManager:
                 f"broker {broker} is not registered with broker epoch {broker_epoch}", ErrorCode.STALE_BROKER_EPOCH
             )
         controller_epoch.state.shutting_down.add(broker)
+        await self._configs.ensure_loaded({each.topic for each in controller_epoch.state.at(broker)})
         departure = plan_departure(controller_epoch.state, broker, controller_epoch.epoch)
         controller_epoch.send(
             await controller_epoch.change(departure.changes)
@@ -253,8 +279,12 @@ class LeaderManager:
         )
         outcomes: Elected = {}
         changes: dict[TopicPartition, PartitionLeadership] = {}
+        if kind is ElectionKind.UNCLEAN:
+            await self._configs.ensure_loaded({each.topic for each in wanted})
         async for partition in in_slices(dict.fromkeys(wanted)):
             try:
+                if kind is ElectionKind.UNCLEAN and self._configs.get(partition.topic).reliable:
+                    raise KafkaError(_RELIABLE.format(partition), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
                 changes[partition] = plan_election(controller_epoch.state, partition, kind, controller_epoch.epoch)
             except KafkaError as error:
                 outcomes[partition] = error

@@ -7,21 +7,24 @@ sockets: frames come from a simulated connection to the real dispatcher.
 import asyncio
 from contextlib import AsyncExitStack
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker import assembly
 from headrace.broker.cluster.controlled_shutdown import move_leaders
 from headrace.broker.environment import Environment
-from headrace.broker.handlers import MODULES
+from headrace.broker.instance_hosting import BrokerSecurity, InstanceHosting
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.services import Services
 from headrace.broker.storage import open_storage
 from headrace.config import BROKER_SETTINGS, BrokerConfig, parse_broker
 from headrace.metadata.model import Endpoint
+from headrace.network.listeners import Listener
 from tests.simulation.disk import HostDisk, SimFiles
 from tests.simulation.frames import Served, SimPeers
 from tests.simulation.network import End
+from tests.simulation.plan import SHARE_STATE_PARTITIONS
 from tests.simulation.scheduler import Life, Process
+from tests.simulation.server import SimServer
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -129,15 +132,30 @@ class SimBroker:
             storage = await open_storage(config, stack, environment)
             endpoint = Endpoint("PLAINTEXT", self.host, PORT)
             parts = await assembly.assemble(config, storage, (endpoint,), stack, environment)
-            self._dispatcher = Dispatcher(parts, MODULES)
+            self._dispatcher = Dispatcher(parts)
             cluster.network.listen(self.host, process, self._serve)
             self.parts, self._stop = parts, stop
             for end in self._waiting:
                 self._serve(end)
             stack.callback(self._stop_serving)
+            self._host_instances(parts, process, endpoint, stack, environment)
             stack.push_async_callback(move_leaders, parts)
             self.note("is ready")
             await stop.wait()
+
+    def _host_instances(
+        self, parts: Services, process: Process, endpoint: Endpoint, stack: AsyncExitStack, environment: Environment
+    ) -> None:
+        """As `assembly.start` does, with listeners in the simulated network."""
+        server: Any = SimServer(self.cluster.network, process, self.host)
+        stack.callback(server.close)
+        assert self._dispatcher is not None
+        listener = Listener(endpoint.listener, "127.0.0.1", PORT)
+        security = BrokerSecurity(parts, server, self._dispatcher, stack, environment)
+        hosting = InstanceHosting(parts, server, self._dispatcher, security, (listener,), (endpoint,))
+        security.hosting = hosting
+        hosting.begin()
+        stack.push_async_callback(hosting.close)
 
     def _environment(self, process: Process) -> Environment:
         network = self.cluster.network
@@ -145,7 +163,7 @@ class SimBroker:
             now_ms=process.now_ms,
             files=SimFiles(self.disk, process),
             open_store=lambda config: self.cluster.ensemble.open(process, self.host),
-            make_peers=lambda client_id: SimPeers(network, process, self.host, client_id),
+            make_peers=lambda client_id, _config: SimPeers(network, process, self.host, client_id),
             random_bytes=process.random_bytes,
         )
 
@@ -164,6 +182,9 @@ class SimBroker:
             "transaction.state.log.num.partitions": str(self.cluster.plan.transaction_partitions),
             "transaction.state.log.replication.factor": str(self.cluster.plan.replicas),
             "transaction.state.log.min.isr": str(self.cluster.plan.min_insync_replicas),
+            "share.coordinator.state.topic.num.partitions": str(SHARE_STATE_PARTITIONS),
+            "share.coordinator.state.topic.replication.factor": str(self.cluster.plan.replicas),
+            "share.coordinator.state.topic.min.isr": str(self.cluster.plan.min_insync_replicas),
             "group.initial.rebalance.delay.ms": "0",
             "replica.lag.time.max.ms": "1500",
             "replica.selector.class": "RackAwareReplicaSelector",

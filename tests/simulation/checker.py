@@ -18,14 +18,18 @@
     stalled       a producer with acks=all waited for a batch for longer than is promised
     unavailable   after everything was healed: a write was not taken, or a live replica never came back into the ISR
 
-The rules for transactions are in `transaction_checker.py`. What counts as broken depends on what is promised under the
-faults that were injected: `Promises`.
+The rules for transactions are in `transaction_checker.py`, those for members of groups in `group_checker.py`, those for
+instances in `instance_checker.py`. What
+counts as broken depends on what is promised under the faults that were injected: `Promises`.
 """
 
 from collections.abc import Iterable, Iterator
 
 from tests.simulation.finding import Finding, time
+from tests.simulation.group_checker import check_members
 from tests.simulation.history import History, Kind, Outcome, Promises, Replica, Seen, Sent, Stored
+from tests.simulation.instance_checker import check_instances
+from tests.simulation.share_checker import check_shares
 from tests.simulation.transaction_checker import check_transactions
 
 SHOWN_MAX = 5
@@ -35,7 +39,19 @@ RECORDS = frozenset({Kind.PLAIN, Kind.TRANSACTIONAL})
 
 
 def check(history: History, promises: Promises) -> list[Finding]:
-    """Everything that is wrong."""
+    """Everything that is wrong, also in the histories of instances."""
+    return [
+        *_check_one(history, promises),
+        *check_instances(history),
+        *(
+            each._replace(text=f"of {name}: {each.text}")
+            for name, own in history.of_instances.items()
+            for each in _check_one(own, promises._replace(pause_max_ms=0))  # producers wait for the limit
+        ),
+    ]
+
+
+def _check_one(history: History, promises: Promises) -> list[Finding]:
     return [
         *_lost(history, promises),
         *_phantoms(history),
@@ -51,6 +67,8 @@ def check(history: History, promises: Promises) -> list[Finding]:
         *_stalled(history, promises),
         *_available(history, promises),
         *check_transactions(history, promises),
+        *check_members(history),
+        *check_shares(history),
     ]
 
 

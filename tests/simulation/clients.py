@@ -43,6 +43,7 @@ NOT_APPENDED = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.POLICY_VIOLATION,  # the storage of an instance is full
 }
 NEEDS_NEW_ID = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -74,6 +75,7 @@ class Client:
         """Per partition: the leader's number and its epoch."""
         self.nearby: dict[int, int] = {}
         """Per partition: the follower that its leader told to read from."""
+        self.topic, self.partitions, self.history = cluster.topic, cluster.plan.partitions, cluster.history
         cluster.network.host(name)
 
     @property
@@ -89,8 +91,7 @@ class Client:
         """An answer of one broker; raises `PeerUnreachable`."""
         caller = self._callers.get(broker)
         if caller is None or not caller.is_open:
-            host = self.cluster.brokers[broker].host
-            caller = self._callers[broker] = Caller(self.cluster.network, self.process, self.name, host, self.name)
+            caller = self._callers[broker] = self._connect(self.cluster.brokers[broker].host)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await caller.ask(request, answer, version)
@@ -101,6 +102,15 @@ class Client:
         except PeerUnreachable:
             self._failed_us[broker] = self.now_us
             raise
+
+    def _connect(self, host: str) -> Caller:
+        return Caller(self.cluster.network, self.process, self.name, host, self.name)
+
+    def hang_up(self) -> None:
+        """Closes its connections."""
+        for caller in self._callers.values():
+            if caller.is_open:
+                caller.close("the client ends")
 
     def is_connected(self, broker: int) -> bool:
         """Whether it has an open connection to a broker."""
@@ -115,7 +125,7 @@ class Client:
 
     async def refresh(self) -> None:
         """Asks any broker for metadata, until one answers."""
-        topic = m.MetadataRequest.MetadataRequestTopic(name=self.cluster.topic)
+        topic = m.MetadataRequest.MetadataRequestTopic(name=self.topic)
         request = m.MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
         for number in self.anyone():
             try:
@@ -149,7 +159,7 @@ class Producer:
         """Until it is told to stop."""
         chance = self._client.chance
         while not self.is_stopping:
-            await self.send(chance.randrange(self._client.cluster.plan.partitions), chance.choice((1, 1, 2, 3)))
+            await self.send(chance.randrange(self._client.partitions), chance.choice((1, 1, 2, 3)))
             await self._client.pause(0, 2 * self._pace_ms)
 
     async def send(self, partition: int, count: int) -> bool:
@@ -166,7 +176,7 @@ class Producer:
             self._count += 1
             value = f"{self.name}.{self._count}"
             batch.append(Sent(self.name, partition, value, self._acks, self._is_idempotent, self._client.now_us))
-        self._client.cluster.history.sent += batch
+        self._client.history.sent += batch
         return batch
 
     def _end(self, batch: list[Sent], outcome: Outcome, offset: int) -> None:
@@ -229,7 +239,7 @@ class Producer:
         if is_damaged:
             records[-1] ^= 1
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=memoryview(records))
-        topic = m.ProduceRequest.TopicProduceData(name=self._client.cluster.topic, partition_data=[data])
+        topic = m.ProduceRequest.TopicProduceData(name=self._client.topic, partition_data=[data])
         request = m.ProduceRequest(acks=self._acks, timeout_ms=1000, topic_data=[topic])
         answer = await self._client.ask(leader, request, m.ProduceResponse, 9)
         told = answer.responses[0].partition_responses[0]
@@ -253,7 +263,7 @@ class Reader:
 
     def __init__(self, client: Client, rack: str = "") -> None:
         self._client, self._rack = client, rack
-        self._positions = dict.fromkeys(range(client.cluster.plan.partitions), 0)
+        self._positions = dict.fromkeys(range(client.partitions), 0)
         self.is_stopping = False
 
     async def run(self) -> None:
@@ -290,7 +300,7 @@ class Reader:
             self._client.nearby.pop(each, None)
 
     async def _fetch(self, leader: int, partitions: list[int]) -> None:
-        client, cluster = self._client, self._client.cluster
+        client = self._client
         wanted = [
             m.FetchRequest.FetchPartition(
                 partition=number,
@@ -301,7 +311,7 @@ class Reader:
             )
             for number in partitions
         ]
-        topic = m.FetchRequest.FetchTopic(topic=cluster.topic, partitions=wanted)
+        topic = m.FetchRequest.FetchTopic(topic=client.topic, partitions=wanted)
         request = m.FetchRequest(replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20, topics=[topic])
         request.rack_id = self._rack
         answer = await client.ask(leader, request, m.FetchResponse, 11)
@@ -309,7 +319,7 @@ class Reader:
             number, code = each.partition_index, ErrorCode(each.error_code)
             position = self._positions[number]
             seen = [] if code else _records(bytes(each.records or b""), position)
-            cluster.history.readings.append(
+            client.history.readings.append(
                 Reading(
                     client.name, number, leader, client.now_us, position, tuple(seen), each.high_watermark,
                     code.name if code else "",
@@ -328,18 +338,18 @@ class Reader:
                 await client.refresh()
 
     async def _ask_for_ends(self, leader: int, partitions: list[int]) -> None:
-        client, cluster = self._client, self._client.cluster
+        client = self._client
         wanted = [
             m.ListOffsetsRequest.ListOffsetsPartition(
                 partition_index=number, current_leader_epoch=client.leaders[number][1], timestamp=-1
             )
             for number in partitions
         ]
-        topic = m.ListOffsetsRequest.ListOffsetsTopic(name=cluster.topic, partitions=wanted)
+        topic = m.ListOffsetsRequest.ListOffsetsTopic(name=client.topic, partitions=wanted)
         answer = await client.ask(leader, m.ListOffsetsRequest(replica_id=-1, topics=[topic]), m.ListOffsetsResponse, 7)
         for each in (part for told in answer.topics for part in told.partitions):
             if not each.error_code:
-                cluster.history.ends.append(
+                client.history.ends.append(
                     EndSeen(client.name, each.partition_index, leader, client.now_us, each.offset)
                 )
 
@@ -381,15 +391,15 @@ class Administrator:
                 self._client.note(f"elects preferred leaders: {ErrorCode(answer.error_code).name}")
                 return
 
-    async def reassign(self, partition: int, replicas: Sequence[int]) -> None:
-        """Has a partition's replicas be these."""
+    async def reassign(self, partition: int, replicas: Sequence[int], topic: str = "") -> None:
+        """Has a partition's replicas be these, of a topic that is not the run's own if it is named."""
         wanted = m.AlterPartitionReassignmentsRequest.ReassignablePartition(
             partition_index=partition, replicas=[*replicas]
         )
-        topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic(
-            name=self._client.cluster.topic, partitions=[wanted]
+        asked = m.AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name=topic or self._client.topic, partitions=[wanted]
         )
-        request = m.AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=2000)
+        request = m.AlterPartitionReassignmentsRequest(topics=[asked], timeout_ms=2000)
         for number in self._client.anyone():
             try:
                 answer = await self._client.ask(number, request, m.AlterPartitionReassignmentsResponse, 0, 3000)
@@ -398,15 +408,16 @@ class Administrator:
             if answer.error_code != ErrorCode.NOT_CONTROLLER:
                 codes = [each.error_code for told in answer.responses for each in told.partitions]
                 name = ErrorCode(answer.error_code or (codes or [0])[0]).name
-                self._client.note(f"moves partition {partition} to {replicas}: {name}")
+                self._client.note(f"moves {topic or self._client.topic}-{partition} to {replicas}: {name}")
                 return
 
 
 class Committer:
     """A group without members, whose offset only ever grows."""
 
-    def __init__(self, client: Client, group: str) -> None:
-        self._client, self._group = client, group
+    def __init__(self, client: Client, group: str, mark: str = "") -> None:
+        """`mark` goes with each offset."""
+        self._client, self._group, self._mark = client, group, mark
         self._offset = 0
         self.is_stopping = self._has_stopped = False
 
@@ -430,13 +441,13 @@ class Committer:
         return -1 if found.error_code else found.node_id
 
     async def _commit(self, coordinator: int) -> None:
-        client, cluster = self._client, self._client.cluster
+        client = self._client
         self._offset += 1
         offset = self._offset
         partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata=""
+            partition_index=0, committed_offset=offset, committed_metadata=self._mark
         )
-        topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=cluster.topic, partitions=[partition])
+        topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=client.topic, partitions=[partition])
         request = m.OffsetCommitRequest(
             group_id=self._group, generation_id_or_member_epoch=-1, member_id="", topics=[topic]
         )
@@ -444,7 +455,7 @@ class Committer:
         code = answer.topics[0].partitions[0].error_code
         client.note(f"commits {offset}: {ErrorCode(code).name}")
         if not code:
-            cluster.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, False))
+            client.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, False))
 
     async def finish(self) -> bool:
         """Reads the offset back for the last time; whether that came about."""
@@ -460,13 +471,13 @@ class Committer:
         return False
 
     async def _read_back(self, coordinator: int, *, is_final: bool = False) -> bool:
-        client, cluster = self._client, self._client.cluster
-        topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=cluster.topic, partition_indexes=[0])
+        client = self._client
+        topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=client.topic, partition_indexes=[0])
         request = m.OffsetFetchRequest(group_id=self._group, topics=[topic])
         answer = await client.ask(coordinator, request, m.OffsetFetchResponse, 7)
         if answer.error_code or answer.topics[0].partitions[0].error_code:
             return False
         offset = answer.topics[0].partitions[0].committed_offset
         client.note(f"reads back {offset}")
-        cluster.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, True, is_final))
+        client.history.commits.append(Committed(self._group, 0, coordinator, client.now_us, offset, True, is_final))
         return True

@@ -33,8 +33,11 @@ from tests.simulation.broker import SimBroker
 from tests.simulation.checker import check, report
 from tests.simulation.clients import Client, Committer, Producer, Reader, marker_text
 from tests.simulation.finding import Finding
+from tests.simulation.flow_watch import FlowWatch
+from tests.simulation.group_members import GroupWorker, unsettled
 from tests.simulation.history import (
     OFFSETS_PARTITION,
+    SHARES_PARTITION,
     Availability,
     History,
     Kind,
@@ -46,9 +49,11 @@ from tests.simulation.history import (
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.pipelined import PipelinedProducer
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import SHARE_STATE_PARTITIONS, Plan, draw
 from tests.simulation.scheduler import Exhausted, Scheduler
+from tests.simulation.share_members import ShareWorker, read_from_start, undrained
 from tests.simulation.store import Ensemble
+from tests.simulation.tenancy import Tenancy
 from tests.simulation.timeline import Timeline
 from tests.simulation.transactional_workers import Application, CommittedReader, Processor, Writer
 
@@ -61,6 +66,7 @@ OFFSETS = TopicPartition("__consumer_offsets", 0)
 """Where groups' offsets are; there once a group was asked for."""
 
 TRANSACTIONS = "__transaction_state"
+SHARES = "__share_group_state"
 SETTLING_US = 20 * SECOND_US
 """Within this much virtual time after that every transaction must have ended."""
 
@@ -111,9 +117,13 @@ class Cluster:
         self.brokers = {number: SimBroker(self, number) for number in range(1, plan.replicas + plan.spare_brokers + 1)}
         self.failures: list[str] = []
         self.applications: list[Application] = []
+        self.members: list[GroupWorker] = []
+        self.sharers: list[ShareWorker] = []
         self.committed_readers: list[CommittedReader] = []
         self.committer: Producer | Reader | Committer | None = None
         self._last_led: dict[tuple[int, TopicPartition], tuple[int, int, int]] = {}
+        self.tenancy = Tenancy(self)
+        self.flow_watch = FlowWatch(self)
         self.nemesis = Nemesis(self)
         self.ensemble.on_write_begun = self.nemesis.office.write_begun
 
@@ -126,16 +136,28 @@ class Cluster:
             return
         self.network.weather = self.plan.weather
         workers = self._work()
+        self.tenancy.begin()
         self.nemesis.begin()
         self.scheduler.run_for(self.plan.duration_ms * 1000)
         self.nemesis.end()
         self.timeline.note("nemesis", "everything is healed")
         for worker in workers:
             worker.is_stopping = True
+        for member in self.members:
+            member.is_settling = True
+        for sharer in self.sharers:
+            sharer.is_settling = True
+        self.tenancy.stop()
         whole = self.scheduler.run(self._is_whole, HEALING_US)
         self.timeline.note("cluster", "is whole again" if whole else "is not whole")
+        if self.members:
+            self._settle_members()
+        if self.sharers:
+            self._drain()
         if self.plan.has_transactions:
             self._settle()
+        if self.plan.instances:
+            self._settle_instances()
         self.look()
 
     def start(self) -> bool:
@@ -146,8 +168,16 @@ class Cluster:
         if not self.scheduler.run(lambda: all(broker.is_ready for broker in self.brokers.values()), START_US):
             return False
         self.admin = Client(self, "admin")
-        done = self._do(self._make_topic())
-        return self.scheduler.run(lambda: bool(done), START_US) and done[0] is True
+        works = [self._make_topic]
+        if self.plan.sharers:
+            works.append(partial(read_from_start, self.admin))
+        if self.plan.instances:
+            works.append(self.tenancy.make)
+        for work in works:
+            done = self._do(work())
+            if not self.scheduler.run(partial(bool, done), START_US) or done[0] is not True:
+                return False
+        return True
 
     async def _make_topic(self) -> bool:
         plan = self.plan
@@ -195,6 +225,12 @@ class Cluster:
             client.process.call(client.process.loop.create_task, workers[-1].run())
             self.committer = workers[-1]
         self._use_transactions()
+        self.members = [GroupWorker(self, number) for number in range(1, self.plan.members + 1)]
+        self.sharers = [ShareWorker(self, number) for number in range(1, self.plan.sharers + 1)]
+        for member in self.members:
+            member.start()
+        for sharer in self.sharers:
+            sharer.start()
         return [*workers, *self.applications, *self.committed_readers]
 
     def _use_transactions(self) -> None:
@@ -237,6 +273,9 @@ class Cluster:
         keys = [TopicPartition(self.topic, number) for number in range(self.plan.partitions)]
         if self.plan.has_transactions:
             keys += [TopicPartition(TRANSACTIONS, number) for number in range(self.plan.transaction_partitions)]
+        if self.plan.sharers:
+            keys += [TopicPartition(SHARES, number) for number in range(SHARE_STATE_PARTITIONS)]
+        keys += self.tenancy.partitions()
         found = {}
         for key in (*keys, OFFSETS):
             node = self.ensemble.store.find(znodes.partition_state(*key))
@@ -253,6 +292,10 @@ class Cluster:
     def holders(self, key: TopicPartition) -> list[SimBroker]:
         """The brokers that should have a replica."""
         return [self.brokers[each] for each in self.replicas(key).replicas]
+
+    def is_held(self, key: TopicPartition) -> bool:
+        """Whether a broker has a replica: those of a deleted topic go before the metadata store forgets it."""
+        return any(each.parts is not None and each.parts.replicas.find(key) is not None for each in self.holders(key))
 
     def controller(self) -> SimBroker | None:
         """Whom the metadata store says to be controller."""
@@ -299,13 +342,17 @@ class Cluster:
                 seen = (state.leader_epoch, state.high_watermark, partition.log.log_end_offset)
                 if self._last_led.get((broker.number, key)) != seen:
                     self._last_led[broker.number, key] = seen
-                    self.history.led.append(
-                        Led(_number(key), seen[0], broker.number, self.scheduler.now_us, seen[1], seen[2])
-                    )
+                    home = self._home(key)
+                    if home is not None:
+                        history, number = home
+                        history.led.append(Led(number, seen[0], broker.number, self.scheduler.now_us, seen[1], seen[2]))
+        if self.plan.instances:
+            self.flow_watch.look()
         self.network.process.call_in(_SAMPLE_US, self._sample)
 
     def _on_tree_write(self, zxid: int, ops: Sequence[Op]) -> None:
         self.nemesis.office.written(ops)
+        self.tenancy.written(ops)
         for op in ops:
             match op:
                 case Create(path, data) | Set(path, data) if path.endswith("/state"):
@@ -360,6 +407,40 @@ class Cluster:
         if not self.scheduler.run(lambda: all(read), SETTLING_US) or any(each != [True] for each in read):
             self.failures.append(f"committed records cannot be read after everything was healed: {read}")
 
+    def _settle_members(self) -> None:
+        """Lets the members of the group share its partitions, and stop."""
+        partitions = self.plan.partitions
+        self.scheduler.run(lambda: not unsettled(self.members, partitions), SETTLING_US)
+        if wrong := unsettled(self.members, partitions):
+            self.history.unowned.append(f"{partitions} partitions: {wrong}")
+        for member in self.members:
+            member.is_stopping = True
+        if not self.scheduler.run(lambda: all(each.has_ended for each in self.members), SETTLING_US):
+            self.failures.append("a member of the group does not stop")
+
+    def _drain(self) -> None:
+        """Lets the members of the share group accept everything, and stop."""
+        self.scheduler.run(lambda: not undrained(self), SETTLING_US)
+        if wrong := undrained(self):
+            self.history.undrained.append(wrong)
+        else:
+            for number in range(self.plan.partitions):
+                led = self._led(TopicPartition(self.topic, number))
+                self.history.share_ends[number] = led.high_watermark if led is not None else 0
+        for sharer in self.sharers:
+            sharer.is_stopping = True
+        if not self.scheduler.run(lambda: all(each.has_ended for each in self.sharers), SETTLING_US):
+            self.failures.append("a member of the share group does not stop")
+
+    def _settle_instances(self) -> None:
+        """Lets the operator end what it is at, and the controller count what is stored."""
+        self.scheduler.run(lambda: self.tenancy.has_ended, 2 * SETTLING_US)
+        self.history.instances_left += self.tenancy.left()
+        limited = [name for name, each in self.tenancy.definitions.items() if each.capacity is not None]
+        self.scheduler.run(lambda: all(map(self.flow_watch.is_exact, limited)), SETTLING_US)
+        for name in limited:
+            self.flow_watch.note_exact(name)
+
     def _unfinished(self) -> list[Unfinished]:
         """Applications that have not stopped, and partitions with an open transaction."""
         found = [Unfinished(0, f"{each.transactional_id} runs") for each in self.applications if not each.has_ended]
@@ -394,26 +475,45 @@ class Cluster:
             read = self._do(self.committer.finish())
             if not self.scheduler.run(lambda: bool(read), 15 * SECOND_US) or read[0] is not True:
                 self.failures.append("a group's offset cannot be read after everything was healed")
+        if self.plan.instances:
+            self._look_at_instances()
         states = self.all_leaderships()
         for number in range(self.plan.partitions):
             key = TopicPartition(self.topic, number)
-            state = states.get(key)
-            live = tuple(each.number for each in self.holders(key) if each.is_running)
-            isr = tuple(state.isr) if state is not None else ()
-            self.history.availability.append(
-                Availability(
-                    number,
-                    state.leader if state is not None else -1,
-                    tuple(each for each in isr if each in live),
-                    live,
-                    isr,
-                    took[number] == [True],
-                )
-            )
+            self.history.availability.append(self._availability(key, states.get(key), took[number] == [True]))
         for key, state in states.items():
             for broker in self.holders(key):
                 if broker.parts is not None:
                     self._read_replica(broker, broker.parts, key, state.isr)
+
+    def _availability(self, key: TopicPartition, state: PartitionLeadership | None, took_a_write: bool) -> Availability:
+        live = tuple(each.number for each in self.holders(key) if each.is_running)
+        isr = tuple(state.isr) if state is not None else ()
+        leader = state.leader if state is not None else -1
+        return Availability(key.partition, leader, tuple(each for each in isr if each in live), live, isr, took_a_write)
+
+    def _look_at_instances(self) -> None:
+        """Writes to every partition of the instances, those that were full, too, once there is room again."""
+        for name, tenant in self.tenancy.long_lived.items():
+            took = self._do(self.tenancy.last_writes(tenant))
+            self.scheduler.run(partial(bool, took), 40 * SECOND_US)
+            assert tenant.committer is not None
+            read = self._do(tenant.committer.finish())
+            if not self.scheduler.run(partial(bool, read), 15 * SECOND_US) or read[0] is not True:
+                self.failures.append(f"the offset of {name}'s group cannot be read after everything was healed")
+            self.scheduler.run(lambda: self.led_and_in_sync() and self._is_level(), 10 * SECOND_US)
+            if self.tenancy.definitions[name].capacity is not None:
+                self.scheduler.run(partial(self.flow_watch.is_exact, name), SETTLING_US)
+                self.flow_watch.note_exact(name)
+            states = self.all_leaderships()
+            for number in range(self.plan.partitions):
+                key = TopicPartition(f"{name}.orders", number)
+                tenant.history.availability.append(self._availability(key, states.get(key), took == [True]))
+        self.flow_watch.finish()
+
+    def _home(self, key: TopicPartition) -> tuple[History, int] | None:
+        """The history to which a partition belongs, and its number there; None if nobody judges it."""
+        return self.tenancy.home(key) if "." in key.topic else (self.history, _number(key))
 
     def _is_level(self) -> bool:
         """Whether every replica has everything, and knows that it is committed."""
@@ -444,9 +544,11 @@ class Cluster:
                 offset = header.next_offset
             if offset == before:
                 break
-        self.history.replicas.append(
+        home = self._home(key)
+        assert home is not None
+        home[0].replicas.append(
             Replica(
-                broker.number, _number(key), partition.is_leader, partition.leader_epoch, broker.number in isr,
+                broker.number, home[1], partition.is_leader, partition.leader_epoch, broker.number in isr,
                 log.log_start_offset, partition.high_watermark, records,
             )
         )  # fmt: skip
@@ -461,6 +563,8 @@ def _number(key: TopicPartition) -> int:
     """How the history calls a partition."""
     if key.topic == Cluster.topic:
         return key.partition
+    if key.topic == SHARES:
+        return SHARES_PARTITION - key.partition
     return OFFSETS_PARTITION if key.topic == OFFSETS.topic else OFFSETS_PARTITION - 1 - key.partition
 
 
@@ -478,7 +582,9 @@ def _stored(key: TopicPartition, header: BatchHeader, batch: bytes) -> Iterator[
 def _shown(key: TopicPartition, record: Record) -> str:
     """A record of a log: what a producer sent, or key and value of a group's."""
     value = bytes(record.value or b"")
-    return value.decode() if key.topic == Cluster.topic else f"{bytes(record.key or b'')!r}: {value!r}"
+    return (
+        value.decode() if key.topic == Cluster.topic or "." in key.topic else f"{bytes(record.key or b'')!r}: {value!r}"
+    )
 
 
 class _LogLines(logging.Handler):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.broker.handlers import MODULES
+from headrace.broker.handlers import all_modules
 from headrace.errors import InvalidRequest
 from headrace.log.segment_list import FileRange
 from headrace.network.connection import Held, Slot
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=Message)
 
 
 _KEYS = {key.title + "Request": key for key in ApiKey}
-_NEWEST = {module.API_KEY: module.VERSIONS[-1] for module in MODULES}
+_NEWEST = {module.API_KEY: module.VERSIONS[-1] for module in all_modules()}
 
 
 def newest_version(request: Message) -> tuple[ApiKey, int]:
@@ -44,13 +44,17 @@ def newest_version(request: Message) -> tuple[ApiKey, int]:
 class Caller:
     """A client's connection: made at the first request, gone for good once it broke."""
 
-    def __init__(self, network: Network, process: Process, source: str, target: str, client_id: str) -> None:
-        self._end = network.connect(process, source, target)
+    def __init__(
+        self, network: Network, process: Process, source: str, target: str, client_id: str, port: int = 0
+    ) -> None:
+        self._end = network.connect(process, source, target, port)
         self._end.on_bytes, self._end.on_closed = self._on_answer, self._on_closed
         self._client_id, self._correlation = client_id, 0
         self._waiting: deque[tuple[asyncio.Future[Any], type[Message], ApiKey, int]] = deque()
         self.is_open = True
         self._over = asyncio.Event()
+        self.on_frame: Callable[[ApiKey, bytes], None] = lambda key, frame: None
+        """Called with each answer as it arrived."""
 
     async def broken(self) -> None:
         """Returns when it is not open any more."""
@@ -68,6 +72,7 @@ class Caller:
 
     def _on_answer(self, frame: bytes) -> None:
         waiting, answer, key, version = self._waiting.popleft()
+        self.on_frame(key, frame)
         _, pos = read_response_header(frame, key, version)
         decoded, _ = answer.decode(version, memoryview(frame), pos)
         if not waiting.done():
@@ -141,16 +146,16 @@ class Served:
     """A broker's end of a connection, as handlers see it: `headrace.network.connection.Connection` without a socket."""
 
     is_timed = False
-    listener = "PLAINTEXT"
     principal = ANONYMOUS
     admitted: Decisions | None = None
     received_ns = looked_ns = 0
 
-    def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None]) -> None:
-        self._end, self._dispatch = end, dispatch
+    def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None], listener: str = "PLAINTEXT") -> None:
+        self._end, self._dispatch, self.listener = end, dispatch, listener
         self._slots: deque[Slot] = deque()
         self._held: deque[bytes] = deque()
         self._reasons = Held(0)
+        self._is_postponed = False
         self.is_closed = False
         self.host = self.peer = end.peer_host
         self.software = ""
@@ -164,9 +169,18 @@ class Served:
             self._dispatch(self, memoryview(bytearray(frame)))
         except InvalidRequest as error:
             self.close(error.message)
+        if self._is_postponed:
+            self._is_postponed = False
+            self._held.appendleft(frame)
 
-    def hold(self, reason: Held) -> None:
+    def hold(self, reason: Held, until_ms: float | None = None) -> None:
         self._reasons |= reason
+        if until_ms is not None:
+            asyncio.get_running_loop().call_at(until_ms / 1000, self.release, reason)
+
+    def postpone(self, reason: Held) -> None:
+        self.hold(reason)
+        self._is_postponed = True
 
     def release(self, reason: Held) -> None:
         self._reasons &= ~reason

@@ -2,7 +2,8 @@
 
 Times are virtual, in µs. A value is unique: it is sent once by a user (a producer may send it again and again).
 Negative partitions are those of internal topics, to which brokers write: -1 is `__consumer_offsets-0`, those below are
-partitions of `__transaction_state`. Of them only who led and what replicas hold is noted.
+partitions of `__transaction_state`, and from -100 down those of `__share_group_state`. Of them only who led and what
+replicas hold is noted.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 OFFSETS_PARTITION = -1
+SHARES_PARTITION = -100
 
 
 class Outcome(Enum):
@@ -210,11 +212,146 @@ class GroupOffset(NamedTuple):
     is_final: bool = False
 
 
+@dataclass(slots=True)
+class Tenure:
+    """A member of a group owned a partition: from the answer that assigned it until the member gave it up."""
+
+    member: str
+    partition: int
+    epoch: int
+    """The member's epoch when it began."""
+
+    session_timeout_us: int
+    began_us: int
+    ended_us: int | None = None
+
+
+class Beat(NamedTuple):
+    """A heartbeat of a member that was answered without an error."""
+
+    member: str
+    epoch: int
+    sent_us: int
+
+
+class MemberCommit(NamedTuple):
+    """A member's commit of an offset. It ended without an answer, or was acknowledged; refused ones are not noted."""
+
+    member: str
+    partition: int
+    offset: int
+    sent_us: int
+    ended_us: int
+    is_acknowledged: bool
+
+
+class MemberPosition(NamedTuple):
+    """A committed offset as a member read it, -1 for none."""
+
+    member: str
+    partition: int
+    offset: int
+    sent_us: int
+    ended_us: int
+
+
+class Delivery(NamedTuple):
+    """A record that a member of a share group was given by an answer to its fetch."""
+
+    member: str
+    partition: int
+    offset: int
+    delivery_count: int
+    """How often the record was delivered, this time included, as the answer says."""
+
+    broker: int
+    sent_us: int
+    at_us: int
+    is_current: bool
+    """Whether the broker knew that it led, in the newest epoch, from before the fetch was sent."""
+
+
+@dataclass(slots=True)
+class ShareAcknowledgement:
+    """A member of a share group accepted (kind 1), released (2) or rejected (3) a record that it got at `got_us`."""
+
+    member: str
+    partition: int
+    offset: int
+    kind: int
+    delivery_count: int
+    broker: int
+    got_us: int
+    sent_us: int
+    ended_us: int = -1
+    outcome: Outcome = Outcome.UNKNOWN
+    """REFUSED: it certainly changed nothing."""
+
+
+class UnansweredFetch(NamedTuple):
+    """A fetch of a member of a share group that may have been given records of a partition without learning of it."""
+
+    partition: int
+    sent_us: int
+
+
 class Unfinished(NamedTuple):
     """What was still under way long after everything was healed."""
 
     partition: int
     what: str
+
+
+class Leak(NamedTuple):
+    """A client of an instance was shown what is not its instance's."""
+
+    instance: str
+    client: str
+    at_us: int
+    what: str
+
+
+class RatesInForce(NamedTuple):
+    """What all brokers together let through of an instance at one time, in bytes/s."""
+
+    instance: str
+    direction: str
+    at_us: int
+    in_force: float
+    limit: float
+    """The highest that a broker may know of."""
+
+    unreachable: float
+    """F of the brokers that could not be reached a short while ago, or were served by a controller of the past."""
+
+
+class LateRate(NamedTuple):
+    """A broker held clients back at a rate above all that were in force there lately."""
+
+    instance: str
+    broker: int
+    at_us: int
+    rate: float
+    in_force: float
+
+
+class Volume(NamedTuple):
+    """The bytes that were produced to an instance in a run, and those that its limit allows."""
+
+    instance: str
+    produced: float
+    allowed: float
+
+
+class StoredSeen(NamedTuple):
+    """What the controller holds to be stored of an instance, and what its replicas hold, in bytes. `is_exact` where
+    both must be the same; otherwise the first may not be more."""
+
+    instance: str
+    at_us: int
+    counted: int
+    held: int
+    is_exact: bool
 
 
 @dataclass(slots=True)
@@ -234,3 +371,24 @@ class History:
     forgotten: list[Forgotten] = field(default_factory=list)
     group_offsets: list[GroupOffset] = field(default_factory=list)
     unfinished: list[Unfinished] = field(default_factory=list)
+    tenures: list[Tenure] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+    member_commits: list[MemberCommit] = field(default_factory=list)
+    member_positions: list[MemberPosition] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    share_acknowledgements: list[ShareAcknowledgement] = field(default_factory=list)
+    unanswered_fetches: list[UnansweredFetch] = field(default_factory=list)
+    share_ends: dict[int, int] = field(default_factory=dict)
+    """The start offset of each share partition when the group had drained its partition."""
+    undrained: list[str] = field(default_factory=list)
+    unowned: list[str] = field(default_factory=list)
+    """Which members own what, long after everything was healed, where that is not as it must be."""
+    leaks: list[Leak] = field(default_factory=list)
+    rates: list[RatesInForce] = field(default_factory=list)
+    late_rates: list[LateRate] = field(default_factory=list)
+    volumes: list[Volume] = field(default_factory=list)
+    stored: list[StoredSeen] = field(default_factory=list)
+    instances_left: list[str] = field(default_factory=list)
+    """What is wrong with instances long after everything was healed."""
+    of_instances: dict[str, "History"] = field(default_factory=dict)
+    """What the clients of each instance that lives as long as the run did and saw."""

@@ -13,8 +13,14 @@ old formats diverge        a follower of messages without epochs does not compar
 blind truncation           a follower of messages without epochs drops what is above its high watermark (KIP-101)
 wait for the ineligible    the high watermark waits for a follower that stops and may not join the ISR any more
 trust by age of state      a registration older than a state counts as judged, though the write was decided before it
+nobody is eligible         a crashed last member of the ISR leads, though others have every committed record (KIP-966)
+eligible for ever          replicas stay eligible when the ISR suffices, and commits, without them
+reliable without flush     records of a reliable topic are acknowledged before they are flushed
+reliable as asked          a reliable topic acknowledges acks=1 when its leader alone has the record
 lost tail of a segment     recovery takes it for a gap of compaction that a segment ends before the next one begins
 """
+
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +29,7 @@ from headrace.broker.fetch import fetch, follower_fetch
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.replication import follower_log, following, replica_fetcher
+from headrace.config import TopicConfig
 from headrace.controller import controller, controller_epoch
 from headrace.controller.candidate import Candidate
 from headrace.controller.decisions import elections, isr_changes
@@ -105,7 +112,7 @@ def isr_change_without_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def unclean_restart_in_isr(patch: pytest.MonkeyPatch) -> None:
-    def trusted(state, live, order):  # type: ignore[no-untyped-def]
+    def trusted(state, live, order, eligible):  # type: ignore[no-untyped-def]
         return tuple(broker for broker in state.isr if broker in live)
 
     patch.setattr(elections, "_trusted", trusted)
@@ -162,22 +169,55 @@ def wait_for_the_ineligible(patch: pytest.MonkeyPatch) -> None:
 def trust_what_is_older_than_the_state(patch: pytest.MonkeyPatch) -> None:
     judged = elections._trusted
 
-    def trusted(state, live, order):  # type: ignore[no-untyped-def]
+    def trusted(state, live, order, eligible):  # type: ignore[no-untyped-def]
         known = {
             number: broker._replace(is_clean=broker.is_clean or broker.epoch <= state.mzxid)
             for number, broker in live.items()
         }
-        return judged(state, known, order)
+        return judged(state, known, order, eligible)
 
     patch.setattr(elections, "_trusted", trusted)
+
+
+def nobody_is_eligible(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(elections, "still_eligible", lambda *_, **__: ())
+
+
+def eligible_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def eligible(state, leader, isr, *, replicas, **_):  # type: ignore[no-untyped-def]
+        return tuple(each for each in replicas if each in {*state.eligible, *state.isr} and each not in isr)
+
+    for module in (elections, isr_changes):
+        patch.setattr(module, "eligible_after", eligible)
+    patch.setattr(elections, "still_eligible", lambda state, **_: state.eligible)
 
 
 def lost_tail_of_a_segment(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "GAP_IN_SEGMENT_MAX", 0)
 
 
+def _with_configs(patch: pytest.MonkeyPatch, name: str, value: Callable[[TopicConfig], object]) -> None:
+    """Has every topic's configs say something else, after what follows from them was set."""
+    made = TopicConfig.__post_init__
+
+    def otherwise(self: TopicConfig) -> None:
+        made(self)
+        object.__setattr__(self, name, value(self))
+
+    patch.setattr(TopicConfig, "__post_init__", otherwise)
+
+
+def reliable_without_flush(patch: pytest.MonkeyPatch) -> None:
+    _with_configs(patch, "flush_count", lambda config: config.flush_messages)
+
+
+def reliable_as_asked(patch: pytest.MonkeyPatch) -> None:
+    _with_configs(patch, "reliable", lambda _: False)
+
+
 LOSSES = frozenset({"lost", "vanished", "conflict", "diverged", "refused", "unordered"})
 _ROUGH = Plan(duration_ms=12_000, gap_ms=700, min_insync_replicas=1, failures_max=2)
+_RELIABLE = kinds.reliable(_ROUGH._replace(faults=(kinds.CRASH, kinds.CUT)))
 _DAMAGED = Plan(duration_ms=4_000, producers=(), readers=0, pipelines=2, damage=0.2)
 
 MUTANTS = (
@@ -249,6 +289,20 @@ MUTANTS = (
         _ROUGH._replace(faults=(kinds.CONTROLLER, kinds.POWER), min_insync_replicas=2),
         LOSSES,
     ),
+    Mutant(
+        "nobody is eligible",
+        nobody_is_eligible,
+        _ROUGH._replace(faults=(kinds.POWER, kinds.CUT), replicas=2, min_insync_replicas=2, failures_max=1, gap_ms=500),
+        LOSSES,
+    ),
+    Mutant(
+        "eligible for ever",
+        eligible_for_ever,
+        _ROUGH._replace(faults=(kinds.CRASH, kinds.CUT), min_insync_replicas=2, gap_ms=500),
+        LOSSES,
+    ),
+    Mutant("reliable without flush", reliable_without_flush, _RELIABLE, LOSSES),
+    Mutant("reliable as asked", reliable_as_asked, _RELIABLE, LOSSES),
     Mutant(
         "lost tail of a segment",
         lost_tail_of_a_segment,

@@ -92,14 +92,16 @@ class Nemesis:
             self._roll()
         elif kind == kinds.CONTROLLER:
             self.office.begin()
+        elif kind == kinds.BLACKOUT:
+            self._black_out()
         else:
             self._do(kind)
         self.later(chance.randrange(plan.gap_ms // 4, plan.gap_ms * 2), self._strike)
 
     def down(self) -> list[SimBroker]:
-        """Brokers that have failed. Where power may fail, one that is not in every ISR counts, and one that is back
-        until it has caught up: before that it may lack what is committed, or be taken for one that does, so that of a
-        broker that dies after it the ISR is all that is left."""
+        """Brokers that have failed. Where power may fail, one that is neither in every ISR nor eligible counts, and one
+        that is back until it has caught up: before that it may lack what is committed, or be taken for one that does,
+        so that of a broker that dies after it the ISR is all that is left."""
         cluster = self._cluster
         down = [
             broker
@@ -116,7 +118,7 @@ class Nemesis:
                 if broker not in down
                 and any(
                     broker in cluster.holders(key)
-                    and (broker.number not in state.isr or (broker.number, key) in self._unclean)
+                    and (broker.number not in (*state.isr, *state.eligible) or (broker.number, key) in self._unclean)
                     for key, state in states.items()
                 )
             ]
@@ -168,6 +170,15 @@ class Nemesis:
             if network.cuts:
                 self.later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self.heal_network)
 
+    def _black_out(self) -> None:
+        """Takes the power of all brokers, whatever state they are in; they come back one by one."""
+        self.note("has all brokers lose their power")
+        for broker in self._cluster.brokers.values():
+            if broker.is_running:
+                broker.lose_power()
+                self.stopped_uncleanly(broker)
+            self.later(self.chance.choice((50, 500, 2000)) + self.chance.randrange(500), self.revive, broker)
+
     def stopped_uncleanly(self, victim: SimBroker) -> None:
         for key, state in self._cluster.all_leaderships().items():
             self._unclean[victim.number, key] = _Unclean(has_left=victim.number not in state.isr)
@@ -181,7 +192,10 @@ class Nemesis:
             work = administrator.elect_preferred()
         else:
             replicas = chance.sample(sorted(cluster.brokers), cluster.plan.replicas)
-            work = administrator.reassign(chance.randrange(cluster.plan.partitions), replicas)
+            number, topic = chance.randrange(cluster.plan.partitions), ""
+            if cluster.plan.instances:
+                topic = chance.choice(sorted({each.topic for each in cluster.tenancy.partitions()} | {cluster.topic}))
+            work = administrator.reassign(number, replicas, topic)
         client.process.call(client.process.loop.create_task, work)
 
     # A rolling restart

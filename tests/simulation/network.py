@@ -13,7 +13,7 @@ is no order. What TCP makes of a lossy network is what happens here:
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -41,6 +41,12 @@ class Host:
     name: str
     is_on: bool = True
     accept: "Callable[[End], None] | None" = None
+    ports: "dict[int, Callable[[End], None]]" = field(default_factory=dict)
+    """Further listeners of the process, by port."""
+
+    def listener(self, port: int) -> "Callable[[End], None] | None":
+        """What takes connections to a port; 0 is the process's first listener."""
+        return self.ports.get(port) if port else self.accept
 
 
 class End:
@@ -127,8 +133,8 @@ _OPEN = object()
 class _Connection:
     """A client's end, a server's end once it is accepted, and the lanes between."""
 
-    def __init__(self, network: "Network", client: Process, hosts: tuple[str, str]) -> None:
-        self._network, self.hosts = network, hosts
+    def __init__(self, network: "Network", client: Process, hosts: tuple[str, str], port: int) -> None:
+        self._network, self.hosts, self.port = network, hosts, port
         self.client = End(self, client, is_client=True)
         self.server: End | None = None
         self._to_server = Lane(network, hosts[0], hosts[1], self._at_server)
@@ -169,7 +175,7 @@ class _Connection:
         if not host.is_on:
             return
         if item is _OPEN:
-            if host.accept is None or self.hosts in self._network.refusals:
+            if host.listener(self.port) is None or self.hosts in self._network.refusals:
                 self._to_client.put(_CLOSE)
                 return
             self._network.accept(self, host)
@@ -211,9 +217,9 @@ class Network:
         """The host of that name, made when it is not there."""
         return self.hosts.setdefault(name, Host(name))
 
-    def connect(self, process: Process, source: str, target: str) -> End:
+    def connect(self, process: Process, source: str, target: str, port: int = 0) -> End:
         """The client's end of a new connection; what is sent before it is open follows."""
-        made = _Connection(self, process, (source, target))
+        made = _Connection(self, process, (source, target), port)
         self._of(process).append(made)
         return made.client
 
@@ -222,8 +228,9 @@ class Network:
         listening = self._listening[host.name]
         connection.server = End(connection, listening, is_client=False)
         self._of(listening).append(connection)
-        assert host.accept is not None
-        listening.call(host.accept, connection.server)
+        accept = host.listener(connection.port)
+        assert accept is not None
+        listening.call(accept, connection.server)
 
     def listen(self, host: str, process: Process, accept: Callable[[End], None]) -> None:
         """Connections to `host` are the process's from now on."""
@@ -239,6 +246,7 @@ class Network:
     def process_died(self, process: Process, host: str, *, is_host_off: bool) -> None:
         """The process is gone; with its host, nobody hears of it."""
         self.host(host).accept = None
+        self.host(host).ports.clear()
         if is_host_off:
             self.host(host).is_on = False
         for each in self._connections.pop(process, []):

@@ -27,7 +27,7 @@ class PipelinedProducer(Producer):
         """Until it is told to stop."""
         chance = self._client.chance
         while not self.is_stopping:
-            partition = chance.randrange(self._client.cluster.plan.partitions)
+            partition = chance.randrange(self._client.partitions)
             await self._send_many(partition, [chance.choice((1, 2)) for _ in range(chance.randint(2, IN_FLIGHT_MAX))])
             await self._client.pause(0, 4 * self._pace_ms)
 

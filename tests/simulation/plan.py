@@ -4,6 +4,7 @@ process crash   the page cache survives; whatever crashes, however often, what w
 power loss      un-fsynced bytes go. A power loss hits a broker only while another live broker is in the ISR of each
                 of its partitions (a failure at a time, as f = replicas - 1 promises); what was acknowledged with
                 acks=all stays, as long as min.insync.replicas is 2 or more
+blackout        the same for all brokers at once; what was acknowledged in a reliable topic stays
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ ROLL = "rolling restart"
 CONTROLLER = "controller"
 """The controller dies between a decision and its write, or between the write and its answer, and around that a member
 of the ISR loses its power and comes back."""
+
+BLACKOUT = "blackout"
+"""All brokers lose their power at once. Only what is flushed everywhere before it is acknowledged survives this."""
 
 
 class Plan(NamedTuple):
@@ -57,6 +61,21 @@ class Plan(NamedTuple):
     processors: tuple[int, ...] = ()
     """The same of each processor: it consumes, transforms and produces."""
 
+    members: int = 0
+    """Members of a consumer group of KIP-848, or of a streams group of KIP-1071."""
+
+    members_are_threads: bool = False
+    """Whether the members are threads of Kafka Streams, in a streams group."""
+
+    sharers: int = 0
+    """Members of a share group (KIP-932)."""
+
+    instances: bool = False
+    """Whether there are instances (`tenancy`)."""
+
+    instance_capacity: int = 0
+    """What one of them may store, for each of its replicas; 0 for any amount."""
+
     committed_readers: int = 0
     transaction_timeout_ms: int = 3000
     transaction_partitions: int = 2
@@ -90,8 +109,18 @@ class Plan(NamedTuple):
             f"{self.replicas} replicas{spare}, min.insync.replicas={self.min_insync_replicas}, "
             f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, "
             f"for {self.duration_ms / 1000:g} s{'' if self.has_epochs else f', {self.topic_settings}'}"
-            f"{self._transactions()}"
+            f"{self._transactions()}{self._members()}{self._sharers()}{self._instances()}"
         )
+
+    def _instances(self) -> str:
+        return "; instances" if self.instances else ""
+
+    def _members(self) -> str:
+        kind = "streams " if self.members_are_threads else ""
+        return f"; {self.members} members of a {kind}group" if self.members else ""
+
+    def _sharers(self) -> str:
+        return f"; {self.sharers} members of a share group" if self.sharers else ""
 
     def _transactions(self) -> str:
         if not self.has_transactions:
@@ -109,6 +138,31 @@ GENTLE = (ROLL, STOP, ELECT)
 """What an operator does to a cluster that must go on taking writes."""
 
 PAUSE_MAX_MS = 1000
+HEARTBEAT_MS, MEMBER_SESSION_TIMEOUT_MS = 300, 3000
+MEMBER_SETTINGS = {
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.consumer.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.streams.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.streams.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.streams.min.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.streams.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
+SHARE_STATE_PARTITIONS = 2
+SHARE_LOCK_MS, SHARE_DELIVERIES_MAX = 1500, 5
+SHARE_SETTINGS = {
+    "group.share.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.share.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.share.min.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.share.session.timeout.ms": str(MEMBER_SESSION_TIMEOUT_MS),
+    "group.share.assignment.interval.ms": "0",
+    "group.share.initialize.retry.interval.ms": "1000",
+    "group.share.min.record.lock.duration.ms": str(SHARE_LOCK_MS),
+    "group.share.record.lock.duration.ms": str(SHARE_LOCK_MS),
+    "group.share.delivery.count.limit": str(SHARE_DELIVERIES_MAX),
+}
 ID_EXPIRATION_MS = 4000
 """Where unused transactional ids expire within a run."""
 
@@ -146,7 +200,54 @@ def draw(seed: int | str) -> Plan:
     )
     plan = plan.with_format(chance.choice(FORMATS))
     plan = plan._replace(damage=chance.choice((0.0, 0.0, 0.05)))
-    return _with_transactions(_with_more(plan, Random(f"{seed}/plan/more")), Random(f"{seed}/plan/transactions"))
+    plan = _with_transactions(_with_more(plan, Random(f"{seed}/plan/more")), Random(f"{seed}/plan/transactions"))
+    plan = _with_members(plan, Random(f"{seed}/plan/members"))
+    plan = _with_sharers(plan, Random(f"{seed}/plan/sharers"))
+    plan = _of_a_reliable_topic(plan, Random(f"{seed}/plan/reliable"))
+    return _with_instances(plan, Random(f"{seed}/plan/instances"))
+
+
+def _with_instances(plan: Plan, chance: Random) -> Plan:
+    """A fourth of the plans without members of groups, transactions and blackouts, with instances."""
+    is_plain = not (plan.members or plan.sharers or plan.has_transactions or plan.damage)
+    if not is_plain or not plan.has_epochs or BLACKOUT in plan.faults or chance.random() >= 1 / 4:
+        return plan
+    return with_instances(plan._replace(instance_capacity=chance.choice((0, 10_000, 20_000))))
+
+
+def with_instances(plan: Plan) -> Plan:
+    """The plan with instances, and longer: leases end, and begin again, in seconds."""
+    return plan._replace(
+        instances=True,
+        producers=plan.producers[:1],
+        pipelines=0,
+        readers=1,
+        duration_ms=max(plan.duration_ms, 16_000),
+        gap_ms=max(plan.gap_ms, 1200),
+        settings={
+            **plan.settings,
+            "min.insync.replicas": str(plan.min_insync_replicas),
+            "log.retention.check.interval.ms": "1000",
+        },
+    )
+
+
+def _of_a_reliable_topic(plan: Plan, chance: Random) -> Plan:
+    """A twelfth of the plans without members of groups and transactions, with a reliable topic and blackouts."""
+    is_plain = not (plan.members or plan.sharers or plan.has_transactions or plan.damage) and plan.has_epochs
+    return reliable(plan) if is_plain and chance.random() < 1 / 12 else plan
+
+
+def reliable(plan: Plan) -> Plan:
+    """The plan with a reliable topic, and blackouts besides its faults. Only idempotent producers may write to it;
+    acks=1 is kept as acks=all is. Commits of a group are not, which are in another topic."""
+    return plan._replace(
+        faults=(*(each for each in plan.faults if each not in (ROLL, CONTROLLER)), BLACKOUT),
+        producers=((-1, True), (1, True)),
+        has_group=False,
+        topic_settings={**plan.topic_settings, "headrace.reliable": "true"},
+        promises=Promises(acks_one_kept=True),
+    )
 
 
 def _with_more(plan: Plan, chance: Random) -> Plan:
@@ -186,6 +287,37 @@ def _with_transactions(plan: Plan, chance: Random) -> Plan:
         },
         promises=plan.promises._replace(unused_id_kept_ms=ID_EXPIRATION_MS),
     )
+
+
+def _with_members(plan: Plan, chance: Random) -> Plan:
+    """A sixth of the plans with members of a group. They are judged by their clocks, which must agree. Their offsets
+    are in a topic whose ISR may shrink to one replica: a power loss of that one loses what the others once had."""
+    if {SKEW, POWER} & set(plan.faults) or chance.random() >= 1 / 6:
+        return plan
+    given = with_members(plan, chance.choice((2, 3)), interval_ms=chance.choice((0, 0, 1000)))
+    return given._replace(members_are_threads=chance.random() < 0.5)
+
+
+def _with_sharers(plan: Plan, chance: Random) -> Plan:
+    """A sixth of the plans without members of other groups and transactions, with members of a share group. Where power
+    may fail, `__consumer_offsets` needs as many replicas as the topic."""
+    if plan.members or plan.has_transactions or not plan.has_epochs or chance.random() >= 1 / 6:
+        return plan
+    plan = with_sharers(plan._replace(producers=(chance.choice(plan.producers),), readers=1), chance.choice((2, 3)))
+    updates = {"share.coordinator.snapshot.update.records.per.snapshot": str(chance.choice((3, 500)))}
+    return plan._replace(settings={**plan.settings, **updates})
+
+
+def with_sharers(plan: Plan, sharers: int) -> Plan:
+    """The plan with members of a share group."""
+    settings = {**plan.settings, **SHARE_SETTINGS, "min.insync.replicas": str(plan.min_insync_replicas)}
+    return plan._replace(sharers=sharers, settings=settings)
+
+
+def with_members(plan: Plan, members: int, *, interval_ms: int = 0) -> Plan:
+    """The plan with members of a group, whose assignments are `interval_ms` apart at least."""
+    interval = {f"group.{kind}.assignment.interval.ms": str(interval_ms) for kind in ("consumer", "streams")}
+    return plan._replace(members=members, settings={**plan.settings, **MEMBER_SETTINGS, **interval})
 
 
 def gentle(plan: Plan) -> Plan:

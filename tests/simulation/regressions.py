@@ -6,8 +6,18 @@ with time these become ordinary seeds. What they found has a test or a mutant of
 
 from typing import NamedTuple
 
-from tests.simulation.network import Weather
-from tests.simulation.plan import CRASH, Plan
+from tests.simulation.network import CALM, Weather
+from tests.simulation.plan import (
+    CRASH,
+    CUT,
+    ELECT,
+    ISOLATE,
+    PAUSE,
+    REASSIGN,
+    STOP,
+    Plan,
+    with_instances,
+)
 
 
 class Regression(NamedTuple):
@@ -26,6 +36,10 @@ _CRASHES_OF_OLD_FORMATS = Plan(
     damage=0.05,
     topic_settings={"segment.bytes": "1048576"},
 ).with_format("0.10.2")
+
+_INSTANCES = with_instances(Plan(weather=Weather()))
+_LEADERS_MOVE = _INSTANCES._replace(faults=(PAUSE, CUT, ELECT))
+_REPLICAS_MOVE = _INSTANCES._replace(faults=(CRASH, ISOLATE, REASSIGN, STOP))
 
 REGRESSIONS = (
     Regression(
@@ -55,4 +69,25 @@ REGRESSIONS = (
     Regression(5464, "found in a long run before the list was kept"),
     Regression(5554, "found in a long run before the list was kept"),
     Regression(5573, "found in a long run before the list was kept"),
+    Regression(
+        4,
+        "a broker refused produces for ever, as the controller no longer told it of an instance that had been full",
+        _INSTANCES._replace(weather=CALM, instance_capacity=8_000),
+    ),
+    Regression(
+        19,
+        "a broker that came back reported changes of its sums to a controller that had dropped the rest",
+        _LEADERS_MOVE._replace(instance_capacity=8_000),
+    ),
+    Regression(
+        326,
+        "a broker missed the listeners that another one opened, as a watch fired before it was noted",
+        _LEADERS_MOVE._replace(weather=CALM, instance_capacity=16_000),
+    ),
+    Regression(21, "a broker still served a deleted instance when the next one had its name", _LEADERS_MOVE),
+    Regression(
+        25,
+        "a new instance found the offsets of the one that had had its name",
+        _REPLICAS_MOVE._replace(instance_capacity=8_000),
+    ),
 )

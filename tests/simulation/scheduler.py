@@ -52,6 +52,11 @@ class Handle:
     def when(self) -> float:
         return self.when_us / 1e6
 
+    @property
+    def tells_a_result(self) -> bool:
+        """Whether it is called since a future or task is done."""
+        return bool(self._args) and isinstance(self._args[0], asyncio.Future)
+
     def run(self) -> None:
         try:
             if self._context is None:
@@ -223,7 +228,9 @@ class Scheduler:
         """Ends everything without a trace: tasks are cancelled until they end, in processes that are dead to disk and
         network. Left to the garbage collector they would do the same at some other time."""
         for process in self.processes:
+            results = [each for each in process.ready if each.tells_a_result]  # else who waits for them never ends
             process.kill()
+            process.ready.extend(results)
         self.is_over = True
         self._timers.clear()
         for _ in range(_CANCELLATIONS_MAX):

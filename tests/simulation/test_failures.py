@@ -75,7 +75,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("how", (CRASH, POWER))
-@pytest.mark.parametrize("failures", (1, 2), ids=lambda failures: f"f={failures}")
+@pytest.mark.parametrize("failures", slow_after(1, (1, 2)), ids=lambda failures: f"f={failures}")
 @pytest.mark.parametrize("seed", slow_after(1, (1, 2, 3)))
 def test_f_plus_1_replicas_tolerate_f_failures(seed: int, failures: int, how: str) -> None:
     scene = Scene(seed, failures + 1)

@@ -3,15 +3,22 @@
 import pytest
 
 from tests.simulation.cluster import run
+from tests.simulation.group_mutants import GROUP_MUTANTS
+from tests.simulation.instance_mutants import INSTANCE_MUTANTS
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.share_mutants import SHARE_MUTANTS
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 SEEDS_MAX = 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", (*MUTANTS, *TRANSACTION_MUTANTS), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    (*MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *SHARE_MUTANTS, *INSTANCE_MUTANTS),
+    ids=lambda mutant: mutant.name,
+)
 def test_a_deliberate_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS_MAX):
         with monkeypatch.context() as patch:

@@ -19,7 +19,10 @@ import pytest
 
 from tests import rotation
 from tests.examples import slow_after
+from tests.simulation import plan as kinds
 from tests.simulation.cluster import Result, run
+from tests.simulation.network import Weather
+from tests.simulation.plan import Plan
 from tests.simulation.regressions import REGRESSIONS, Regression
 
 SEED = "HEADRACE_SIMULATION_SEED"
@@ -55,6 +58,13 @@ def test_a_seed_that_once_failed_finds_nothing_wrong_any_more(once: Regression) 
     check_results([run(once.seed, once.plan)])
 
 
+@pytest.mark.parametrize("number", slow_after(1, (1, 2, 3, 4, 5)))
+def test_a_reliable_topic_keeps_what_it_acknowledged_when_all_brokers_lose_power(number: int) -> None:
+    faults = (kinds.CRASH, kinds.CUT, kinds.PAUSE, kinds.SESSION)
+    plan = kinds.reliable(Plan(faults=faults, failures_max=3, gap_ms=700, topic_settings={"segment.bytes": "600"}))
+    check_results([run(rotation.drawn("reliable", number), plan)])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(10))
 def test_the_same_seeds_each_time_find_nothing_wrong(chunk: int) -> None:
@@ -73,16 +83,30 @@ def test_thousands_of_drawn_seeds_find_nothing_wrong(first: int) -> None:
     check_seeds(drawn(range(first, min(first + SOAK_CHUNK, SOAK.stop))))
 
 
-@pytest.mark.parametrize("seed", slow_after(1, (3, 4, 5)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", (3, 4, 5))
 def test_a_seed_gives_the_same_run_again_to_the_last_message(seed: int) -> None:
     first, second = run(seed), run(seed)
     assert str(first.timeline) == str(second.timeline)
     assert first.messages == second.messages > 100
 
 
+@pytest.mark.parametrize("number", slow_after(1, (1, 2, 3, 4)))
+def test_instances_stay_apart_and_keep_to_their_limits(number: int) -> None:
+    """Leaders and replicas move, and brokers die, while an instance fills its storage."""
+    faults = (kinds.CRASH, kinds.PAUSE, kinds.ISOLATE, kinds.REASSIGN, kinds.ELECT)
+    plan = kinds.with_instances(Plan(faults=faults, weather=Weather(), instance_capacity=10_000))
+    check_results([run(rotation.drawn("instances", number), plan)])
+
+
 @pytest.mark.slow
-def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise() -> None:
-    program = "from tests.simulation.cluster import run; print(run(6).timeline)"
+@pytest.mark.parametrize("plan", ("None", "with_instances(Plan(faults=(CRASH, ISOLATE, REASSIGN), partitions=3))"))
+def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise(plan: str) -> None:
+    program = (
+        "from tests.simulation.cluster import run; "
+        "from tests.simulation.plan import CRASH, ISOLATE, REASSIGN, Plan, with_instances; "
+        f"print(run(6, {plan}).timeline)"
+    )
     stories = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -158,7 +158,7 @@ def test_a_process_that_ended_by_itself_is_reported_with_its_log() -> None:
     broker = Broker(subprocess=True).start()
     (child,) = set(psutil.Process().children()) - others
     child.send_signal(signal.SIGKILL)
-    with pytest.raises(BrokerFailed, match="ended (by itself )?with status -9"):
+    with pytest.raises(BrokerFailed, match="(ended|exited unexpectedly) with status -9"):
         broker.close()
 
 
@@ -226,6 +226,12 @@ def test_importing_it_imports_no_broker() -> None:
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WITHIN_SECONDS, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WITHIN_SECONDS, check=False
     )
-    assert done.stdout.split() == ["headrace", "headrace.testing", "headrace.testing.pytest_plugin"]
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == [
+        "headrace",
+        "headrace.testing",
+        "headrace.testing.pytest_plugin",
+        "headrace.version",
+    ]

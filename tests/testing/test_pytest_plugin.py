@@ -122,7 +122,7 @@ def test_the_log_of_a_process_is_shown_with_a_test_that_failed(pytester: pytest.
     pytester.makepyfile("""
         import pytest, socket
 
-        @pytest.mark.headrace_broker(settings={"max.connections": 0}, subprocess=True)
+        @pytest.mark.headrace_broker(settings={"max.connections.per.ip": 0}, subprocess=True)
         def test_it(headrace_broker):
             with socket.create_connection(("127.0.0.1", headrace_broker.port)) as connection:
                 assert connection.recv(1) == b""

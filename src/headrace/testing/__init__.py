@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.testing.broker import Broker, SettingValue
     from headrace.testing.host import BrokerFailed
+    from headrace.testing.security import Security
 
-__all__ = ["Broker", "BrokerFailed", "SettingValue"]
+__all__ = ["Broker", "BrokerFailed", "Security", "SettingValue"]
 
 
 if not TYPE_CHECKING:  # where a type checker saw it, a misspelt import would pass
@@ -24,6 +25,6 @@ if not TYPE_CHECKING:  # where a type checker saw it, a misspelt import would pa
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from headrace.testing import broker
+        from headrace.testing import broker, security
 
-        return getattr(broker, name)
+        return getattr(security if name == "Security" else broker, name)

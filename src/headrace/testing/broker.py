@@ -20,6 +20,9 @@ from headrace.testing.host import BrokerFailed, Host
 if TYPE_CHECKING:
     from typing import Self
 
+    from headrace.client.core.settings import ClientSettings
+    from headrace.testing.security import Security, SecurityFiles
+
 SettingValue = str | int | float | bool
 
 TEST_SETTINGS: Mapping[str, SettingValue] = {
@@ -38,6 +41,7 @@ class Broker:
     settings     Kafka's names; an unknown name raises `InvalidConfig`, which suggests the nearest name
     port         on the loopback interface; 0 for any that is free
     subprocess   in a process of its own, with an interpreter of its own: slower to start, but `kill` works
+    security     a protocol such as "SASL_SSL", or a `Security`: TLS, users and rules; see `client_options`
     """
 
     def __init__(
@@ -47,8 +51,12 @@ class Broker:
         settings: Mapping[str, SettingValue] | None = None,
         port: int = 0,
         subprocess: bool = False,
+        security: Security | str | None = None,
     ) -> None:
         self._properties = _checked(settings or {})
+        self._security = _security_of(security)
+        self._files: SecurityFiles | None = None
+        self._private: TemporaryDirectory[str] | None = None
         self._given_data = None if data is None else Path(data)
         self._temporary: TemporaryDirectory[str] | None = None
         self._address = f"127.0.0.1:{port}"
@@ -105,8 +113,8 @@ class Broker:
             self._temporary = TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
         self._was_started = True
         host = _new_host(self._subprocess)
-        properties = {"listeners": self._address, **self._properties, "log.dirs": str(self.data)}
         try:
+            properties = {**self._listener(), **self._properties, "log.dirs": str(self.data)}
             self._address = host.start(properties)
         except BaseException:
             self._remove_data()
@@ -138,10 +146,40 @@ class Broker:
         finally:
             self._remove_data()
 
+    def client_options(self, user: str = "alice", mechanism: str | None = None) -> dict[str, str]:
+        """Kafka's client options of a user of a secured broker, as Java's clients and headrace's take them; none
+        without security. `headrace.testing.security` turns them into those of other clients."""
+        self._check_started()
+        return {} if self._files is None else self._files.client_options(user, mechanism)
+
+    def client_settings(self, user: str = "alice", mechanism: str | None = None) -> ClientSettings:
+        """The same as settings of `headrace.client`."""
+        from headrace.client.security.client_options import client_settings
+
+        return client_settings(self.client_options(user, mechanism))
+
+    def _listener(self) -> dict[str, str]:
+        """The settings of the listener; makes certificates and users at the first start."""
+        security = self._security
+        if security is None:
+            return {"listeners": self._address}
+        if self._files is None:
+            import asyncio
+
+            from headrace.testing.security import SecurityFiles, add_scram_users
+
+            self._private = TemporaryDirectory(prefix="headrace-security-", ignore_cleanup_errors=True)
+            self._files = SecurityFiles(security, Path(self._private.name))
+            self.data.mkdir(parents=True, exist_ok=True)
+            asyncio.run(add_scram_users(self.data, security))
+        return {"listeners": f"{security.protocol}://{self._address}", **self._files.broker_settings()}
+
     def _remove_data(self) -> None:
         temporary, self._temporary = self._temporary, None
-        if temporary is not None:
-            temporary.cleanup()
+        private, self._private, self._files = self._private, None, None
+        for each in (temporary, private):
+            if each is not None:
+                each.cleanup()
 
     def _check_started(self) -> None:
         if not self._was_started:
@@ -159,6 +197,19 @@ def _checked(settings: Mapping[str, SettingValue]) -> dict[str, str]:
     properties = {name: format_value(value) for name, value in {**TEST_SETTINGS, **settings}.items()}
     parse_broker(properties)
     return properties
+
+
+def _security_of(given: Security | str | None) -> Security | None:
+    """Raises `InvalidConfig` for a protocol or a mechanism that there is not."""
+    if given is None or not isinstance(given, str):
+        return given
+    from headrace.errors import InvalidConfig
+    from headrace.testing.security import Security
+
+    try:
+        return Security(given)
+    except ValueError as error:
+        raise InvalidConfig(str(error)) from None
 
 
 def _new_host(subprocess: bool) -> Host:

@@ -31,9 +31,15 @@ class BrokerProcess:
 
     def start(self, properties: Mapping[str, str]) -> str:
         """See `Host.start`."""
-        settings = [part for name, value in properties.items() for part in ("--set", f"{name}={value}")]
+        with tempfile.NamedTemporaryFile("w", prefix="headrace-", suffix=".properties") as file:
+            # settings may be passwords, which a command line would show to everybody
+            file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
+            file.flush()
+            return self._run(file.name)
+
+    def _run(self, config: str) -> str:
         process = self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.testing.served", *settings],
+            [sys.executable, "-m", "headrace.testing.served", "--config", config],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log_file,
         )  # fmt: skip
         try:
@@ -86,6 +92,14 @@ class BrokerProcess:
         for pipe in (process.stdin, process.stdout, self._log_file):
             if pipe is not None:
                 pipe.close()
+
+
+def _escaped(text: str) -> str:
+    """For a properties file."""
+    return "".join(_ESCAPES.get(each, each) for each in text)
+
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", " ": "\\ ", "=": "\\=", ":": "\\:"}
 
 
 def _first_line(process: "subprocess.Popen[bytes]") -> str:

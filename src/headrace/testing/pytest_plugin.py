@@ -25,7 +25,7 @@ MARKER = "headrace_broker"
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the marker known, for `--strict-markers` and `--markers`."""
     config.addinivalue_line(
-        "markers", f"{MARKER}(settings, subprocess, data, port): how the test's headrace_broker is made"
+        "markers", f"{MARKER}(settings, subprocess, data, port, security): how the test's headrace_broker is made"
     )
 
 

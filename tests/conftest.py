@@ -1,6 +1,9 @@
 """Fixtures of all tests: real servers on free loopback ports, ended by pid; Apache Kafka where Java and Maven are."""
 
-from collections.abc import Callable, Iterator
+import gc
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,9 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from tests import rotation
 from tests.conformance import report
-from tests.examples import examples
+from tests.examples import QUICK, examples
 from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers import kafka
+from tests.spark import shared_classes
 from tests.zookeeper_server import ZooKeeperServer
 from tests.zookeeper_server import missing_tools as missing_zookeeper
 
@@ -67,18 +71,30 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         yield server
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_FREE_MIN = 4 << 30
+GARBAGE_AFTER_ALLOCATIONS = 20_000
+
+
 def pytest_configure() -> None:
-    """All workers of a run have one seed."""
+    """All workers of a run have one seed. `make quick` waits for no disk: its temporary files lie in memory."""
     rotation.settle()
+    if QUICK and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_FREE_MIN:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+ONE_TRY = (
+    *("controller", "coordinators", "instances", "log", "metadata", "protocol"),
+    *("quotas", "records", "replication", "simulation"),
+)
+"""Folders of tests without sockets and processes: how busy the machine is does not decide about them."""
 SECOND_TRIES = ("peer", "spark", "cluster")
-"""Markers of tests that depend on servers which we did not write, or on many processes on a busy machine."""
+"""Markers of tests that have sockets and processes in any folder."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--second-tries`, which only `make test` gives."""
-    tries = "run a failed test again, once, if it is marked " + ", ".join(SECOND_TRIES)
+    tries = "run a failed test again, once, if it uses sockets or processes"
     parser.addoption("--second-tries", action="store_true", help=tries)
 
 
@@ -86,8 +102,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """What shares an expensive server is marked as slow and runs in one worker, so that the server starts once.
 
+    Modules with servers of their own have groups of their own, so that not one worker has all that asks Apache Kafka.
     A broker that a test has for itself is slow as well: it takes half a second of CPU time to start and stop.
-    Modules with slow tests come first, so that no worker has a long one left when the others are done.
+    Modules with slow tests come first, and before them the tests that start Spark for themselves, which take longest:
+    no worker shall have a long one left when the others are done.
     """
     for item in items:
         folders = item.path.relative_to(config.rootpath).parts
@@ -100,13 +118,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.peer)
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.xdist_group("apache-kafka"))
-        elif item.get_closest_marker("spark"):
+        elif {"spark", "broker"} & set(fixtures) and item.get_closest_marker("spark"):  # the shared session or server
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if config.getoption("--second-tries") and any(item.get_closest_marker(name) for name in SECOND_TRIES):
+        elif item.get_closest_marker("xdist_group") is None and _shares_with_its_module(item):
+            item.add_marker(pytest.mark.xdist_group("-".join([*folders[1:-1], item.path.stem])))
+        if config.getoption("--second-tries") and _may_try_twice(item, folders):
             item.add_marker(pytest.mark.flaky(reruns=1))
     yield
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)  # the order is random otherwise
+    alone = {item for item in items if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group")}
+    items.sort(key=lambda item: (item not in alone, item.path not in slow))  # the order is random otherwise
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - nothing public tells a fixture's scope
+    return any(found[-1].scope == "module" for name, found in fixtures.items() if not name.startswith("_"))
+
+
+def _may_try_twice(item: pytest.Item, folders: Sequence[str]) -> bool:
+    return not set(ONE_TRY) & set(folders) or any(item.get_closest_marker(name) for name in SECOND_TRIES)
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves, millions of objects, are never garbage: looking for some there took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER_ALLOCATIONS, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Spark starts in half the time."""
+    if item.get_closest_marker("spark"):
+        shared_classes.use()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,28 +1,63 @@
 """What tests share to run real processes: free ports, a headrace server in a subprocess, clean endings by pid."""
 
+import fcntl
 import os
+import random
 import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from tests.eventually import WITHIN_SECONDS, eventually
 
+PORTS = range(20_000, 32_000)
+"""Below those that Linux and macOS draw for outgoing connections and for port 0: nobody gets one by chance."""
+
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on just now, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Loopback ports that nobody listens on, all different, and this process's own until it ends.
+
+    A server takes its port some time after the choice. Until then no other test may choose it, in this worker or in
+    another process: each port is a locked byte of one file. The locks end with the process.
+    """
+    found = list(islice(filter(_claim, random.Random().sample(PORTS, len(PORTS))), count))
+    if len(found) < count:
+        raise RuntimeError(f"{count} ports are wanted, and only {len(found)} of {PORTS} are free")
+    return found
+
+
+def _claim(port: int) -> bool:
+    """Whether the port is free, and ours from now on."""
+    if port in _claimed:  # a process may lock its own byte again
+        return False
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    _claimed.add(port)
+    return True
+
+
+_claimed: set[int] = set()
+
+
+@cache
+def _claims() -> BinaryIO:
+    """The file of locks. It is open once, as its locks end when a process closes any of its handles."""
+    return (Path(tempfile.gettempdir()) / f"headrace-test-ports-{os.getuid()}").open("ab")
 
 
 def unused(name: str) -> str:
@@ -100,7 +135,8 @@ class HeadraceServer:
     data: Path
     settings: dict[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
-    listen: str = "127.0.0.1:0"
+    listen: str | None = "127.0.0.1:0"
+    """None: the settings name the listeners."""
     process: subprocess.Popen[bytes] | None = None
     bootstrap: str = ""
 
@@ -117,7 +153,8 @@ class HeadraceServer:
     def command(self) -> list[str]:
         """The command line that starts it."""
         settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
-        base = [sys.executable, "-m", "headrace", "serve", "--listen", self.listen, "--data", str(self.data)]
+        listen = [] if self.listen is None else ["--listen", self.listen]
+        base = [sys.executable, "-m", "headrace", "serve", *listen, "--data", str(self.data)]
         return [*base, *settings, *self.arguments]
 
     def start(self) -> "HeadraceServer":
@@ -150,7 +187,8 @@ class HeadraceServer:
 
     def restart(self) -> "HeadraceServer":
         """Start again on the same data directory and, so that clients find it, the same port."""
-        self.listen = self.bootstrap or self.listen
+        if self.listen is not None and "://" not in self.listen:  # else it names its ports
+            self.listen = self.bootstrap or self.listen
         return self.start()
 
 

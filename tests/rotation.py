@@ -8,6 +8,8 @@ import os
 from datetime import UTC, datetime
 from random import Random
 
+import pytest
+
 VARIABLE = "HEADRACE_SEED"
 
 
@@ -30,3 +32,11 @@ def drawn(what: str, number: int) -> int:
 def random_bytes(what: str, size: int) -> bytes:
     """Bytes that are the same in each run with the same seed."""
     return Random(f"{seed()}/{what}").randbytes(size)
+
+
+def unless_today(number: int, of: int, turn: int = 0) -> list[pytest.MarkDecorator]:
+    """Marks for the `number`-th `of` some parameters that take turns, one a day: on other days only `make soak` has it.
+
+    Each `turn` begins with another parameter, so that where many tests take turns, each day has some of each kind.
+    """
+    return [] if (seed() + turn) % of == number else [pytest.mark.soak]

@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from types import TracebackType
 
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import child_environment, tail
 
 LAYERS = (
@@ -124,7 +123,7 @@ class ForkedBroker:
             command += [word for path in only for word in ("-P", str(path))]
             command += ["-p", str(self.pid)]
             self._strace = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-            _wait_for(lambda: self._is_traced() or self._strace_ended(), "strace to attach")
+            eventually(lambda: self._is_traced() or self._strace_ended(), "strace to attach")
             assert self._is_traced()
         os.kill(self.pid, signal.SIGCONT)
 
@@ -164,14 +163,6 @@ class ForkedBroker:
 
     def _strace_ended(self) -> bool:
         return self._strace is not None and self._strace.poll() is not None
-
-
-def _wait_for(condition: object, what: str) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.002)
 
 
 # The process that forks

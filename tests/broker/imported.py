@@ -10,7 +10,7 @@ from headrace.broker.options import parse_options
 async def _ready(data: str) -> list[str]:
     given = parse_options(["--listen", "127.0.0.1:0", "--data", data])
     assert not isinstance(given, str)
-    async with running(given.config):
+    async with running(given.properties.config):
         return sorted(sys.modules)
 
 

@@ -1,73 +1,40 @@
-"""A proxy before a broker that keeps every request which real clients send through it: the seeds of the fuzzer.
+"""Every request that real clients send to a broker: the seeds of the fuzzer.
 
-with recorded() as recording:      # broker and proxy; clients only ever see the proxy's address
-    recording.run_clients()
-recording.frames                   # whole requests, without their size
+with recorded(server) as (frames, address):    # clients only ever see the proxy's address
+    run_clients(address)
+frames                                         # whole requests, without their size
 """
 
 import asyncio
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 from kafka import KafkaConsumer, KafkaProducer
 
-from tests.harness import HeadraceServer, free_ports, receive_frame
+from tests.broker.frame_proxy import FrameProxy, as_sent
+from tests.harness import HeadraceServer, free_ports
 
 TOPIC = "recorded"
 
 
-class RecordingProxy:
-    """Listens on a loopback port, passes everything on to another, and keeps the frames that clients send."""
-
-    def __init__(self, port: int, broker_port: int) -> None:
-        self.frames: list[bytes] = []
-        self._broker_port = broker_port
-        self._listening = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Accepts nobody any more."""
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            broker = socket.create_connection(("127.0.0.1", self._broker_port))
-            threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
-            threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
-
-    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
-        with suppress(OSError), broker:
-            while True:
-                request = receive_frame(client)
-                self.frames.append(request)
-                broker.sendall(len(request).to_bytes(4, "big") + request)
-
-    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError), client:
-            while data := broker.recv(1 << 16):
-                client.sendall(data)
-
-
 @contextmanager
-def recorded(server: HeadraceServer) -> Iterator[tuple[RecordingProxy, str]]:
-    """Starts the broker, told to advertise the proxy, and the proxy; with it, the address for clients."""
+def recorded(server: HeadraceServer) -> Iterator[tuple[list[bytes], str]]:
+    """Starts the broker, which advertises a proxy, and the proxy; gives the frames so far and the clients' address."""
     (port,) = free_ports(1)
     server.settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     server.start()
-    proxy = RecordingProxy(port, server.port)
+    frames: list[bytes] = []
+
+    def record(frame: bytes) -> bytes:
+        frames.append(frame)
+        return as_sent(frame)
+
+    proxy = FrameProxy(port, server.port, lambda: record)
     try:
-        yield proxy, f"127.0.0.1:{port}"
+        yield frames, f"127.0.0.1:{port}"
     finally:
         proxy.close()
 

@@ -18,12 +18,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from headrace.broker.cluster.control_plane import ControlPlane
+from headrace.broker.cluster.features import SUPPORTED
 from headrace.broker.coordinator_host.group_service import GroupService
-from headrace.broker.coordinator_host.internal_topic import InternalTopic, offsets_topic, transactions_topic
+from headrace.broker.coordinator_host.internal_topic import (
+    InternalTopic,
+    offsets_topic,
+    share_state_topic,
+    transactions_topic,
+)
 from headrace.broker.coordinator_host.marker_sender import MarkerSender
+from headrace.broker.coordinator_host.share_state_service import ShareStateService
 from headrace.broker.coordinator_host.transaction_service import TransactionService
 from headrace.broker.fetch.fetch_sessions import FetchSessionCache
-from headrace.broker.handlers import MODULES, advertised
+from headrace.broker.handlers import advertised
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.partition import Partition, end_key
 from headrace.broker.partitions.replica_manager import ReplicaManager
@@ -31,14 +38,22 @@ from headrace.broker.partitions.transaction_markers import TransactionMarkers
 from headrace.broker.produce.formats import CheckedMessages, checked_records
 from headrace.broker.produce.transaction_partitions import TransactionPartitions
 from headrace.broker.replication.replication_service import Replication
+from headrace.broker.request.admission import Admission
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.purgatory import Purgatory
+from headrace.broker.request.throttling import Throttling
 from headrace.broker.services import Services
+from headrace.broker.share.persister_client import PersisterClient
+from headrace.broker.share.share_manager import ShareManager
+from headrace.broker.share.share_state import ShareState
+from headrace.broker.share.shares import Shares
 from headrace.config.properties import parse_broker
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.controller.decisions.topics import NewTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.manager import LogManager
+from headrace.metadata.entity_configs import EntityConfigs
+from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import LEADER_DURING_DELETE
 from headrace.metadata.producer_ids import ProducerIds
@@ -150,6 +165,18 @@ class InProcessPeers:
             pipe.served.close("over")
 
 
+class AllFeatures:
+    """The features of a cluster of headrace's brokers."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.finalized = {name: levels[-1] for name, levels in SUPPORTED.items()}
+
+    def level(self, feature: str) -> int:
+        """The level of a feature."""
+        return self.finalized.get(feature, 0)
+
+
 class Node:
     """One broker, without sockets and without a controller of its own."""
 
@@ -163,6 +190,7 @@ class Node:
                 "replica.fetch.backoff.ms": "20",
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.num.partitions": "1",
+                "share.coordinator.state.topic.num.partitions": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 **settings,
             }
@@ -214,6 +242,7 @@ class Node:
         self.groups = GroupService(
             config,
             InternalTopic(offsets_topic(config, is_alone=False), self.metadata, nodes.create_topics),
+            self.metadata,
             appends=self.appends,
             spawn=self._spawn,
             loop=loop,
@@ -259,11 +288,52 @@ class Node:
             spawn=self._spawn,
             loop=loop,
             now_ms=now_ms,
-            is_enabled=config.transaction_partition_verification_enable,
+            is_enabled=lambda: config.transaction_partition_verification_enable,
             retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
             retry_backoff_max_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
             request_timeout_ms=config.request_timeout_ms,
         )
+        self.share_state = ShareState(
+            InternalTopic(share_state_topic(config, is_alone=False), self.metadata, nodes.create_topics),
+            lambda topic: ShareStateService(
+                config,
+                topic,
+                metadata=self.metadata,
+                replicas=self.replicas,
+                appends=self.appends,
+                spawn=self._spawn,
+                loop=loop,
+                now_ms=now_ms,
+            ),
+            lambda share_state: PersisterClient(
+                self.id,
+                share_state,
+                metadata=self.metadata,
+                addresses=book,
+                peers=self.peers,
+                spawn=self._spawn,
+                loop=loop,
+                random_bytes=bytes,
+                request_timeout_ms=config.request_timeout_ms,
+            ),
+        )
+        self.throttling = Throttling(config, loop.time)
+        self.group_configs = GroupConfigs(cast(EntityConfigs, self), config)
+        self.shares = Shares(
+            lambda: ShareManager(
+                self.replicas,
+                lambda: self.share_state.persister,
+                self.group_configs,
+                sessions_max=config.share_sessions_max,
+                touch=self.purgatory.touch,
+                spawn=self._spawn,
+                loop=loop,
+                now_ms=now_ms,
+            )
+        )
+        self.replicas.on_leadership(self.shares.leadership_changed)
+        self.replicas.on_leadership(self.share_state.leadership_changed)
+        self.metadata.on_change(self.share_state.on_metadata)
         self.replicas.on_leadership(self.groups.runtime.leadership_changed)
         self.replicas.on_leadership(self.transactions.runtime.leadership_changed)
         self.metadata.on_change(self.groups.on_metadata)
@@ -281,6 +351,12 @@ class Node:
             "controller": nodes,
             "groups": self.groups,
             "transactions": self.transactions,
+            "share_state": self.share_state,
+            "shares": self.shares,
+            "group_configs": self.group_configs,
+            "throttling": self.throttling,
+            "admission": Admission(),
+            "features": nodes.features,
             "transaction_partitions": self.transaction_partitions,
             "fetch_sessions": FetchSessionCache(100, nodes.next_broker_epoch),
             "control": self.control,
@@ -289,7 +365,7 @@ class Node:
         }
         given: dict[str, Any] = {each.name: parts.get(each.name) for each in fields(Services)}
         broker = Services(**given)
-        self.dispatcher = Dispatcher(broker, MODULES)
+        self.dispatcher = Dispatcher(broker)
         self.replication.start()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
@@ -299,6 +375,10 @@ class Node:
         return task
 
     create_task = _spawn
+
+    def on_change(self, _kind: str, listener: Callable[[str, Mapping[str, str]], None]) -> None:
+        """In the place of the store of entities: what groups set comes from the test."""
+        self.configure_group = listener
 
     def partition(self, topic: str, number: int = 0) -> Partition:
         """The replica here."""
@@ -347,6 +427,8 @@ class Node:
         self.replication.close()
         self.groups.runtime.close()
         self.transactions.close()
+        self.share_state.close()
+        self.shares.close()
         for task in list(self.tasks):
             task.cancel()
         self.logs.release()
@@ -379,6 +461,7 @@ class Nodes:
         """(from, to): what the first asks or answers does not reach the second."""
         self.now_ms = 1_000_000
         self.marker_timeout_ms = 5_000
+        self.features = AllFeatures()
         """Set it before the nodes start."""
         self.states: dict[str, LeaderAndIsr] = {}
         self.refusing: int = ErrorCode.NONE
@@ -410,8 +493,9 @@ class Nodes:
         self.store = await EmbeddedStore.open(self._tree_directory)
         await ensure_cluster(self.store)
         self.defaults = parse_broker(self.settings).topic_defaults
-        self.configs = TopicConfigs(self.store, self.defaults)
-        await self.configs.start()
+        self.entities = EntityConfigs(self.store)
+        self.configs = TopicConfigs(self.entities, self.defaults)
+        await self.entities.start()
         for number in self.numbers:
             await self.start(number)
         return self
@@ -420,7 +504,7 @@ class Nodes:
         for number in list(self.up):
             self.crash(number)
         await asyncio.sleep(0)
-        await self.configs.close()
+        await self.entities.close()
         await self.store.close()
 
     def __getitem__(self, number: int) -> Node:

@@ -30,6 +30,7 @@ from tests.broker.admin_requests import create_topic, own_settings, partition_co
 from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
+from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
 RECORDS = 10
@@ -139,57 +140,94 @@ async def test_aiokafka_administers(aiokafka_admin: AIOKafkaAdminClient, asker: 
 # Apache Kafka's tools
 
 
-@pytest.fixture
-def tools(tmp_path: Path) -> Path:
-    """Where the tools may write their logs; skips where they cannot run."""
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    """A JVM for all of them."""
     if reason := kafka.missing_tools():
         pytest.skip(reason)
-    return tmp_path
+    with kafka_tools(tmp_path_factory.mktemp("tools")) as running:
+        yield running
 
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_kafka_topics_grows_and_describes_a_topic(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
+def test_kafka_topics_grows_and_describes_a_topic(bootstrap: str, asker: Asker, topic: str, tools: Tools) -> None:
     command = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", bootstrap)
-    kafka.run_tool(*command, "--alter", "--topic", topic, "--partitions", "3", logs=tools)
+    tools.check(*command, "--alter", "--topic", topic, "--partitions", "3")
     assert partition_count(asker, topic) == 3
-    described = kafka.run_tool(*command, "--describe", "--topic", topic, logs=tools)
+    described = tools.check(*command, "--describe", "--topic", topic)
     assert "PartitionCount: 3" in described and "retention.ms=1000" in described
     with pytest.raises(RuntimeError, match="would not be an increase"):
-        kafka.run_tool(*command, "--alter", "--topic", topic, "--partitions", "2", logs=tools)
+        tools.check(*command, "--alter", "--topic", topic, "--partitions", "2")
 
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_kafka_configs_changes_settings(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
+def test_kafka_configs_changes_settings(bootstrap: str, asker: Asker, topic: str, tools: Tools) -> None:
     command = ("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap)
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     changes = ("--add-config", "segment.ms=7000,cleanup.policy=[compact,delete]", "--delete-config", "retention.ms")
-    kafka.run_tool(*command, "--alter", *of_topic, *changes, logs=tools)
+    tools.check(*command, "--alter", *of_topic, *changes)
     assert own_settings(asker, topic) == {"segment.ms": "7000", "cleanup.policy": "compact,delete"}
-    described = kafka.run_tool(*command, "--describe", *of_topic, logs=tools)
+    described = tools.check(*command, "--describe", *of_topic)
     assert "segment.ms=7000" in described and "DYNAMIC_TOPIC_CONFIG" in described
-    with pytest.raises(RuntimeError, match=r"Cannot update these configs dynamically: \[log\.retention\.ms\]"):
-        kafka.run_tool(
-            *command, "--alter", "--entity-type", "brokers", "--entity-name", "0",
-            "--add-config", "log.retention.ms=1", logs=tools,
-        )  # fmt: skip
+    of_broker = ("--entity-type", "brokers", "--entity-name", "0")
+    with pytest.raises(RuntimeError, match=r"Cannot update these configs dynamically: \[broker\.rack\]"):
+        tools.check(*command, "--alter", *of_broker, "--add-config", "broker.rack=b")
+    tools.check(*command, "--alter", *of_broker, "--add-config", "log.retention.ms=777")
+    described = tools.check(*command, "--describe", *of_broker)
+    assert "DYNAMIC_BROKER_CONFIG:log.retention.ms=777" in described
+    for_all = ("--entity-type", "brokers", "--entity-default")
+    tools.check(*command, "--alter", *for_all, "--add-config", "log.retention.ms=888")
+    tools.check(*command, "--alter", *of_broker, "--delete-config", "log.retention.ms")
+    described = tools.check(*command, "--describe", *of_topic, "--all")
+    assert "retention.ms=888 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=888" in described
 
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_kafka_delete_records_and_log_dirs(bootstrap: str, asker: Asker, topic: str, tools: Path) -> None:
-    wanted = tools / "offsets.json"
+def test_kafka_configs_changes_levels_of_loggers(bootstrap: str, tools: Tools) -> None:
+    command = ("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap)
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "0")
+    tools.check(*command, "--alter", *loggers, "--add-config", "headrace.network.server=DEBUG")
+    described = tools.check(*command, "--describe", *loggers)
+    assert "headrace.network.server=DEBUG" in described
+    tools.check(*command, "--alter", *loggers, "--delete-config", "headrace.network.server")
+    assert "headrace.network.server=INFO" in tools.check(*command, "--describe", *loggers)
+    with pytest.raises(RuntimeError, match=r"Invalid broker logger\(s\): nothing"):
+        tools.check(*command, "--alter", *loggers, "--add-config", "nothing=DEBUG")
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_tools_for_kraft_say_why_they_have_no_meaning_here(bootstrap: str, tools: Tools) -> None:
+    with pytest.raises(RuntimeError, match="The cluster has no KRaft quorum"):
+        tools.check(
+            "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", bootstrap, "describe", "--status",
+        )  # fmt: skip
+    features = ("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", bootstrap)
+    assert "transaction.version" in tools.check(*features, "describe")
+    tools.check(*features, "upgrade", "--feature", "transaction.version=2")
+    with pytest.raises(RuntimeError, match="Its level follows the brokers"):
+        tools.check(*features, "downgrade", "--feature", "transaction.version=1")
+    cluster = ("org.apache.kafka.tools.ClusterTool", "unregister", "--bootstrap-server", bootstrap)
+    for number, reason in (("0", "Broker 0 is live"), ("7", "Broker ID 7 is not currently registered")):
+        with pytest.raises(RuntimeError, match=reason):
+            tools.check(*cluster, "--id", number)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_delete_records_and_log_dirs(
+    bootstrap: str, asker: Asker, topic: str, tools: Tools, tmp_path: Path
+) -> None:
+    wanted = tmp_path / "offsets.json"
     wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
     connection = ("--bootstrap-server", bootstrap)
-    told = kafka.run_tool(
-        "org.apache.kafka.tools.DeleteRecordsCommand", *connection, "--offset-json-file", str(wanted), logs=tools
-    )
+    told = tools.check("org.apache.kafka.tools.DeleteRecordsCommand", *connection, "--offset-json-file", str(wanted))
     assert "low_watermark: 4" in told
     assert start_offsets(asker, topic, [0]) == {0: 4}
-    described = kafka.run_tool(
-        "org.apache.kafka.tools.LogDirsCommand", *connection, "--describe", "--topic-list", topic, logs=tools
-    )
+    described = tools.check("org.apache.kafka.tools.LogDirsCommand", *connection, "--describe", "--topic-list", topic)
     (broker,) = json.loads(described.splitlines()[-1])["brokers"]
     (directory,) = broker["logDirs"]
     assert [(each["partition"], each["size"] > 0) for each in directory["partitions"]] == [(f"{topic}-0", True)]
@@ -197,8 +235,8 @@ def test_kafka_delete_records_and_log_dirs(bootstrap: str, asker: Asker, topic: 
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_kafka_cluster_tells_the_cluster(bootstrap: str, tools: Path) -> None:
+def test_kafka_cluster_tells_the_cluster(bootstrap: str, tools: Tools) -> None:
     command = "org.apache.kafka.tools.ClusterTool"
-    assert "Cluster ID: " in kafka.run_tool(command, "cluster-id", "--bootstrap-server", bootstrap, logs=tools)
-    endpoints = kafka.run_tool(command, "list-endpoints", "--bootstrap-server", bootstrap, logs=tools)
+    assert "Cluster ID: " in tools.check(command, "cluster-id", "--bootstrap-server", bootstrap)
+    endpoints = tools.check(command, "list-endpoints", "--bootstrap-server", bootstrap)
     assert bootstrap.partition(":")[2] in endpoints

@@ -2,21 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.handlers import MODULES
-from headrace.broker.request.admission import Admission
+from headrace.broker.handlers import all_modules
 from headrace.broker.request.dispatch import Dispatcher, Handler, message_name
 from headrace.config import parse_broker
 from headrace.controller.decisions.topics import NewTopic
 from headrace.errors import ErrorCode
-from headrace.limits import ADMISSIONS_PER_CONNECTION_MAX
+from headrace.limits import ADMISSIONS_PER_CONNECTION_MAX, TOPICS_CREATED_PER_METADATA_MAX
 from headrace.network.bound_listeners import BoundListeners
 from headrace.network.server import Server
 from headrace.protocol import messages as m
@@ -24,7 +23,9 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.records.format2.batch import Record, encode_batch
-from headrace.security.access import ANONYMOUS, Operation, RequestOrigin, ResourceType
+from headrace.security.access import ANONYMOUS, Operation, RequestOrigin, ResourceType, Rules
+from tests.asker import Asker
+from tests.broker.quota_requests import alter
 from tests.broker.test_every_version import TOPIC, requests
 from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
@@ -37,13 +38,32 @@ REFUSALS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 NEWEST_PRODUCE_BY_NAME = 12
-UNREFUSED = {ApiKey.API_VERSIONS}
+WITHOUT_DEMANDS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+}
+UNREFUSED = {
+    *WITHOUT_DEMANDS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+"""Those that are answered to everybody, without what the client may not see. Tokens belong to their owners."""
 WITHOUT_AN_ERROR = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
 """Answers that have no place for an error: they are empty, as Apache Kafka's are."""
 
 
 class Refusing:
     """Rules that refuse some client ids, and some topics; they note what they are asked."""
+
+    heeds_client_ids = True
 
     def __init__(self, clients: tuple[str, ...] = (), topics: tuple[str, ...] = ()) -> None:
         self.clients, self.topics = clients, topics
@@ -53,17 +73,31 @@ class Refusing:
         self.asked.append((origin, operation, resource, name))
         return origin.client_id not in self.clients and not (resource is ResourceType.TOPIC and name in self.topics)
 
+    def permitted(
+        self, origin: RequestOrigin, operations: Sequence[Operation], resource: ResourceType, name: str
+    ) -> Sequence[Operation]:
+        return [each for each in operations if self.permits(origin, each, resource, name)]
+
+    def permits_any(self, origin: RequestOrigin, operation: Operation, resource: ResourceType) -> bool:
+        return origin.client_id not in self.clients
+
 
 class Gated:
     """A broker of this process that is asked through a gate whose rules can be changed."""
 
-    def __init__(self, directory: Path, modules: Iterable[ModuleType] = MODULES) -> None:
-        self.admission = Admission()
-        self._directory, self._modules = directory, modules
+    def __init__(
+        self,
+        directory: Path,
+        modules: Iterable[ModuleType] = all_modules(),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`modules` handle what comes to `bootstrap`. `settings` are those of the broker itself, whose listeners are
+        `addresses`."""
+        self._directory, self._modules, self._settings = directory, modules, settings or {}
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
 
-    def __enter__(self) -> "Gated":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._is_ready.wait(WITHIN_SECONDS), "the broker did not start"
         return self
@@ -77,10 +111,11 @@ class Gated:
         settings = {"listeners": "127.0.0.1:0", "log.dirs": str(self._directory), "offsets.topic.num.partitions": "1"}
         settings["group.initial.rebalance.delay.ms"] = "0"
         config = parse_broker(settings)
-        async with running(config) as (self.broker, _):
+        async with running(parse_broker({**settings, **self._settings})) as (self.broker, listeners):
+            self.addresses = {each.name: f"127.0.0.1:{each.port}" for each in listeners}
             await self.broker.controller.create_topics([NewTopic(TOPIC), NewTopic("other")])
             bound = BoundListeners(config)
-            self.server = server = Server(config, bound, Dispatcher(self.broker, self._modules, self.admission))
+            self.server = server = Server(config, bound, Dispatcher(self.broker, self._modules))
             (listener,) = bound.listeners
             self.bootstrap = f"127.0.0.1:{listener.port}"
             server.start(self._loop)
@@ -88,9 +123,9 @@ class Gated:
             await self._ends.wait()
             server.close(self._loop)
 
-    def rule(self, rules: Refusing | None) -> None:
+    def rule(self, rules: Rules | None) -> None:
         """From now on `rules` hold."""
-        self._loop.call_soon_threadsafe(self.admission.rules_changed, rules)
+        self._loop.call_soon_threadsafe(self.broker.admission.rules_changed, rules)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +141,7 @@ def wire(gated: Gated) -> Iterator[Wire]:
     gated.rule(None)
 
 
-def ask(wire: Wire, key: ApiKey, version: int, request: Message, client_id: str | None = "test") -> Any:
+def ask(wire: Wire | Asker, key: ApiKey, version: int, request: Message, client_id: str | None = "test") -> Any:
     body = request.encode(version)
     head = write_request_header(key, version, 7, client_id)
     wire.socket.sendall((len(head) + len(body)).to_bytes(4, "big") + head + body)
@@ -130,6 +165,11 @@ def request_of(key: ApiKey, version: int, ids: Mapping[str, bytes]) -> Message:
     if key is ApiKey.ELECT_LEADERS:
         led = m.ElectLeadersRequest.TopicPartitions(topic=TOPIC, partitions=[0])
         return m.ElectLeadersRequest(topic_partitions=[led], timeout_ms=1000)
+    if key is ApiKey.ALTER_CLIENT_QUOTAS:
+        return alter({"user": "u"}, producer_byte_rate=1)
+    if key is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+        deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u", mechanism=1)
+        return m.AlterUserScramCredentialsRequest(deletions=[deletion])
     if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
         moved = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])
         to = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path="/elsewhere", topics=[moved])
@@ -170,18 +210,18 @@ def codes(value: object) -> Iterator[int]:
                 yield from codes(each)
 
 
-def test_every_api_but_api_versions_declares_demands() -> None:
-    assert {module.API_KEY for module in MODULES if not module.DEMANDS} == UNREFUSED
+def test_every_api_demands_something_but_those_that_say_who_the_client_is() -> None:
+    assert {module.API_KEY for module in all_modules() if not module.DEMANDS} == WITHOUT_DEMANDS
 
 
-def test_a_handler_without_a_declaration_is_not_registered() -> None:
+def test_a_handler_without_a_declaration_is_not_loaded() -> None:
     module = ModuleType("headrace.broker.handlers.of_today")
     module.API_KEY, module.VERSIONS, module.handle = ApiKey.FETCH, range(1), print  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match=r"of_today declares no DEMANDS"):
-        Handler(module)
+        Handler(ApiKey.FETCH, range(1), lambda: module).load()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda each: each.API_KEY.name)
+@pytest.mark.parametrize("module", all_modules(), ids=lambda each: each.API_KEY.name)
 def test_a_refused_client_is_told_so_by_each_api_at_every_version(module: ModuleType, gated: Gated, wire: Wire) -> None:
     gated.rule(Refusing(clients=("refused",)))
     topics = dict(gated.broker.metadata.snapshot.topics)
@@ -265,14 +305,15 @@ def test_a_consumer_loses_a_topic_that_its_fetch_session_has(gated: Gated, wire:
     )
     rules.topics = (TOPIC,)
     gated.rule(rules)
-    assert ask(wire, ApiKey.FETCH, 12, following).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    lost = ask(wire, ApiKey.FETCH, 12, following)
+    assert (lost.error_code, set(codes(lost))) == (0, {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def test_the_decisions_that_a_connection_keeps_are_bounded(gated: Gated, wire: Wire) -> None:
     gated.rule(rules := Refusing())
-    asked = [m.DescribeTopicPartitionsRequest.TopicRequest(name=f"t{n}") for n in range(ADMISSIONS_PER_CONNECTION_MAX)]
+    asked = [m.DeleteRecordsRequest.DeleteRecordsTopic(name=f"t{n}") for n in range(ADMISSIONS_PER_CONNECTION_MAX)]
     for _ in range(2):
-        ask(wire, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, m.DescribeTopicPartitionsRequest(topics=asked))
+        ask(wire, ApiKey.DELETE_RECORDS, 2, m.DeleteRecordsRequest(topics=asked))
         assert len(rules.asked) == ADMISSIONS_PER_CONNECTION_MAX
     assert produced(wire) is ErrorCode.NONE
     (connection,) = gated.server.connections
@@ -305,8 +346,27 @@ def test_a_right_on_the_cluster_stands_for_one_on_each_topic_that_is_created(gat
     assert ask(wire, ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[wish])).topics[0].error_code == 0
 
 
+@pytest.mark.parametrize("version", [3, 13])
+def test_a_metadata_request_of_many_topics_creates_none_without_the_right(
+    gated: Gated, wire: Wire, version: int
+) -> None:
+    class MayDescribe(Refusing):
+        def permits(self, origin: RequestOrigin, operation: Operation, resource: ResourceType, name: str) -> bool:
+            return operation is Operation.DESCRIBE
+
+    gated.rule(MayDescribe())
+    names = [f"never-{version}-{n}" for n in range(TOPICS_CREATED_PER_METADATA_MAX + 5)]
+    asked = [m.MetadataRequest.MetadataRequestTopic(name=each) for each in names]
+    request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=True)
+    answer = ask(wire, ApiKey.METADATA, version, request)
+    assert {each.name: each.error_code for each in answer.topics} == dict.fromkeys(
+        names, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    assert not set(names) & set(gated.broker.metadata.topics)
+
+
 def test_without_rules_nobody_is_refused_but_who_plays_a_broker(gated: Gated, wire: Wire) -> None:
-    for module in MODULES:
+    for module in all_modules():
         version = module.VERSIONS[-1]
         for request in requests(module.API_KEY, version, {}):
             found = set(codes(ask(wire, module.API_KEY, version, request)))

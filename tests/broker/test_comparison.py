@@ -45,6 +45,23 @@ async def replicate(nodes: Nodes, values: Sequence[str], leader: int = 2) -> Non
     await eventually_async(lambda: nodes[leader].high_watermark("t") == len(values))
 
 
+async def part(nodes: Nodes, *uncommitted: str) -> None:
+    """Both have m1; then they hear nothing of each other, the old leader takes what is never committed, and 2 leads."""
+    await nodes.lead("t", leader=1, replicas=(1, 2))
+    nodes[1].append("t", "m1")
+    await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
+    nodes.cuts = {(1, 2), (2, 1)}
+    nodes[1].append("t", *uncommitted)
+    await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+
+
+async def meet_again(nodes: Nodes) -> None:
+    """The old leader follows the new one, and is in sync."""
+    nodes.cuts = set()
+    await nodes.lead("t", leader=2, isr=(2,))
+    await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+
+
 @OLD_FORMATS
 @in_virtual_time
 async def test_a_follower_that_restarts_keeps_what_is_committed_above_its_high_watermark(
@@ -202,17 +219,10 @@ async def test_a_follower_of_a_leader_that_serves_an_older_fetch_compares_too(tm
     async with Nodes(tmp_path, 2) as nodes:
         for node in nodes.up.values():
             node.peers.newest["FetchRequest"] = 11
-        await nodes.lead("t", leader=1, replicas=(1, 2))
-        nodes[1].append("t", "m1")
-        await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
-        nodes.cuts = {(1, 2), (2, 1)}
-        nodes[1].append("t", "lost")
-        await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+        await part(nodes, "lost")
         with_format(nodes[2], "t", "0.10.2")
         nodes[2].append("t", "m2", "m3")
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3"]
 
 
@@ -220,16 +230,9 @@ async def test_a_follower_of_a_leader_that_serves_an_older_fetch_compares_too(tm
 @in_virtual_time
 async def test_messages_that_another_leader_does_not_have_go(tmp_path: Path, version: str) -> None:
     async with Nodes(tmp_path, 2, log_message_format_version=version) as nodes:
-        await nodes.lead("t", leader=1, replicas=(1, 2))
-        nodes[1].append("t", "m1")
-        await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
-        nodes.cuts = {(1, 2), (2, 1)}
-        nodes[1].append("t", "not committed", "nor this", "nor this")
-        await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+        await part(nodes, "not committed", "nor this", "nor this")
         nodes[2].append("t", "m2", "m3")
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3"]
 
 
@@ -237,17 +240,10 @@ async def test_messages_that_another_leader_does_not_have_go(tmp_path: Path, ver
 async def test_a_follower_with_epochs_of_a_leader_without_compares(tmp_path: Path) -> None:
     """The format went down while the two did not hear of each other."""
     async with Nodes(tmp_path, 2) as nodes:
-        await nodes.lead("t", leader=1, replicas=(1, 2))
-        nodes[1].append("t", "m1")
-        await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
-        nodes.cuts = {(1, 2), (2, 1)}
-        nodes[1].append("t", "lost")
-        await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+        await part(nodes, "lost")
         with_format(nodes[2], "t", "0.10.2")
         nodes[2].append("t", "m2", "m3")
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3"]
 
 
@@ -255,19 +251,12 @@ async def test_a_follower_with_epochs_of_a_leader_without_compares(tmp_path: Pat
 async def test_a_follower_without_epochs_of_a_leader_with_compares(tmp_path: Path) -> None:
     """The format went up while the two did not hear of each other."""
     async with Nodes(tmp_path, 2, log_message_format_version="0.10.2") as nodes:
-        await nodes.lead("t", leader=1, replicas=(1, 2))
-        nodes[1].append("t", "m1")
-        await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
-        nodes.cuts = {(1, 2), (2, 1)}
-        nodes[1].append("t", "lost")
-        await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+        await part(nodes, "lost")
         with_format(nodes[2], "t", "3.0")
         nodes[2].append("t", "m2", "m3")
         log = nodes[2].partition("t").log
         assert log.leader_epochs.entries == [(1, 1)]
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3"]
         assert nodes[1].partition("t").log.leader_epochs.entries == [(1, 1)]
 
@@ -278,21 +267,14 @@ async def test_a_follower_whose_epoch_is_older_than_the_messages_without_one_com
 ) -> None:
     """The format went down and up again: the leader's first known epoch says nothing of what is before it."""
     async with Nodes(tmp_path, 2) as nodes:
-        await nodes.lead("t", leader=1, replicas=(1, 2))
-        nodes[1].append("t", "m1")
-        await eventually_async(lambda: nodes[1].high_watermark("t") == nodes[2].high_watermark("t") == 1)
-        nodes.cuts = {(1, 2), (2, 1)}
-        nodes[1].append("t", "lost")
-        await nodes.lead("t", leader=2, isr=(2,), to=(2,))
+        await part(nodes, "lost")
         with_format(nodes[2], "t", "0.10.2")
         nodes[2].append("t", "m2", "m3")
         with_format(nodes[2], "t", "3.0")
         nodes[2].append("t", "m4")
         log = nodes[2].partition("t").log
         assert log.leader_epochs.entries == [(1, 3)]
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3", "m4"]
 
 
@@ -311,7 +293,5 @@ async def test_what_a_truncation_by_epochs_leaves_of_messages_without_epochs_is_
         nodes[2].append("t", "m2")
         with_format(nodes[2], "t", "3.0")
         nodes[2].append("t", "m3")
-        nodes.cuts = set()
-        await nodes.lead("t", leader=2, isr=(2,))
-        await eventually_async(lambda: nodes[2].partition("t").state.isr == {1, 2})
+        await meet_again(nodes)
         assert nodes[1].values("t") == nodes[2].values("t") == ["m1", "m2", "m3"]

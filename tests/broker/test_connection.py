@@ -61,6 +61,7 @@ class Served:
         self.peer.settimeout(WITHIN_SECONDS)
         self.requests: list[bytes] = []
         self.holds_at: dict[bytes, Held] = {}
+        self.postpones: dict[bytes, Held] = {}
         self.answer_bytes = 1
         self.ranges: list[Range] = []
         self.reason = ""
@@ -76,6 +77,9 @@ class Served:
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         request = bytes(frame)
+        if request in self.postpones:
+            connection.postpone(self.postpones.pop(request))
+            return
         self.requests.append(request)
         connection.answer([request * self.answer_bytes, *self.ranges], None)
         if request in self.holds_at:
@@ -149,6 +153,18 @@ def test_the_end_of_one_reason_leaves_another_in_force(served: Served, first: He
     assert (served.requests, served.connection.held) == ([b"a"], Held(0))
 
 
+@pytest.mark.parametrize("size", [1, 300 << 10])
+def test_a_postponed_request_is_dispatched_again_before_those_behind_it(served: Served, size: int) -> None:
+    late = b"b" * size
+    served.postpones[late] = Held.FLOW_IN
+    served.ask(b"a", late, b"c")
+    assert served.requests == [b"a"]
+    assert served.connection.held is Held.FLOW_IN
+    served.connection.release(Held.FLOW_IN)
+    served.settle()
+    assert served.requests == [b"a", late, b"c"]
+
+
 def test_a_throttled_connection_goes_on_by_itself_when_its_time_is_over(served: Served) -> None:
     served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
     served.ask(b"a")
@@ -202,6 +218,19 @@ def test_a_throttled_connection_that_ends_leaves_no_timer(served: Served) -> Non
     assert (served.requests, served.reason) == ([], "enough")
     served.connection.hold(Held.THROTTLE, served.now_ms() + 30_000)
     assert served.connection.held is Held(0)
+
+
+def test_a_throttled_connection_is_idle_once_its_peer_has_gone(served: Served) -> None:
+    """Else each attempt of a client with a debt of days would keep a socket for days."""
+    served.connection.hold(Held.THROTTLE, served.now_ms() + 10 * 86_400_000)
+    served.ask(b"a")
+    idle = [served.connection.is_idle]  # its client may wait as it was told
+    served.connection.hold(Held.ORDER)
+    served.peer.shutdown(socket.SHUT_WR)
+    idle.append(served.connection.is_idle)  # a request is in progress
+    served.connection.release(Held.ORDER)
+    idle.append(served.connection.is_idle)
+    assert (idle, served.requests) == ([False, False, True], [])
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from headrace.broker.coordinator_host.internal_topic import InternalTopic
 from headrace.controller.decisions.topics import NewTopic
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.runtime import Answer, Append, OwnedPartitions
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import CorruptMessage, ErrorCode, KafkaError
 from headrace.limits import COORDINATOR_ACTIONS_PER_TURN_MAX
 from headrace.types import NO_PRODUCER
 from tests.broker.replica_nodes import Node, Nodes, turns
@@ -52,6 +52,8 @@ class ReadCounters:
     def record(self, key: bytes, value: bytes | None, record_offset: int, producer_id: int = NO_PRODUCER) -> None:
         if value is None:
             self.values.pop(key.decode(), None)
+        elif value == b"corrupt":
+            raise CorruptMessage(f"the value of {key!r}")
         else:
             self.values[key.decode()] = int(value)
 
@@ -327,3 +329,17 @@ async def test_a_partition_that_is_let_go_while_it_is_taken_over_is_not_served(t
         await loading
         assert host.machine.partitions.availability(0) is ErrorCode.NOT_COORDINATOR
         assert not host.machine.values
+
+
+@in_virtual_time
+async def test_a_record_that_cannot_be_read_is_skipped_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        (host,) = (await hosts_on(nodes)).values()
+        assert await host.count("a") == 1
+        batch = (b"b", b"5"), (b"c", b"corrupt"), (b"d", b"corrupt"), (b"e", b"7")
+        host.runtime.run([Append(0, batch, 0)])
+        host.runtime.unload(0)
+        await host.runtime.load(0, nodes[1].partition(COUNTERS.name).log, 7)
+        assert host.machine.values == {"a": 1, "b": 5, "e": 7}
+        (warning,) = [each.getMessage() for each in caplog.records if "skipped" in each.getMessage()]
+        assert "2 records of the batch at offset 1" in warning

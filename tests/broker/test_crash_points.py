@@ -27,7 +27,7 @@ from tests.broker.crash_story import Story
 from tests.broker.forked_brokers import ForkedBroker, ForkedBrokers, missing_strace
 from tests.harness import tail
 
-CHAINS, POINTS = 8, 30
+CHAINS, POINTS = 5, 30
 SOAK_CHAINS, SOAK_POINTS = 20, 50
 REQUESTS = 25
 CALLS = {"pwrite64": 45, "fdatasync": 10, "rename": 14, "openat": 110, "ftruncate": 6, "unlink": 6}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.broker.handlers import MODULES
+from headrace.broker.handlers import all_modules
 from headrace.broker.request.dispatch import message_name
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -14,6 +14,9 @@ from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.legacy.message_set import encode_message_set
+from headrace.security.acls.filters import BindingFilter, PatternFilter
+from headrace.security.acls.model import PatternType
+from tests.broker.acl_requests import create_request, delete_request, describe_request, exactly, rule
 from tests.conftest import StartHeadrace
 from tests.harness import receive_frame
 from tests.wire import Wire
@@ -69,6 +72,12 @@ def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator
                 )
                 group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[wanted])
                 yield m.OffsetFetchRequest(groups=[group])
+            case ApiKey.DESCRIBE_ACLS:
+                yield describe_request(BindingFilter(PatternFilter(kind=PatternType.LITERAL)))
+            case ApiKey.CREATE_ACLS:
+                yield create_request(rule(f"Topic:{name}", "Read"))
+            case ApiKey.DELETE_ACLS:
+                yield delete_request(exactly(rule(f"Topic:{name}", "Read")))
             case ApiKey.FIND_COORDINATOR if version < 4:
                 yield m.FindCoordinatorRequest(key="g")
             case ApiKey.FIND_COORDINATOR:
@@ -105,6 +114,76 @@ def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator
                 yield m.WriteTxnMarkersRequest(markers=[marker])
             case ApiKey.LIST_GROUPS:
                 yield m.ListGroupsRequest(states_filter=["Stable"] if version >= 4 else [])
+            case ApiKey.STREAMS_GROUP_HEARTBEAT:
+                subtopology = m.StreamsGroupHeartbeatRequest.Subtopology(subtopology_id="0", source_topics=[name])
+                yield m.StreamsGroupHeartbeatRequest(
+                    group_id="streams",
+                    member_id=name,
+                    endpoint_information_epoch=-1,
+                    rebalance_timeout_ms=1000,
+                    process_id="p",
+                    topology=m.StreamsGroupHeartbeatRequest.Topology(subtopologies=[subtopology]),
+                )
+            case ApiKey.CONSUMER_GROUP_DESCRIBE:
+                yield m.ConsumerGroupDescribeRequest(group_ids=["g"])
+            case ApiKey.SHARE_GROUP_HEARTBEAT:
+                yield m.ShareGroupHeartbeatRequest(group_id="s", member_id="m", subscribed_topic_names=[name])
+            case ApiKey.SHARE_FETCH:
+                acquired = m.ShareFetchRequest.FetchTopic(
+                    topic_id=topic_id, partitions=[m.ShareFetchRequest.FetchPartition(partition_index=0)]
+                )
+                yield m.ShareFetchRequest(group_id="s", member_id="A" * 22, max_bytes=1 << 20, topics=[acquired])
+            case ApiKey.SHARE_ACKNOWLEDGE:
+                done = m.ShareAcknowledgeRequest.AcknowledgeTopic(
+                    topic_id=topic_id, partitions=[m.ShareAcknowledgeRequest.AcknowledgePartition(partition_index=0)]
+                )
+                yield m.ShareAcknowledgeRequest(group_id="s", member_id="A" * 22, share_session_epoch=1, topics=[done])
+            case ApiKey.SHARE_GROUP_DESCRIBE:
+                yield m.ShareGroupDescribeRequest(group_ids=["s"])
+            case ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS:
+                described = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic(
+                    topic_name=name, partitions=[0]
+                )
+                of_group = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
+                    group_id="s", topics=[described]
+                )
+                yield m.DescribeShareGroupOffsetsRequest(groups=[of_group])
+            case ApiKey.ALTER_SHARE_GROUP_OFFSETS:
+                start = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(start_offset=0)
+                altered = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(
+                    topic_name=name, partitions=[start]
+                )
+                yield m.AlterShareGroupOffsetsRequest(group_id="a", topics=[altered])
+            case ApiKey.DELETE_SHARE_GROUP_OFFSETS:
+                unshared = m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name=name)
+                yield m.DeleteShareGroupOffsetsRequest(group_id="a", topics=[unshared])
+            case ApiKey.INITIALIZE_SHARE_GROUP_STATE:
+                begun = m.InitializeShareGroupStateRequest.InitializeStateData(
+                    topic_id=topic_id, partitions=[m.InitializeShareGroupStateRequest.PartitionData()]
+                )
+                yield m.InitializeShareGroupStateRequest(group_id="s", topics=[begun])
+            case ApiKey.READ_SHARE_GROUP_STATE:
+                read = m.ReadShareGroupStateRequest.ReadStateData(
+                    topic_id=topic_id, partitions=[m.ReadShareGroupStateRequest.PartitionData()]
+                )
+                yield m.ReadShareGroupStateRequest(group_id="s", topics=[read])
+            case ApiKey.WRITE_SHARE_GROUP_STATE:
+                written = m.WriteShareGroupStateRequest.WriteStateData(
+                    topic_id=topic_id, partitions=[m.WriteShareGroupStateRequest.PartitionData()]
+                )
+                yield m.WriteShareGroupStateRequest(group_id="s", topics=[written])
+            case ApiKey.DELETE_SHARE_GROUP_STATE:
+                removed = m.DeleteShareGroupStateRequest.DeleteStateData(
+                    topic_id=topic_id, partitions=[m.DeleteShareGroupStateRequest.PartitionData()]
+                )
+                yield m.DeleteShareGroupStateRequest(group_id="s", topics=[removed])
+            case ApiKey.READ_SHARE_GROUP_STATE_SUMMARY:
+                summed = m.ReadShareGroupStateSummaryRequest.ReadStateSummaryData(
+                    topic_id=topic_id, partitions=[m.ReadShareGroupStateSummaryRequest.PartitionData()]
+                )
+                yield m.ReadShareGroupStateSummaryRequest(group_id="s", topics=[summed])
+            case ApiKey.STREAMS_GROUP_DESCRIBE:
+                yield m.StreamsGroupDescribeRequest(group_ids=["streams", name])
             case ApiKey.DESCRIBE_GROUPS:
                 yield m.DescribeGroupsRequest(groups=["g", name], include_authorized_operations=version >= 3)
             case ApiKey.DELETE_GROUPS:
@@ -169,6 +248,13 @@ def requests(key: ApiKey, version: int, topic_ids: dict[str, bytes]) -> Iterator
                 epoch = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)
                 ended = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=[epoch])
                 yield m.OffsetForLeaderEpochRequest(topics=[ended])
+            case ApiKey.ALTER_INSTANCES:
+                for action, document in ((0, '{"port": null}'), (1, '{"bytes_in": 5}'), (2, "{}")):
+                    changed_one = m.AlterInstancesRequest.Alteration(name="tenant", action=action, document=document)
+                    yield m.AlterInstancesRequest(alterations=[changed_one], validate_only=name == TOPIC)
+            case ApiKey.DESCRIBE_INSTANCES:
+                yield m.DescribeInstancesRequest(names=None, include_contents=True)
+                yield m.DescribeInstancesRequest(names=["tenant", "nobody"])
             case _:
                 yield getattr(m, message_name(key, "Request"))()
 
@@ -199,7 +285,7 @@ def test_every_advertised_version_is_answered(wire: Wire) -> None:
     asked = 0
     described = ask(wire, ApiKey.METADATA, 12, next(requests(ApiKey.METADATA, 12, {})))
     topic_ids = {each.name: each.topic_id for each in described.topics}  # type: ignore[attr-defined]
-    for module in MODULES:
+    for module in all_modules():
         for version in module.VERSIONS:
             for request in requests(module.API_KEY, version, topic_ids):
                 ask(wire, module.API_KEY, version, request)

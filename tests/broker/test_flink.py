@@ -32,7 +32,7 @@ def flink() -> None:
 @pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.usefixtures("flink")
-@pytest.mark.xdist_group("apache-kafka")
+@pytest.mark.xdist_group("java-programs")
 def test_a_job_that_is_killed_and_continued_copies_each_number_once(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:

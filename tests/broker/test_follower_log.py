@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.replication import follower_log
 from headrace.errors import CorruptMessage
-from headrace.log import appending
+from headrace.log import appending, truncation
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol import messages as m
 from headrace.records.any_format import iter_any_headers
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
@@ -21,7 +22,7 @@ from headrace.records.legacy.message_set import encode_message_set
 from headrace.replication.partition_state import PartitionState
 from headrace.types import BrokerId
 from tests.examples import examples
-from tests.log.support import NOW_MS, PARTITION, config, open_log
+from tests.log.support import NOW_MS, PARTITION, Background, config, open_log
 
 OLD, WRAPPED, NEW = "message", "wrapper", "batch"
 
@@ -146,3 +147,20 @@ def test_a_log_that_ends_with_a_gap_is_cut_behind_its_last_record(tmp_path: Path
     log.cut(log.segments, 4, is_empty=False)
     log.active.truncate_to(3)
     assert compared(log, 0, b"".join(stored)) == (2, True, len(stored[2]) + len(stored[3]))
+
+
+def test_a_log_that_begins_inside_the_first_batch_takes_the_batch_without_waiting_for_the_background(
+    tmp_path: Path,
+) -> None:
+    """To fetch it again is no way out: the follower's offset is below the leader's log start offset by then."""
+    background = Background()
+    log = open_log(tmp_path / "t-0", config(), scheduling=background.scheduling)
+    truncation.truncate_fully(log, 5, NOW_MS)
+    background.waits = True
+    partition = Partition(PARTITION, log, PartitionState(BrokerId(1), log_end_offset=log.log_end_offset))
+    batch = entry(NEW, 3, *[b"value"] * 6)
+    answer = m.FetchResponse.PartitionData(high_watermark=9, log_start_offset=5)
+    assert not follower_log.append_piece(partition, answer, memoryview(bytearray(batch)), NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset, log.is_truncating) == (5, 9, False)
+    background.run_all()
+    assert read_all(log, 5) == batch

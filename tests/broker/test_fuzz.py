@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.handlers import MODULES
+from headrace.broker.handlers import all_modules
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -42,7 +42,7 @@ def one_of_every_version() -> list[bytes]:
     """A request of each API that is served, at each of its versions."""
     return [
         write_request_header(module.API_KEY, version, 1, "fuzz") + request.encode(version)
-        for module in MODULES
+        for module in all_modules()
         for version in module.VERSIONS
         for request in requests(module.API_KEY, version, {})
     ]
@@ -163,10 +163,10 @@ def besiege(directory: Path, seconds: float, seed: int) -> None:
     """Records, damages, sends, and looks at what has become of the broker."""
     server = HeadraceServer(directory / "data", dict(SETTINGS))
     try:
-        with recorded(server) as (proxy, bootstrap):
+        with recorded(server) as (frames, bootstrap):
             run_clients(bootstrap)
-            seeds = sorted({*one_of_every_version(), *proxy.frames})
-        assert {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.JOIN_GROUP} <= {int.from_bytes(f[:2], "big") for f in proxy.frames}
+            seeds = sorted({*one_of_every_version(), *frames})
+        assert {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.JOIN_GROUP} <= {int.from_bytes(f[:2], "big") for f in frames}
         address = f"127.0.0.1:{server.port}"
         with Wire(address) as wire:
             assert wire.create_topic(TOPIC) == 0

@@ -10,7 +10,7 @@ import pytest
 from headrace.broker.coordinator_host.group_service import GroupService
 from headrace.broker.coordinator_host.internal_topic import InternalTopic, offsets_topic
 from headrace.config import BrokerConfig, TopicConfig
-from headrace.coordinators.groups.members import Join
+from headrace.coordinators.groups.classic.members import Join
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log import appending
 from headrace.log.filenames import LOG, offset_file
@@ -63,9 +63,10 @@ class Host:
 
     def service(self, clock: "Clock") -> GroupService:
         """A coordinator of groups whose topic this is."""
-        topic = InternalTopic(offsets_topic(CONFIG, is_alone=True), MetadataCache(), create_nothing)
+        metadata = MetadataCache()
+        topic = InternalTopic(offsets_topic(CONFIG, is_alone=True), metadata, create_nothing)
         loop = asyncio.get_running_loop()
-        return GroupService(CONFIG, topic, appends=self, spawn=loop.create_task, loop=loop, now_ms=clock)
+        return GroupService(CONFIG, topic, metadata, appends=self, spawn=loop.create_task, loop=loop, now_ms=clock)
 
 
 async def create_nothing(_: object) -> dict[str, KafkaError | None]:
@@ -151,7 +152,7 @@ async def test_a_clock_that_is_set_neither_ends_sessions_nor_stops_a_rebalance(h
 async def test_a_commit_is_answered_when_it_is_written_and_found_by_the_next_broker(host: Host) -> None:
     service, inbox = await a_service(host, Clock()), Inbox()
     host.is_slow = True
-    service.commit(a_commit(5), inbox)
+    service.commit(a_commit(5), 8, inbox)
     await asyncio.sleep(0)
     assert inbox.messages.empty()
     assert offset_of(service) == -1
@@ -168,7 +169,7 @@ async def test_a_commit_is_answered_when_it_is_written_and_found_by_the_next_bro
 async def test_a_write_that_fails_is_told_in_the_clients_terms(host: Host) -> None:
     service, inbox = await a_service(host, Clock()), Inbox()
     host.failure = KafkaError("too big", ErrorCode.MESSAGE_TOO_LARGE)
-    service.commit(a_commit(5), inbox)
+    service.commit(a_commit(5), 8, inbox)
     answer = await inbox.next()
     assert isinstance(answer, m.OffsetCommitResponse)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -203,7 +204,7 @@ async def test_groups_are_loading_from_the_moment_the_partition_is_led(host: Hos
 async def test_a_long_log_is_read_in_pieces_between_which_others_are_served(host: Host) -> None:
     service, inbox = await a_service(host, Clock()), Inbox()
     for offset in range(4000):
-        service.commit(a_commit(offset), inbox)
+        service.commit(a_commit(offset), 8, inbox)
         await asyncio.sleep(0)
     service.runtime.close()
     again = host.service(Clock())
@@ -219,7 +220,7 @@ async def test_a_long_log_is_read_in_pieces_between_which_others_are_served(host
 
 async def test_an_older_load_that_fails_leaves_the_newer_one_alone(host: Host) -> None:
     service, inbox = await a_service(host, Clock()), Inbox()
-    service.commit(a_commit(5), inbox)
+    service.commit(a_commit(5), 8, inbox)
     service.runtime.close()
     again = host.service(Clock())
     older = again.runtime.load(0, host.open(), 0)

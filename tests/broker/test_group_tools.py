@@ -2,6 +2,7 @@
 
 import re
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,15 @@ from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from headrace.errors import ErrorCode
 from tests.asker import Asker
+from tests.broker.admin_requests import create_topic
 from tests.broker.test_group_apis import SETTINGS, a_topic, commit, heartbeat, join, leave, sync
 from tests.conftest import StartHeadrace
-from tests.peers import kafka
+from tests.harness import unused
+from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
 SESSION_MS = 60_000
+DAY_MS = 86_400_000
 JAVA_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
@@ -117,13 +121,11 @@ async def test_aiokafka(scene: Scene) -> None:
         await admin.close()
 
 
-def java_tool(scene: Scene, logs: Path) -> Iterator[list[str]]:
+def java_tool(scene: Scene, tools: Tools) -> Iterator[list[str]]:
     """What kafka-consumer-groups prints, command by command, as words; names of this run taken out."""
 
     def run(*arguments: str) -> list[str]:
-        printed = kafka.run_tool(
-            JAVA_TOOL, "--bootstrap-server", scene.bootstrap, *arguments, logs=logs, with_stderr=True
-        )
+        printed = tools.check(JAVA_TOOL, "--bootstrap-server", scene.bootstrap, *arguments)
         for name, plain in ((scene.member_id, "MEMBER"), (scene.group, "GROUP"), (scene.simple, "SIMPLE"),
                             (scene.topic, "TOPIC"), (scene.bootstrap, "BROKER")):  # fmt: skip
             printed = printed.replace(name, plain)
@@ -146,6 +148,48 @@ def java_tool(scene: Scene, logs: Path) -> Iterator[list[str]]:
 
 def test_kafka_consumer_groups(headrace_server: StartHeadrace, apache_kafka: str, tmp_path: Path) -> None:
     server = headrace_server(settings=SETTINGS)
-    theirs = list(java_tool(Scene(apache_kafka), tmp_path))
-    for told, expected in zip(java_tool(Scene(server.bootstrap), tmp_path), theirs, strict=True):
-        assert told == expected
+    with kafka_tools(tmp_path) as tools:
+        theirs = list(java_tool(Scene(apache_kafka), tools))
+        for told, expected in zip(java_tool(Scene(server.bootstrap), tools), theirs, strict=True):
+            assert told == expected
+
+
+def resets(tools: Tools, bootstrap: str, directory: Path) -> Iterator[list[str]]:
+    """What kafka-consumer-groups prints for each way to reset offsets, as rows of words."""
+    topic, group = unused("reset"), unused("group")
+    now_ms = time.time_ns() // 1_000_000
+    with Asker(bootstrap) as asker, Wire(bootstrap) as wire:
+        create_topic(asker, 2, topic)
+        for age in (5, 4, 3, 2, 1):
+            assert not wire.produce(topic, batch([b"v", b"w"], timestamp_ms=now_ms - age * DAY_MS)).error_code
+
+    def run(*arguments: str) -> list[str]:
+        command = ("--bootstrap-server", bootstrap, "--reset-offsets", "--group", group, *arguments)
+        printed = tools.run(JAVA_TOOL, *command).replace(topic, "TOPIC").replace(group, "GROUP")
+        lines = (re.sub(r"\s+", " ", line).strip() for line in printed.splitlines())
+        return sorted(line for line in lines if line and not line.startswith("WARN"))
+
+    both, first = ("--topic", topic), ("--topic", f"{topic}:0")
+    yield run(*first, "--to-offset", "4", "--execute")
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime((now_ms - 3 * DAY_MS - 60_000) / 1000))
+    for way in (
+        (*both, "--to-earliest"), (*both, "--to-latest"), (*both, "--to-current"), (*first, "--shift-by", "-3"),
+        (*first, "--shift-by", "100"), (*both, "--shift-by", "1"), (*both, "--to-offset", "99"),
+        (*both, "--to-datetime", moment), (*both, "--by-duration", "P2DT1H"), ("--all-topics", "--to-earliest"),
+    ):  # fmt: skip
+        yield run(*way, "--dry-run")
+    exported = run(*both, "--to-offset", "3", "--dry-run", "--export")
+    yield exported
+    stored = directory / "offsets.csv"
+    stored.write_text("\n".join(line.replace("TOPIC", topic) for line in exported if "TOPIC" in line) + "\n")
+    yield run("--from-file", str(stored), "--execute")
+    yield run("--all-topics", "--to-current", "--dry-run")
+
+
+def test_offsets_are_reset_in_every_way(headrace_server: StartHeadrace, apache_kafka: str, tmp_path: Path) -> None:
+    server = headrace_server(settings=SETTINGS)
+    with kafka_tools(tmp_path) as tools:
+        theirs = list(resets(tools, apache_kafka, tmp_path))
+        ours = list(resets(tools, server.bootstrap, tmp_path))
+    assert ours == theirs
+    assert ours[0] == ["GROUP TOPIC 0 4", "GROUP TOPIC PARTITION NEW-OFFSET"]

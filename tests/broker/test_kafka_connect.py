@@ -33,7 +33,7 @@ def connect() -> None:
 @pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.usefixtures("connect")
-@pytest.mark.xdist_group("apache-kafka")
+@pytest.mark.xdist_group("java-programs")
 def test_a_file_source_writes_each_line_once_though_its_workers_freeze_and_die(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:
@@ -111,8 +111,7 @@ class Source:
             "file": str(self.file),
             "topic": self.name,
         }
-        status, answer = worker.ask("PUT", f"/connectors/{self.name}/config", {**own, **settings})
-        assert status == 201, answer
+        worker.ask_until_served("PUT", f"/connectors/{self.name}/config", {**own, **settings})
 
     def append(self, count: int) -> None:
         """More lines for the file."""
@@ -146,14 +145,12 @@ class Source:
     def starts_again_without_offsets(self, worker: ConnectWorker) -> None:
         """Connect fences the producers of a stopped connector before it forgets its offsets."""
         path = f"/connectors/{self.name}"
-        # a leader that another one replaced in the meantime learns of it here, and wants the request once more
-        eventually_equal(lambda: worker.ask("PUT", f"{path}/stop")[0], 204)
+        worker.ask_until_served("PUT", f"{path}/stop")
         eventually_equal(lambda: worker.state_of(self.name), ["STOPPED"])
         assert worker.ask("PUT", f"/admin/loggers/{FENCING_LOGGER}", {"level": "DEBUG"})[0] == 200
-        status, answer = worker.ask("DELETE", f"{path}/offsets")
-        assert status == 200, answer
+        worker.ask_until_served("DELETE", f"{path}/offsets")
         assert worker.logged(f"Finished fencing out 1 task producers for source connector {self.name}")
-        assert worker.ask("GET", f"{path}/offsets") == (200, {"offsets": []})
-        assert worker.ask("PUT", f"{path}/resume")[0] == 202
+        assert worker.ask_until_served("GET", f"{path}/offsets") == {"offsets": []}
+        worker.ask_until_served("PUT", f"{path}/resume")
         self.lines *= 2
         self.arrives(worker)

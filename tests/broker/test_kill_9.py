@@ -92,15 +92,15 @@ def read_everything(bootstrap: str, topic: str) -> dict[tuple[int, int], bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "check.crcs": True})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found: dict[tuple[int, int], bytes] = {}
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while len(found) < sum(ends) and time.monotonic() < deadline:
-        for message in consumer.consume(10_000, 0.5):
+    while len(found) < sum(ends):  # each wait has its own time: millions of records take a busy machine minutes
+        for message in eventually(
+            lambda: consumer.consume(10_000, 0.5), "another record", state=lambda: f"{len(found)} of {sum(ends)} came"
+        ):
             assert message.error() is None, message.error()
             partition, offset, value = message.partition(), message.offset(), message.value()
             assert partition is not None and offset is not None and value is not None
             assert (partition, offset) not in found
             found[partition, offset] = value
-            deadline = time.monotonic() + WITHIN_SECONDS  # millions of records take a busy machine minutes
     consumer.close()
     assert len(found) == sum(ends)
     return found

@@ -12,11 +12,15 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.protocol import messages as m
 from tests.asker import Asker
+from tests.broker.admin_requests import create_topic
+from tests.broker.quota_requests import Client, set_quota
 from tests.broker.test_group_apis import SETTINGS as GROUP_SETTINGS
 from tests.broker.test_group_apis import a_topic, commit
+from tests.broker.test_quotas import produce
 from tests.conftest import StartHeadrace
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_equal
 from tests.harness import HeadraceServer, free_ports, receive_frame, tail
 from tests.wire import FETCH, Wire, batch, produce_request
 
@@ -68,6 +72,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 TRAFFIC = "kafka_server_brokertopicmetrics"
 REQUESTS = "kafka_network_requestmetrics"
+GROUPS = "kafka_server_group_coordinator_metrics"
 
 
 def test_traffic_is_counted_by_topic_and_altogether(scraper: Scraper, wire: Wire) -> None:
@@ -181,6 +186,20 @@ def test_the_lag_of_a_group_in_records_and_in_seconds(scraper: Scraper, wire: Wi
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
     assert value(metrics, "kafka_coordinator_group_groupmetadatamanager_numoffsets") == 1
+    counts = {kind: value(metrics, f"{GROUPS}_group_count", protocol=kind) for kind in ("classic", "consumer", "share")}
+    assert counts == {"classic": 1, "consumer": 0, "share": 0}
+
+
+def test_a_consumer_group_is_counted_by_its_state(scraper: Scraper, wire: Wire) -> None:
+    topic, member = a_topic(scraper.server.bootstrap), uuid.uuid4().hex
+    with Asker(scraper.server.bootstrap) as asker:
+        request = m.ConsumerGroupHeartbeatRequest(
+            group_id=uuid.uuid4().hex, member_id=member, member_epoch=0, rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic], topic_partitions=[],
+        )  # fmt: skip
+        eventually(lambda: asker.ask(request, 1).error_code == 0, "the member joins")
+    eventually(lambda: value(scraper.scrape(), f"{GROUPS}_consumer_group_count", state="Stable") == 1, "it is stable")
+    assert value(scraper.scrape(), f"{GROUPS}_group_count", protocol="consumer") == 1
 
 
 def test_the_lag_of_committed_records_ends_at_the_first_open_transaction(scraper: Scraper, wire: Wire) -> None:
@@ -201,8 +220,12 @@ def test_the_lag_of_committed_records_ends_at_the_first_open_transaction(scraper
         metrics = scraper.scrape()
         assert (value(metrics, name, **labels), value(metrics, f"{name}_read_committed", **labels)) == expected
     producer.abort_transaction(20)
-    metrics = scraper.scrape()
-    assert value(metrics, f"{name}_read_committed", **labels) == value(metrics, name, **labels) == 2
+
+    def lags() -> tuple[float, float]:
+        metrics = scraper.scrape()
+        return value(metrics, f"{name}_read_committed", **labels), value(metrics, name, **labels)
+
+    eventually_equal(lags, (2.0, 2.0), "the transaction's marker")  # is written after the answer
 
 
 def test_the_cluster_at_a_glance(scraper: Scraper, wire: Wire) -> None:
@@ -265,13 +288,34 @@ def test_an_address_that_cannot_be_had_is_refused_by_name(headrace_server: Start
             headrace_server(settings={"headrace.metrics.listen": address})
 
 
+def take_from_a_share_group(asker: Asker, topic: str) -> None:
+    """A member of a share group with a partition, whose metrics are there once a broker has served one."""
+    beat = m.ShareGroupHeartbeatRequest(group_id="documented-queue", member_id="one", subscribed_topic_names=[topic])
+
+    def assigned() -> list[m.ShareGroupHeartbeatResponse.TopicPartitions]:
+        answer = asker.ask(beat, 1)
+        beat.member_epoch = answer.member_epoch
+        return answer.assignment.topic_partitions if answer.assignment is not None else []
+
+    topic_id = eventually(assigned, "the member has partitions")[0].topic_id
+    wanted = m.ShareFetchRequest.FetchTopic(
+        topic_id=topic_id, partitions=[m.ShareFetchRequest.FetchPartition(partition_index=0)]
+    )
+    fetch = m.ShareFetchRequest(
+        group_id="documented-queue", member_id="one", max_records=1, batch_size=1, max_bytes=1, topics=[wanted]
+    )
+    assert asker.ask(fetch, 1).error_code == 0
+
+
 def test_every_metric_is_in_the_docs(scraper: Scraper, wire: Wire) -> None:
     wire.create_topic("documented")
     topic = a_topic(scraper.server.bootstrap)
     with Asker(scraper.server.bootstrap) as asker:
         asker.ask(commit("documented", topic, -1, ""), 8)
+        take_from_a_share_group(asker, topic)
     page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
     documented = set(re.findall(r"^\| `(kafka_\w+?)(?:_total)?` ", page, re.MULTILINE))
+    documented -= {"kafka_server_socket_server_metrics_authenticating_connections"}  # told by brokers with SASL
     state = re.compile("numgroups(preparingrebalance|completingrebalance|stable|dead)$")
     told = {family.name for family in text_string_to_metric_families(scraper.get()[2]) if not state.search(family.name)}
     assert documented == {name for name in told if not name.startswith("process_")}
@@ -282,3 +326,17 @@ def test_a_broker_ends_though_a_scraper_never_asks(scraper: Scraper) -> None:
         connection.sendall(b"GET ")
         time.sleep(0.1)
         assert scraper.server.stop() == 0
+
+
+def test_clients_over_their_quota_are_counted(scraper: Scraper) -> None:
+    with Asker(scraper.server.bootstrap) as asker:
+        topic = create_topic(asker)
+        set_quota(asker, {"client_id": "slow"}, producer_byte_rate=10_000)
+    with Client(scraper.server.bootstrap, "slow") as client:
+        told = client.ask(produce(topic, 110_000), 9).throttle_time_ms
+    metrics = scraper.scrape()
+    assert told > 0
+    assert value(metrics, "kafka_server_clientquotas_throttletimems_sum", quota="produce") == told
+    assert value(metrics, "kafka_server_clientquotas_throttletimems_count", quota="produce") == 1
+    assert value(metrics, "kafka_server_clientquotas_throttletimems_count", quota="fetch") == 0
+    assert value(metrics, "kafka_server_clientquotas_trackedclients", quota="produce") == 1

@@ -94,7 +94,7 @@ def test_a_client_is_no_replica(server: HeadraceServer) -> None:
         request = struct.pack(">i", 1) + fetch_request("followed", 0)[4:]
         answer = wire.ask(FETCH, 4, request)
         (error_code,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len("followed") + 4 + 4)
-        assert error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert wire.fetch("followed", 0).error_code == 0
 
 

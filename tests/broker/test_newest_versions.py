@@ -216,8 +216,8 @@ def test_features_that_begin_at_level_0_are_named_from_version_4_on(asker: Asker
         lowest = {each.name: each.min_version for each in answer.supported_features}
         return lowest, {each.name: each.max_version_level for each in answer.finalized_features}
 
-    finalized = {"transaction.version": 2}
-    assert features(asker, 4) == ({"group.version": 0, "transaction.version": 0}, finalized)
+    finalized = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
+    assert features(asker, 4) == (dict.fromkeys(finalized, 0), finalized)
     assert features(asker, 3) == ({}, finalized)
     with Asker(apache_kafka) as theirs:
         assert set(features(theirs, 4)[0].items()) >= set(features(asker, 4)[0].items())

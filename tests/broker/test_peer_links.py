@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from headrace.errors import UnsupportedVersion
+from headrace.limits import PEER_ANSWER_BYTES_MAX
 from headrace.network.peers.peer_links import PeerLinks
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m
@@ -35,9 +36,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceServer]
 def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
     """Runs a story on each kind of event loop."""
 
-    def run(story: Story, **settings: int) -> None:
+    def run(story: Story, answer_bytes_max: int = PEER_ANSWER_BYTES_MAX) -> None:
         async def main() -> None:
-            links = PeerLinks("test", **settings)
+            links = PeerLinks("test", answer_bytes_max=answer_bytes_max)
             try:
                 await story(links)
             finally:
@@ -228,7 +229,11 @@ def test_a_broker_alone_lets_nobody_follow_it_nor_control_it(server: HeadraceSer
         )
         for request, answer in told:
             found = await links.send(at(server.port), request, answer, timeout_ms=TIMEOUT_MS)
-            assert found.error_code == 31  # CLUSTER_AUTHORIZATION_FAILED
+            if request is fetch:
+                found = found.responses[0].partitions[0]
+                assert found.error_code == 29  # TOPIC_AUTHORIZATION_FAILED
+            else:
+                assert found.error_code == 31  # CLUSTER_AUTHORIZATION_FAILED
         await links.close()
 
     asyncio.run(story())

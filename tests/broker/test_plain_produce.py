@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,9 +103,9 @@ def test_both_ways_give_the_same_answers_and_the_same_log(
 ) -> None:
     taken = 0
 
-    def counted(parts: Services, request: PlainProduce) -> bytes | None:
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
         nonlocal taken
-        answer = append_plainly(parts, request)
+        answer = append_plainly(parts, request, *how)
         taken += answer is not None
         return answer
 
@@ -131,8 +132,8 @@ def test_both_ways_give_the_same_answers_and_the_same_log(
 def test_topics_by_id_go_the_short_way_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
-    def counted(parts: Services, request: PlainProduce) -> bytes | None:
-        taken.append(append_plainly(parts, request))
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+        taken.append(append_plainly(parts, request, *how))
         return taken[-1]
 
     monkeypatch.setattr(dispatch, "append_plainly", counted)
@@ -152,8 +153,8 @@ def test_a_topic_that_refuses_old_records_takes_recent_ones_the_short_way(
     """Each record is looked at: the first one alone, which the header has the timestamp of, would not tell."""
     taken = []
 
-    def counted(parts: Services, request: PlainProduce) -> bytes | None:
-        taken.append(append_plainly(parts, request))
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+        taken.append(append_plainly(parts, request, *how))
         return taken[-1]
 
     monkeypatch.setattr(dispatch, "append_plainly", counted)

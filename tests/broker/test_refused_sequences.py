@@ -1,12 +1,9 @@
 """Batches of an idempotent producer behind one that was refused: none is lost, none changes places, in any way of
 refusing, on both ways of a produce."""
 
-import contextlib
 import os
-import socket
-import struct
-import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -20,7 +17,8 @@ from headrace.protocol.plain_produce import PlainProduce
 from headrace.records.format2.batch import decode_records, iter_headers
 from headrace.testing import Broker
 from tests.asker import Asker
-from tests.harness import free_ports, receive_frame
+from tests.broker.frame_proxy import FrameProxy, Requests, as_sent
+from tests.harness import free_ports
 from tests.wire import Wire, batch
 
 PRODUCER = 4711
@@ -101,9 +99,9 @@ def test_what_follows_a_batch_for_a_topic_id_that_is_not_known_yet_waits_for_it(
 ) -> None:
     found: list[Services] = []
 
-    def seen(parts: Services, request: PlainProduce) -> bytes | None:
+    def seen(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
         found.append(parts)
-        return append_plainly(parts, request)
+        return append_plainly(parts, request, *how)
 
     monkeypatch.setattr(dispatch, "append_plainly", seen)
     with Broker() as broker, Asker(broker.bootstrap) as asker, Wire(broker.bootstrap) as wire:
@@ -129,53 +127,34 @@ def test_what_follows_a_batch_for_a_topic_id_that_is_not_known_yet_waits_for_it(
         assert [send(1), send(0), send(1)] == [OUT_OF_ORDER, 0, 0]
 
 
-class SpoilingProxy:
-    """Passes everything on, but for a byte of the first batch that it sees."""
+class Spoiler:
+    """Damages one byte of the first batch that has certain bytes, and sends it with the request behind it."""
 
-    def __init__(self, port: int, broker_port: int, *, spoil: bytes) -> None:
-        self._broker_port, self._spoil = broker_port, spoil
+    def __init__(self, spoil: bytes) -> None:
+        self._spoil = spoil
         self.has_spoiled = False
-        self._listening = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            broker = socket.create_connection(("127.0.0.1", self._broker_port))
-            threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
-            threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
-
-    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+    def connected(self) -> Requests:
+        """For one connection."""
         held = b""
-        with contextlib.suppress(OSError), broker:
-            while True:
-                frame = receive_frame(client)
-                request = struct.pack(">i", len(frame)) + frame
-                is_produce = frame[:2] == b"\0\0"
-                if is_produce and not self.has_spoiled and self._spoil in request:
-                    self.has_spoiled = True
-                    held = request.replace(self._spoil, b"?" + self._spoil[1:], 1)
-                    continue
-                broker.sendall(held + request)  # the next one is in flight behind the damaged one, whatever the timing
-                held = b""
 
-    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client:
-            while data := broker.recv(1 << 16):
-                client.sendall(data)
+        def instead(frame: bytes) -> bytes:
+            nonlocal held
+            request = as_sent(frame)
+            if frame[:2] == b"\0\0" and not self.has_spoiled and self._spoil in request:  # a produce
+                self.has_spoiled = True
+                held = request.replace(self._spoil, b"?" + self._spoil[1:], 1)
+                return b""
+            both, held = held + request, b""  # the next one is in flight behind the damaged one, whatever the timing
+            return both
+
+        return instead
 
 
 def test_a_damaged_produce_costs_librdkafka_no_record_and_no_order() -> None:
     own_port, port = free_ports(2)
-    proxy = SpoilingProxy(port, own_port, spoil=b"value 1 ")
+    spoiler = Spoiler(b"value 1 ")
+    proxy = FrameProxy(port, own_port, spoiler.connected)
     acknowledged: list[bytes] = []
     with Broker(port=own_port, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}):
         producer = Producer(
@@ -196,7 +175,7 @@ def test_a_damaged_produce_costs_librdkafka_no_record_and_no_order() -> None:
                     on_delivery=lambda error, message: None if error else acknowledged.append(message.value() or b""),
                 )  # fmt: skip
             assert producer.flush(20) == 0
-            assert proxy.has_spoiled
+            assert spoiler.has_spoiled
             assert stored(wire, "t") == values
             assert acknowledged == values
     proxy.close()

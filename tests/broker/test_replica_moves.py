@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -219,13 +218,18 @@ class Traffic:
             {"bootstrap.servers": self.bootstrap, "group.id": "g", "enable.auto.commit": False}
         )
         consumer.assign([self.library.TopicPartition(self.topic, 0, 0)])
-        deadline = time.monotonic() + 3 * WITHIN_SECONDS
-        while time.monotonic() < deadline:
+
+        def has_all() -> bool:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 self.read.append(int(message.value().split()[0]))
-            elif self.is_over.is_set() and not self.threads[0].is_alive() and len(self.read) >= len(self.acknowledged):
-                break
+                return False
+            return self.is_over.is_set() and not self.threads[0].is_alive() and len(self.read) >= len(self.acknowledged)
+
+        try:
+            eventually(has_all, "all that was acknowledged", within_s=3 * WITHIN_SECONDS, every_s=0)
+        except AssertionError as late:
+            self.failures.append(str(late))
         consumer.close()
 
     def end(self) -> None:
@@ -294,14 +298,18 @@ def test_a_broker_that_is_killed_as_it_changes_over_has_everything(home: Home, c
     broker = home.start(faults=(f"{call}:signal=SIGKILL:when=1",), only=(path,))
     with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
         fill(wire, "t", 5, values=values)
+
+        def is_killed() -> bool:
+            values.append(b"%d after" % len(values))  # in doubt, until it is answered
+            try:
+                assert wire.produce("t", batch([values[-1]])) == (0, len(values) - 1)
+            except ConnectionError:
+                return True
+            return False
+
         with suppress(ConnectionError):
             move(asker, target, "t")
-            deadline = time.monotonic() + WITHIN_SECONDS
-            while time.monotonic() < deadline:
-                value = b"%d after" % len(values)
-                values.append(value)  # in doubt, until it is answered
-                assert wire.produce("t", batch([value])) == (0, len(values) - 1)
-                time.sleep(0.005)
+        eventually(is_killed, f"the kill at {call} in {where}", every_s=0.005)
     assert broker.end(signal.SIGTERM) == signal.SIGKILL
     broker = home.start()
     found = read_values(broker.bootstrap, "t")

@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log import truncation
 from headrace.log.flusher import inline
+from headrace.metadata.entity_configs import TOPICS
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import Record, encode_batch
 from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
@@ -110,6 +111,46 @@ async def test_an_isr_that_shrinks_below_its_minimum_commits_nothing_until_it_gr
         nodes.cuts = set()
         assert await waiting is ErrorCode.NONE
         assert nodes.changes["t"] == [(1,), (1, 2)]
+
+
+async def minimum(nodes: Nodes, replicas: int) -> None:
+    """Sets the topic's `min.insync.replicas`, as AlterConfigs does."""
+    await nodes.entities.rewrite(TOPICS, "t", lambda before: {**before, "min.insync.replicas": str(replicas)})
+
+
+@in_virtual_time
+async def test_a_lowered_minimum_commits_at_once_what_waits(tmp_path: Path) -> None:
+    """Apache Kafka looks again at the next append or fetch of a follower, which may never come."""
+    async with Nodes(tmp_path, 2, replica_lag_time_max_ms="1000") as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2))
+        await minimum(nodes, 2)
+        nodes.cuts = {(2, 1), (1, 2)}
+        waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
+        await eventually_async(lambda: nodes[1].values("t") == ["a"])
+        nodes.now_ms += 1500
+        nodes[1].replication.isr_changes.shrink()
+        await eventually_async(lambda: nodes[1].partition("t").state.isr == {1})
+        await turns()
+        assert not waiting.done()
+        await minimum(nodes, 1)
+        assert await waiting is ErrorCode.NONE
+        assert nodes[1].high_watermark("t") == 1
+        assert await produced(nodes[1], "t", "b") is ErrorCode.NONE
+
+
+@in_virtual_time
+async def test_a_raised_minimum_counts_for_what_waits_and_for_what_comes(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 3) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2, 3), isr=(1, 2), to=(1,))
+        waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
+        await eventually_async(lambda: nodes[1].values("t") == ["a"])
+        await minimum(nodes, 3)
+        nodes[1].partition("t").state.follower_fetched(nodes[2].id, 1, nodes.now_ms)
+        await turns()
+        assert (waiting.done(), nodes[1].high_watermark("t")) == (False, 0), "two replicas no longer commit"
+        assert await produced(nodes[1], "t", "b") is ErrorCode.NOT_ENOUGH_REPLICAS
+        await minimum(nodes, 2)
+        assert await waiting is ErrorCode.NONE
 
 
 @in_virtual_time
@@ -436,6 +477,24 @@ async def test_a_partition_that_is_let_go_is_followed_no_more(tmp_path: Path) ->
         await eventually_async(lambda: not list(nodes[2].replication.fetchers))
         with pytest.raises(KafkaError):
             nodes[2].replicas.get("t", 0)
+
+
+@in_virtual_time
+async def test_partitions_are_spread_over_another_number_of_fetchers(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        names = [f"t{number}" for number in range(6)]
+        for name in names:
+            await nodes.lead(name, leader=1, replicas=(1, 2))
+            nodes[1].append(name, "a")
+        fetchers = nodes[2].replication.fetchers
+        await eventually_async(lambda: all(nodes[2].values(name) == ["a"] for name in names))
+        assert len(list(fetchers)) == 1
+        for count in (3, 1):
+            fetchers.spread(count)
+            for name in names:
+                nodes[1].append(name, str(count))
+            await eventually_async(lambda: len(list(fetchers)) == count)  # noqa: B023
+        await eventually_async(lambda: all(nodes[2].values(name) == ["a", "3", "1"] for name in names))
 
 
 @in_virtual_time

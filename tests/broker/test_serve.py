@@ -256,10 +256,9 @@ def test_an_unknown_setting_is_refused_when_that_is_asked_for(tmp_path: Path) ->
 
 
 def test_a_setting_that_may_not_be_ignored_is_refused_with_the_reason(tmp_path: Path) -> None:
-    server = HeadraceServer(tmp_path / "data", {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
+    server = HeadraceServer(tmp_path / "data", {"authorizer.zookeeper.url": "127.0.0.1:2181"})
     assert refusal(server).startswith(
-        "headrace serve: authorizer.class.name='kafka.security.authorizer.AclAuthorizer' cannot be ignored. "
-        "Authorizers are not supported"
+        "headrace serve: authorizer.zookeeper.url='127.0.0.1:2181' cannot be ignored. ACLs are kept in "
     )
 
 

@@ -5,13 +5,19 @@ The turns are counted, and not timed. Decoding and encoding a large message take
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from headrace.broker.handlers import describe_transactions
+from headrace.coordinators.transactions.transaction import TransactionState
 from headrace.errors import ErrorCode
+from headrace.in_slices import Turns
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol import messages as m
 from headrace.topics import OFFSETS_TOPIC
+from headrace.types import TopicPartition
 from tests.broker.replica_nodes import Nodes
 from tests.broker.transactions_at import producer_at
 from tests.eventually import eventually_async
@@ -131,3 +137,37 @@ async def test_transactions_are_described_in_slices(tmp_path: Path) -> None:
         found = [ErrorCode(each.error_code) for each in answer.transaction_states]
         assert found == [ErrorCode.NONE] + [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND] * (COUNT - 1)
         assert counter.turns > TURNS_MIN
+
+
+async def test_the_topics_of_one_transaction_are_checked_in_slices() -> None:
+    """A transaction of thousands of topics took as many decisions in one turn."""
+    count, asked = 3 * ELEMENTS_PER_SLICE, 0
+
+    class Context:
+        """A coordinator with one transaction, and an admission that permits everything."""
+
+        services: Any
+
+        def permits(self, *_: object) -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        def describe(self, name: str) -> tuple[ErrorCode, Any]:
+            partitions = {TopicPartition(f"topic-{number}", 0) for number in range(count)}
+            found: Any = SimpleNamespace(
+                partitions=partitions,
+                state=TransactionState.ONGOING,
+                timeout_ms=1,
+                started_ms=1,
+                producer_id=1,
+                producer_epoch=0,
+            )
+            return ErrorCode.NONE, found
+
+    context: Any = Context()
+    context.services = SimpleNamespace(admission=context, transactions=context)
+    async with TurnCounter() as counter:
+        state = await describe_transactions._describe(context, "x", Turns())
+    assert (len(state.topics), asked) == (count, count)
+    assert counter.turns >= 3

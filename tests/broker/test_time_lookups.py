@@ -12,6 +12,7 @@ from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.legacy.message_set import encode_message_set
 from tests.broker.lies import lying
 from tests.broker.siege import Bystander, assert_unharmed
+from tests.examples import slow_after
 from tests.harness import HeadraceServer
 from tests.machine import processor_seconds
 from tests.wire import LIST_OFFSETS, PRODUCE, Wire, batch, string, varint
@@ -110,7 +111,7 @@ def test_a_connection_gets_its_answers_in_order_also_when_a_thread_looks_a_time_
 
 
 @pytest.mark.parametrize("message_format", ["0.10.2", "3.0"])
-@pytest.mark.parametrize("count", [3, 60_000])
+@pytest.mark.parametrize("count", slow_after(1, [3, 60_000]))
 def test_a_time_is_found_in_messages_of_every_format(server: HeadraceServer, message_format: str, count: int) -> None:
     topic = f"format-{message_format}-{count}"
     with Wire(server.bootstrap) as wire:

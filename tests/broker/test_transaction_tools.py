@@ -12,8 +12,10 @@ from headrace.protocol import messages as m
 from headrace.records.format2.batch import Record, encode_batch
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
+from tests.harness import HeadraceServer
 from tests.peers import kafka
+from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire
 
 SETTINGS = {
@@ -28,17 +30,20 @@ LAST_PRODUCE_WITHOUT_ADDING = 11
 
 @pytest.mark.slow
 @pytest.mark.peer
-@pytest.mark.xdist_group("apache-kafka")
+@pytest.mark.xdist_group("java-programs")
 def test_kafkas_tools_list_describe_find_abort_and_decode_transactions(
     headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:
     if reason := kafka.missing_tools():
         pytest.skip(reason)
-    server = headrace_server(settings=SETTINGS)
+    with kafka_tools(tmp_path) as tools:
+        list_describe_find_abort_and_decode(headrace_server(settings=SETTINGS), tools)
 
+
+def list_describe_find_abort_and_decode(server: HeadraceServer, tools: Tools) -> None:
     def tool(*arguments: str) -> list[list[str]]:
         """The rows that a command prints, as words."""
-        output = kafka.run_tool(TOOL, "--bootstrap-server", server.bootstrap, *arguments, logs=tmp_path)
+        output = tools.check(TOOL, "--bootstrap-server", server.bootstrap, *arguments)
         return [line.split() for line in output.splitlines()[1:] if line]
 
     with Wire(server.bootstrap) as wire:
@@ -60,9 +65,12 @@ def test_kafkas_tools_list_describe_find_abort_and_decode_transactions(
     producers = tool("describe-producers", "--topic", "t", "--partition", "1")
     assert [row[-1] for row in producers] == ["None"]
     ongoing.abort_transaction(WITHIN_SECONDS)
+    eventually(
+        lambda: ["ongoing", "CompleteAbort"] in [[row[0], row[3]] for row in tool("list")], "the end of the abort"
+    )
 
     assert server.stop() == 0
-    decoded = decode(server.data / "__transaction_state-0", tmp_path)
+    decoded = decode(server.data / "__transaction_state-0", tools)
     states = [state for name, state in decoded if name == "ongoing"]
     assert states == ["Empty", "Ongoing", "PrepareAbort", "CompleteAbort"]
     assert [state for name, state in decoded if name == "ended"][-2:] == ["PrepareCommit", "CompleteCommit"]
@@ -98,12 +106,10 @@ def hang(bootstrap: str) -> None:
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
-def decode(directory: Path, logs: Path) -> list[tuple[str, str]]:
+def decode(directory: Path, tools: Tools) -> list[tuple[str, str]]:
     """Transactional id and state of each record, as Kafka's decoder reads them."""
     (file,) = directory.glob("*.log")
-    output = kafka.run_tool(
-        "org.apache.kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--files", str(file), logs=logs
-    )
+    output = tools.check("org.apache.kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--files", str(file))
     pairs = (
         (json.loads(key)["data"], json.loads(value)["data"])
         for key, value in re.findall(r"key: (\{.*\}) payload: (\{.*\})$", output, re.MULTILINE)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.broker.handlers import MODULES
+from headrace.broker.handlers import all_modules
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -29,7 +29,7 @@ class Watched:
     """Handler modules that compare each request before and after their handler."""
 
     def __init__(self) -> None:
-        self.modules = [self._watched(module) for module in MODULES]
+        self.modules = [self._watched(module) for module in all_modules()]
         self.changed: list[str] = []
         self._seen: list[tuple[str, Message, int, bytes]] = []
 
@@ -111,7 +111,7 @@ def test_no_handler_changes_its_request(tmp_path: Path) -> None:
         described = ask(wire, ApiKey.METADATA, 12, next(requests(ApiKey.METADATA, 12, {})))
         ids = {each.name: each.topic_id for each in described.topics}  # type: ignore[attr-defined]
         answered = 0
-        for module in MODULES:
+        for module in all_modules():
             for version in module.VERSIONS:
                 for request in requests(module.API_KEY, version, ids):
                     ask(wire, module.API_KEY, version, request)

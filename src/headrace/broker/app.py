@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from headrace.broker.assembly import Running, start
+from headrace.broker.exposure import make_files_private, readable_directories, refuse_exposure
 from headrace.broker.log_lines import log_to_stderr
 from headrace.broker.options import Refused, parse_options
 from headrace.broker.partitions.log_dir_failures import DirectoryLost
@@ -45,9 +46,16 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(given, str):
         print(given)
         return 0
-    config = given.config
+    config = given.properties.config
     log_to_stderr(config.log_format, config.log_level)
-    _comment(given)
+    try:
+        refuse_exposure(config, given.insecure)
+    except InvalidConfig as error:
+        return _print_refusal(Refused(error.message))
+    except Refused as refused:
+        return _print_refusal(refused)
+    _comment(given.properties)
+    make_files_private()
     _allow_many_files()
     if not kernel.COMPILED:
         log.warning(
@@ -113,6 +121,8 @@ async def _serve(config: BrokerConfig) -> None:
     try:
         async with running(config) as (_, listeners):
             ready.set()
+            for warning in readable_directories(config.log_dirs):
+                log.warning("%s", warning)
             print(f"ready {listeners[0].host or '0.0.0.0'}:{listeners[0].port}", flush=True)
             await stop.wait()
     except asyncio.CancelledError:

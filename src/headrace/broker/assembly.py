@@ -11,16 +11,20 @@ Each service pushes its end on the `stack`. Stopping is therefore the reverse of
 failed half-way. `Environment` holds all that comes from outside the broker: a simulation assembles the same services.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.cluster.controlled_shutdown import move_leaders
 from headrace.broker.cluster.fenced_metadata import FencedMetadata
 from headrace.broker.environment import REAL, Environment
-from headrace.broker.handlers import MODULES
+from headrace.broker.instance_hosting import BrokerSecurity, InstanceHosting
 from headrace.broker.liveness.failure_detector import FailureDetector
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.service_builders import build_services, can_fence
@@ -28,16 +32,26 @@ from headrace.broker.services import Services
 from headrace.broker.storage import Storage, load_logs, open_storage
 from headrace.config import BrokerConfig
 from headrace.log.manager import TICK_MS, LogManager
+from headrace.metadata.broker_configs import BrokerSettings
+from headrace.metadata.entity_configs import IPS
 from headrace.metadata.model import Broker as Registration
 from headrace.metadata.model import Endpoint
+from headrace.metadata.quota_nodes import ip_of
 from headrace.metadata.registration import Registration as BrokerRegistration
 from headrace.metadata.uuids import random_uuid, to_text
 from headrace.metastore.session_watch import SessionWatch
 from headrace.metastore.store import MetadataStore
 from headrace.network.bound_listeners import BoundListeners
+from headrace.network.connection import Connection
+from headrace.network.connection_limits import NotAnAddress
 from headrace.network.listeners import Listener, endpoints, parse_protocols
 from headrace.network.server import Server
 from headrace.types import BrokerId
+
+if TYPE_CHECKING:
+    from headrace.broker.instances.removal import InstanceRemovals
+    from headrace.instances.definition import Instance
+    from headrace.network.tls.listeners import TlsListeners
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +84,56 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, environment: Enviro
     listeners = bound.listeners
     protocols = parse_protocols(config.listener_security_protocol_map)
     advertised_endpoints = endpoints(listeners, config.advertised_listeners, protocols)
+    tls = await _tls(storage.settings, listeners)
     broker = await assemble(config, storage, advertised_endpoints, stack, environment)
-    dispatcher = Dispatcher(broker, MODULES)
-    server = Server(config, bound, dispatcher)
+    dispatcher = Dispatcher(broker)
+    server = Server(broker.settings.current, bound, dispatcher, tls=tls)
+    _serve_07(broker, server, dispatcher, [each.name for each in listeners if each.is_07])
+    listeners = tuple(each for each in listeners if not each.is_07)
+    security = BrokerSecurity(broker, server, dispatcher, stack, environment)
+    hosting = InstanceHosting(broker, server, dispatcher, security, listeners, advertised_endpoints)
+    security.hosting = hosting
+    if tls is not None:
+        security.exchange_certificates()
+    broker.settings.on_change(lambda _, now: server.configure(now))
+    broker.entities.on_change(IPS, partial(_set_address_rate, broker, server))
+    server.on_close(broker.shares.disconnected)
+    await security.authenticate(listeners)
+    await hosting.prepare()
     stack.callback(broker.tasks.create_task(_close_idle(server)).cancel)
     if config.metrics_listen:
-        await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server))
+        await stack.enter_async_context(_metrics(config.metrics_listen, broker, dispatcher, server, hosting))
     server.start(loop)
     stack.callback(server.close, loop)
+    hosting.begin()
+    stack.push_async_callback(hosting.close)
     await _wait_for_metadata(broker)
     stack.push_async_callback(_prepare_stop, broker, storage.session)
-    return Running(broker, listeners)
+    return Running(broker, (*listeners, *(each for each in bound.listeners if each.is_07)))
+
+
+def _serve_07(broker: Services, server: Server, dispatcher: Dispatcher, names: Sequence[str]) -> None:
+    """Gives the connections of listeners for Kafka 0.7 a dispatcher of their own, imported where there is one."""
+    if not names:
+        return
+    from headrace.broker.kafka07.dispatch import Dispatcher07
+
+    old = Dispatcher07(broker, dispatcher.handlers)
+
+    def hand_over(connection: Connection) -> None:
+        if connection.listener in names:
+            connection.hand_over(old, broker.settings.current.socket_request_max_bytes)
+
+    server.on_open(hand_over)
+
+
+async def _tls(settings: BrokerSettings, listeners: Sequence[Listener]) -> TlsListeners | None:
+    """The certificates of the TLS listeners, read on a thread; None without such a listener. Raises `InvalidConfig`."""
+    if not any(each.is_tls for each in listeners):
+        return None
+    from headrace.network.tls.listeners import TlsListeners
+
+    return await asyncio.to_thread(TlsListeners, settings.current, listeners)
 
 
 async def assemble(
@@ -109,6 +162,7 @@ async def assemble(
     await broker.controller.start()
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)
+    _remove_instances(broker, stack)
     stack.callback(broker.tasks.create_task(_tick(broker, storage.logs)).cancel)
     if can_fence(config):
         failure_detector = _failure_detector(config, broker, storage.store)
@@ -116,6 +170,47 @@ async def assemble(
         stack.push_async_callback(failure_detector.close)
     stack.callback(registration.ignore_fencing)
     return broker
+
+
+def _remove_instances(broker: Services, stack: AsyncExitStack) -> None:
+    """Removes instances that are deleted; imports what does so with the first of them."""
+    found: list[InstanceRemovals] = []
+
+    def changed(name: str, instance: Instance | None) -> None:
+        if not found:
+            if instance is None or instance.deleted_at_ms is None:
+                return
+            from headrace.broker.instances.removal import InstanceRemovals
+
+            found.append(InstanceRemovals(broker))
+        found[0].changed(name, instance)
+
+    async def close() -> None:
+        for each in found:
+            await each.close()
+
+    stack.push_async_callback(close)
+    broker.instances.on_change(changed)
+
+
+def _set_address_rate(broker: Services, server: Server, name: str, configs: Mapping[str, str]) -> None:
+    address = ip_of(name)
+    try:
+        server.limits.set_address_rate(address, configs)
+    except NotAnAddress:
+        assert address is not None
+        broker.spawn(_set_host_rate(server, address, configs))
+    except ValueError as error:
+        log.warning("the quota of address %s is ignored: %s", name, error)
+
+
+async def _set_host_rate(server: Server, host: str, configs: Mapping[str, str]) -> None:
+    """Applies a quota that is set for the name of a host to its addresses, as they are now."""
+    try:
+        for found in await asyncio.get_running_loop().getaddrinfo(host, None):
+            server.limits.set_address_rate(str(found[4][0]), configs)
+    except (OSError, ValueError) as error:
+        log.warning("the quota of host %s is ignored: %s", host, error)
 
 
 async def _wait_for_metadata(broker: Services) -> None:
@@ -161,7 +256,12 @@ def _registration(
     this = Registration(BrokerId(config.broker_id), endpoints, config.broker_rack or None)
     if config.zookeeper_connect:
         directory = logs.directories.directory_id(lambda: to_text(random_uuid(environment.random_bytes)))
-        this = this._replace(is_clean=logs.was_clean, directory=directory, supports_fencing=can_fence(config))
+        this = this._replace(
+            is_clean=logs.was_clean,
+            directory=directory,
+            supports_fencing=can_fence(config),
+            min_insync_replicas=config.topic_defaults.min_insync_replicas,
+        )
     patience_ms = config.zookeeper_session_timeout_ms + _EXPIRY_MS if config.zookeeper_connect else 0
     registration = BrokerRegistration(storage.store, this, environment.now_ms, patience_ms=patience_ms)
     registration.on_change(lambda now: logs.registered(now.epoch))
@@ -182,13 +282,13 @@ async def _prepare_stop(broker: Services, session: SessionWatch) -> None:
 
 
 def _metrics(
-    address: str, broker: Services, dispatcher: Dispatcher, server: Server
+    address: str, broker: Services, dispatcher: Dispatcher, server: Server, hosting: InstanceHosting
 ) -> AbstractAsyncContextManager[object]:
     """The metrics' endpoint, imported only where it is configured."""
     from headrace.broker.metrics.endpoint import metrics_endpoint
     from headrace.broker.metrics.page import Page
 
-    return metrics_endpoint(address, Page(broker, dispatcher, server))
+    return metrics_endpoint(address, Page(broker, dispatcher, server, hosting))
 
 
 async def _tick(broker: Services, logs: LogManager) -> None:

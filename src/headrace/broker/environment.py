@@ -15,7 +15,7 @@ from headrace.config import BrokerConfig
 from headrace.log.files import Files, LocalFiles
 from headrace.metastore.embedded import EmbeddedStore
 from headrace.metastore.store import MetadataStore
-from headrace.network.peers.peer_links import PeerLinks
+from headrace.network.peers.peer_links import make_links
 from headrace.network.peers.peers import Peers
 
 
@@ -40,8 +40,8 @@ class Environment(NamedTuple):
     now_ms: Callable[[], int] = wall_clock_ms
     files: Files = LocalFiles()
     open_store: Callable[[BrokerConfig], Awaitable[MetadataStore]] = open_store
-    make_peers: Callable[[str], Peers] = PeerLinks
-    """Connections to other brokers, given this broker's client id."""
+    make_peers: Callable[[str, Callable[[], BrokerConfig]], Peers] = make_links
+    """Connections to other brokers, given this broker's client id and its settings as they are at any time."""
     random_bytes: Callable[[int], bytes] = os.urandom
 
 

@@ -1,31 +1,47 @@
 """Opens the metadata store on the ZooKeeper ensemble that the `zookeeper.*` settings name."""
 
+import logging
+
 from headrace.broker.options import Refused
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
 from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
-from headrace.metastore.zookeeper.ensemble import ensemble_of
+from headrace.metastore.zookeeper.ensemble import SASL_SETTING, ensemble_of
+from headrace.network.zookeeper_kerberos import zookeeper_kerberos
+from headrace.network.zookeeper_tls import zookeeper_context
+
+log = logging.getLogger(__name__)
 
 
 async def open_ensemble(config: BrokerConfig) -> MetadataStore:
     """Opens a metadata store with a session. Raises `InvalidConfig`, and `Refused` when no server answers, kazoo is not
     installed, or access control lists deny access."""
     given = f"zookeeper.connect={config.zookeeper_connect}"
-    ensemble = ensemble_of(config)
+    ensemble = ensemble_of(config, zookeeper_context, zookeeper_kerberos)
     check_broker_id(config)
     try:
-        from headrace.metastore.zookeeper.connection import Unreachable, open_store
+        from headrace.metastore.zookeeper.connection import NotAuthenticated, Unreachable, open_store
     except ImportError as error:
         raise Refused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
+    if not ensemble.set_acl and (config.authorizer_class_name or _has_passwords(config)):
+        log.warning(
+            "zookeeper.set.acl is false: whoever reaches ZooKeeper can read the keys of users' passwords, and make "
+            "users and access control lists"
+        )
     try:
         return await open_store(ensemble)
     except Unreachable as error:
         raise Refused(
             f"{given}: {error}; check that the ensemble is running and that this is its address{_over(ensemble.tls)}"
         ) from error
+    except NotAuthenticated as error:
+        raise Refused(f"{given}: {error}") from error
     except NotAllowed as error:
-        user = config.zookeeper_digest.partition(":")[0]
-        who = f"the user {user!r}" if user else "a broker without headrace.zookeeper.digest"
+        who = (
+            f"the user {ensemble.user!r}"
+            if ensemble.user
+            else f"a broker without {SASL_SETTING} or headrace.zookeeper.digest"
+        )
         raise Refused(f"{given}: the access control lists deny {who} an operation that it needs") from error
     except StoreError as error:
         raise Refused(f"{given}: {type(error).__name__}: {' '.join(map(str, error.args))}") from error
@@ -40,6 +56,11 @@ def check_broker_id(config: BrokerConfig) -> None:
             f"broker.id={config.broker_id} is above reserved.broker.max.id={config.reserved_broker_max_id}, among the "
             "generated ids: raise that setting, or set broker.id.generation.enable=false on every broker"
         )
+
+
+def _has_passwords(config: BrokerConfig) -> bool:
+    """Whether users' passwords are in ZooKeeper."""
+    return any(each.startswith("SCRAM-") for each in config.sasl_enabled_mechanisms)
 
 
 def _over(tls: object) -> str:

@@ -5,12 +5,22 @@ Parsed without typer or rich: importing them costs more than the rest of the sta
 
 import argparse
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from headrace.config import BrokerProperties, decode_properties, read_broker
 from headrace.errors import InvalidConfig
+
+INSECURE = {"all": ("listeners", "metrics"), "listeners": ("listeners",), "metrics": ("metrics",), None: ()}
+"""What each value of `--insecure` allows to be open to other machines."""
+
+
+_SECRETS = (".password", ".jaas.config", ".keystore.key", ".secret", ".secret.key", ".master.key", ".digest")
+"""The ends of the names of secret settings."""
+
+_REFERENCE = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
 class Refused(Exception):
@@ -59,12 +69,28 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting; repeatable, and overrides --config"
     )
+    parser.add_argument(
+        "--insecure",
+        nargs="?",
+        const="all",
+        choices=("all", "listeners", "metrics"),
+        metavar="WHAT",
+        help="serve other machines without authentication: all (default), listeners or metrics",
+    )
     parser.add_argument("--strict", action="store_true", help="refuse unknown settings instead of warning about them")
     parser.add_argument("--explain", metavar="KEY", help="print the meaning of a setting and exit")
     return parser
 
 
-def parse_options(argv: Sequence[str]) -> BrokerProperties | str:
+class ServeOptions(NamedTuple):
+    """What `headrace serve` was told."""
+
+    properties: BrokerProperties
+    insecure: Collection[str]
+    """What may be open to other machines without authentication: `listeners`, `metrics`."""
+
+
+def parse_options(argv: Sequence[str]) -> ServeOptions | str:
     """Reads the configuration from the arguments; returns a text instead for `--explain`. Raises `Refused`."""
     given = build_parser().parse_args(argv)
     if given.explain is not None:
@@ -80,10 +106,34 @@ def parse_options(argv: Sequence[str]) -> BrokerProperties | str:
                           ("zookeeper", "zookeeper.connect")):  # fmt: skip
             if getattr(given, flag) is not None:
                 properties[key] = getattr(given, flag)
-        return read_broker(properties, strict=given.strict)
+        _refuse_references(properties)
+        found = read_broker(properties, strict=given.strict)
+        found = found._replace(warnings=(*found.warnings, *_visible_secrets(given.set)))
+        return ServeOptions(found, INSECURE[given.insecure])
     except InvalidConfig as error:
         end = "" if error.message.endswith((".", "?")) else "."
         raise Refused(f"{error.message}{end} `headrace settings` lists all settings.") from error
+
+
+def _visible_secrets(pairs: Sequence[str]) -> list[str]:
+    """A warning for each secret that is given with `--set`."""
+    names = [pair.partition("=")[0].strip() for pair in pairs]
+    return [
+        f"{name} is on the command line, where every user of this machine can read it: put it into a file (--config)"
+        for name in names
+        if name.endswith(_SECRETS)
+    ]
+
+
+def _refuse_references(properties: Mapping[str, str]) -> None:
+    """Raises `InvalidConfig` for a secret such as `${file:/run/secrets:key}`. A broker of Apache Kafka with
+    `config.providers` would look it up; here the text itself would be the secret, and everybody could guess it."""
+    for name, text in properties.items():
+        if name.endswith(_SECRETS) and _REFERENCE.search(text):
+            raise InvalidConfig(
+                f"{name} refers to a config provider, which a broker does not ask: write the secret itself into a file "
+                "that only the broker's user can read (--config)"
+            )
 
 
 def _explained(key: str) -> str:

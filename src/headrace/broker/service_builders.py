@@ -1,78 +1,82 @@
 """Builders of a broker's services: each builds one, connects it to those that it needs, and pushes its end.
 
 _base       purgatory, metadata, replicas, control plane, connections to other brokers, controller
-the rest    replication, coordinators, moves of replicas: built on the base, in the order of their needs
+the rest    replication, moves of replicas and so on: built on the base, in the order of their needs
+
+`coordinator_builders` has those of the coordinators.
 """
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import NamedTuple
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from headrace.broker.background import spawn_in
+from headrace.broker.base_services import BaseServices
 from headrace.broker.cluster.control_plane import ControlPlane
-from headrace.broker.cluster.control_requests_sender import control_sender
+from headrace.broker.cluster.control_requests_sender import Way, control_sender
 from headrace.broker.cluster.features import Features
 from headrace.broker.cluster.topic_creation import TopicCreation
-from headrace.broker.coordinator_host.group_service import GroupService
-from headrace.broker.coordinator_host.internal_topic import InternalTopic, offsets_topic, transactions_topic
-from headrace.broker.coordinator_host.marker_sender import MarkerSender, partition_count
-from headrace.broker.coordinator_host.transaction_service import TransactionService
+from headrace.broker.coordinator_builders import (
+    build_groups,
+    build_share_state,
+    build_shares,
+    build_transaction_partitions,
+    build_transactions,
+)
+from headrace.broker.coordinator_host.streams_topics import StreamsTopics
 from headrace.broker.environment import Environment
 from headrace.broker.fetch.fetch_sessions import FetchSessionCache
 from headrace.broker.handlers import advertised
+from headrace.broker.instances.flow_start import instance_flow
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.log_dir_failures import LogDirFailures
-from headrace.broker.partitions.partition import end_key
+from headrace.broker.partitions.partition import Partition, end_key
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.partitions.transaction_markers import TransactionMarkers
-from headrace.broker.produce.transaction_partitions import TransactionPartitions
 from headrace.broker.replication.replication_service import Replication
+from headrace.broker.request.admission import Admission
 from headrace.broker.request.purgatory import Purgatory
+from headrace.broker.request.throttling import Throttling
 from headrace.broker.services import Services
 from headrace.broker.storage import Storage
-from headrace.config import BrokerConfig
+from headrace.config import BrokerConfig, TopicConfig
 from headrace.controller.controller import Controller, Rebalancing
 from headrace.controller.decisions.topics import TopicDefaults
 from headrace.metadata.broker_configs import BrokerSettings
 from headrace.metadata.deltas import MetadataDelta
+from headrace.metadata.entity_configs import CLIENT_METRICS
+from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.producer_ids import ProducerIds
 from headrace.metadata.registration import Registration as BrokerRegistration
+from headrace.metadata.stored_instances import StoredInstances
 from headrace.metadata.uuids import random_uuid
+from headrace.metastore.store import StoreError
 from headrace.network.peers.broker_addresses import BrokerAddresses
 from headrace.network.peers.peers import Peers
 from headrace.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.instances.administration import InstanceAdministration
+    from headrace.broker.instances.flow import InstanceFlow
+    from headrace.broker.kafka07.positions import Positions
+    from headrace.broker.security.authorizer import Authorizer
+    from headrace.broker.security.delegation_tokens import DelegationTokens
+    from headrace.broker.telemetry.service import ClientTelemetry
+
+log = logging.getLogger(__name__)
 
 
 def can_fence(config: BrokerConfig) -> bool:
     """Whether brokers that are suspected to have failed are fenced."""
     return config.fencing_enable and bool(config.zookeeper_connect)
-
-
-class _Base(NamedTuple):
-    """The services that all others build on."""
-
-    config: BrokerConfig
-    storage: Storage
-    registration: BrokerRegistration
-    environment: Environment
-    loop: asyncio.AbstractEventLoop
-    broker_id: BrokerId
-    purgatory: Purgatory
-    metadata: MetadataCache
-    replicas: ReplicaManager
-    addresses: BrokerAddresses
-    control: ControlPlane
-    peers: Peers
-    controller: Controller
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether the broker is a cluster of its own."""
-        return not self.config.zookeeper_connect
 
 
 async def build_services(
@@ -88,19 +92,25 @@ async def build_services(
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     # Runs before the task group's end: requests that wait for a metadata store out of reach would keep the group open.
     stack.push_async_callback(storage.store.close)
-    settings = BrokerSettings(storage.store, base.broker_id, config)
-    await settings.start()
-    stack.push_async_callback(settings.close)
+    settings = storage.settings
     replication = _replication(base, settings, tasks, stack)
     appends = DurableAppends(base.replicas, base.purgatory, loop=loop, now_ms=now_ms)
     creation = TopicCreation(base.controller, replication.link, metadata, is_alone=base.is_alone)
-    groups = _groups(base, appends, creation, tasks, stack)
+    group_configs = GroupConfigs(storage.entities, settings.current)
+    settings.on_change(lambda _, now: group_configs.broker_changed(now))
+    groups = build_groups(base, appends, creation, group_configs, tasks, stack)
     markers = TransactionMarkers(
         base.replicas, appends, base.purgatory, groups, timeout_ms=config.request_timeout_ms, loop=loop, now_ms=now_ms
     )
+    share_state = build_share_state(base, appends, creation, tasks, stack)
     features = Features(storage.store, metadata, partial(spawn_in, tasks), is_alone=base.is_alone)
     producer_ids = ProducerIds(storage.store, base.broker_id)
-    transactions = _transactions(base, appends, creation, markers, features, producer_ids, tasks, stack)
+    transactions = build_transactions(base, appends, creation, markers, features, producer_ids, tasks, stack)
+    admission, authorizer = Admission(), await _authorizer(base, stack)
+    if authorizer is not None:
+        authorizer.attach(admission)
+    throttling, instances = _throttling(base), await _instances(base, stack)
+    flow = instance_flow(base, instances, throttling, tasks, stack)
     return Services(
         config=config,
         cluster_id=storage.cluster_id,
@@ -108,6 +118,8 @@ async def build_services(
         tasks=tasks,
         now_ms=now_ms,
         purgatory=base.purgatory,
+        throttling=throttling,
+        admission=admission,
         metadata=metadata,
         features=features,
         replicas=base.replicas,
@@ -117,15 +129,123 @@ async def build_services(
         topic_creation=creation,
         groups=groups,
         transactions=transactions,
-        transaction_partitions=_transaction_partitions(base, transactions, tasks),
+        share_state=share_state,
+        shares=build_shares(base, share_state, group_configs, instances, tasks, stack),
+        transaction_partitions=build_transaction_partitions(base, transactions, tasks),
         moves=_moves(base, settings, tasks, stack),
         producer_ids=producer_ids,
         fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, _session_ids(environment)),
         control=base.control,
         replication=replication,
         settings=settings,
-        served=advertised(),
+        entities=storage.entities,
+        delegation_tokens=await _delegation_tokens(base, tasks, stack),
+        authorizer=authorizer,
+        group_configs=group_configs,
+        instances=instances,
+        instance_administration=_instance_administration(base, instances, flow),
+        instance_flow=flow,
+        kafka07=_kafka07(base, tasks, stack),
+        telemetry=_telemetry(base),
+        served=advertised(has_telemetry=bool(config.metrics_listen)),
+        streams_topics=StreamsTopics(creation, partial(spawn_in, tasks), now_ms),
     )
+
+
+async def _instances(base: BaseServices, stack: AsyncExitStack) -> StoredInstances:
+    """The instances of the cluster, all read."""
+    instances = base.storage.instances
+    stack.push_async_callback(instances.close)
+    await instances.start()
+    configs = base.storage.configs
+    instances.on_change(
+        lambda name, instance: configs.bound(f"{name}.", None if instance is None else instance.topic_bounds)
+    )
+    return instances
+
+
+def _instance_administration(
+    base: BaseServices, instances: StoredInstances, flow: Callable[[], InstanceFlow]
+) -> Callable[[], InstanceAdministration]:
+    """The decisions about instances, imported and made at the first call: few clusters have any."""
+
+    @cache
+    def made() -> InstanceAdministration:
+        from headrace.broker.instances.administration import InstanceAdministration
+
+        return InstanceAdministration(
+            instances,
+            base.controller,
+            base.metadata,
+            stored=flow().counts.stored,
+            can_delete_topics=base.config.delete_topic_enable,
+            now_ms=base.environment.now_ms,
+            random_bytes=base.environment.random_bytes,
+        )
+
+    return made
+
+
+async def _authorizer(base: BaseServices, stack: AsyncExitStack) -> Authorizer | None:
+    """The authorizer, with all rules read; imported only where there is to be one. Raises `CorruptNode`."""
+    if not base.config.authorizer_class_name:
+        return None
+    from headrace.broker.security.authorizer import Authorizer
+
+    authorizer = Authorizer(base.config, base.storage.store, base.loop)
+    stack.push_async_callback(authorizer.close)
+    await authorizer.start()
+    return authorizer
+
+
+def _kafka07(base: BaseServices, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> Callable[[], Positions]:
+    """The positions of Kafka 0.7, imported and made with the first topic that has them: few brokers have any."""
+
+    ends: list[Callable[[], object]] = []
+
+    @cache
+    def made() -> Positions:
+        from headrace.broker.kafka07.positions import Positions
+
+        positions = Positions(base.replicas, base.metadata, base.storage.store, base.loop, partial(spawn_in, tasks))
+        ends.extend((tasks.create_task(positions.keep()).cancel, positions.close))
+        return positions
+
+    def close() -> None:
+        for end in ends:
+            end()
+
+    def look(_key: TopicPartition, partition: Partition | None) -> None:
+        if partition is not None and partition.log.config.kafka07_enable:
+            made()
+
+    def configured(_topic: str, config: TopicConfig) -> None:
+        if config.kafka07_enable:
+            made()
+
+    base.replicas.on_leadership(look)
+    base.storage.configs.on_change(configured)
+    stack.callback(close)
+    return made
+
+
+def _telemetry(base: BaseServices) -> Callable[[], ClientTelemetry]:
+    """The metrics that clients push, imported and made at the first call: few brokers have any."""
+
+    @cache
+    def made() -> ClientTelemetry:
+        from headrace.broker.telemetry.service import ClientTelemetry
+
+        telemetry = ClientTelemetry(
+            max_bytes=base.config.telemetry_max_bytes,
+            now_ms=base.environment.now_ms,
+            new_id=lambda: random_uuid(base.environment.random_bytes),
+            loop=base.loop,
+        )
+        base.storage.entities.on_change(CLIENT_METRICS, telemetry.configs_changed)
+        return telemetry
+
+    return made
 
 
 def _base(
@@ -134,7 +254,7 @@ def _base(
     registration: BrokerRegistration,
     stack: AsyncExitStack,
     environment: Environment,
-) -> _Base:
+) -> BaseServices:
     loop, broker_id = asyncio.get_running_loop(), registration.broker.id
     purgatory, metadata = Purgatory(loop), MetadataCache()
     replicas = _replicas(config, storage, broker_id, metadata, purgatory, environment)
@@ -147,11 +267,20 @@ def _base(
         broker_epoch=lambda: registration.epoch,
         on_seen=registration.seen_by_controller,
     )
-    peers = environment.make_peers(f"headrace-{broker_id}")
+    peers = environment.make_peers(f"headrace-{broker_id}", lambda: storage.settings.current)
     stack.push_async_callback(peers.close)
     metadata.on_change(partial(_disconnect_removed, peers))
-    controller = _controller(config, storage, broker_id, control, peers, environment)
-    return _Base(
+    ways = [Way(peers, config.inter_broker_listener_name)]
+    if config.control_plane_listener_name and config.zookeeper_connect:
+        others = environment.make_peers(
+            f"headrace-{broker_id}",
+            lambda: replace(storage.settings.current, inter_broker_listener_name=config.control_plane_listener_name),
+        )
+        stack.push_async_callback(others.close)
+        metadata.on_change(partial(_disconnect_removed, others))
+        ways.insert(0, Way(others, config.control_plane_listener_name))
+    controller = _controller(config, storage, broker_id, control, ways, environment)
+    return BaseServices(
         config, storage, registration, environment, loop, broker_id, purgatory, metadata, replicas, addresses, control,
         peers, controller,
     )  # fmt: skip
@@ -165,7 +294,9 @@ def _disconnect_removed(peers: Peers, delta: MetadataDelta) -> None:
         peers.disconnect(broker, "it is no longer live")
 
 
-def _replication(base: _Base, settings: BrokerSettings, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> Replication:
+def _replication(
+    base: BaseServices, settings: BrokerSettings, tasks: asyncio.TaskGroup, stack: AsyncExitStack
+) -> Replication:
     registration = base.registration
     replication = Replication(
         base.config,
@@ -182,70 +313,14 @@ def _replication(base: _Base, settings: BrokerSettings, tasks: asyncio.TaskGroup
         settings=settings,
     )
     replication.start()
+    settings.on_change(lambda before, now: replication.fetchers.spread(now.num_replica_fetchers))
     stack.callback(replication.close)
     return replication
 
 
-def _transactions(
-    base: _Base,
-    appends: DurableAppends,
-    creation: TopicCreation,
-    markers: TransactionMarkers,
-    features: Features,
-    producer_ids: ProducerIds,
-    tasks: asyncio.TaskGroup,
-    stack: AsyncExitStack,
-) -> TransactionService:
-    """The transaction coordinator, which follows what this broker leads."""
-    spawn = partial(spawn_in, tasks)
-    transactions = TransactionService(
-        base.config,
-        InternalTopic(transactions_topic(base.config, is_alone=base.is_alone), base.metadata, creation.make),
-        producer_ids=producer_ids,
-        appends=appends,
-        make_markers=lambda report: MarkerSender(
-            base.broker_id,
-            metadata=base.metadata,
-            addresses=base.addresses,
-            peers=base.peers,
-            local=markers,
-            partition_count=partial(partition_count, base.storage.store),
-            report=report,
-            spawn=spawn,
-            loop=base.loop,
-            request_timeout_ms=base.config.request_timeout_ms,
-        ),
-        spawn=spawn,
-        loop=base.loop,
-        now_ms=base.environment.now_ms,
-        version=lambda: features.transaction_version,
-    )
-    base.replicas.on_leadership(transactions.runtime.leadership_changed)
-    stack.callback(transactions.close)
-    return transactions
-
-
-def _transaction_partitions(
-    base: _Base, transactions: TransactionService, tasks: asyncio.TaskGroup
-) -> TransactionPartitions:
-    config = base.config
-    return TransactionPartitions(
-        base.broker_id,
-        replicas=base.replicas,
-        addresses=base.addresses,
-        peers=base.peers,
-        local=transactions,
-        spawn=partial(spawn_in, tasks),
-        loop=base.loop,
-        now_ms=base.environment.now_ms,
-        is_enabled=config.transaction_partition_verification_enable,
-        retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
-        retry_backoff_max_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
-        request_timeout_ms=config.request_timeout_ms,
-    )
-
-
-def _moves(base: _Base, settings: BrokerSettings, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> ReplicaMoves:
+def _moves(
+    base: BaseServices, settings: BrokerSettings, tasks: asyncio.TaskGroup, stack: AsyncExitStack
+) -> ReplicaMoves:
     """The moves of replicas between data directories, which end when a directory fails."""
     moves = ReplicaMoves(
         base.replicas,
@@ -291,17 +366,22 @@ def _controller(
     storage: Storage,
     broker_id: BrokerId,
     control: ControlPlane,
-    peers: Peers,
+    ways: Sequence[Way],
     environment: Environment,
 ) -> Controller:
     """This broker's controller, which may become the active one. It reaches its own broker through `control`."""
     return Controller(
         storage.store,
         broker_id,
-        send=control_sender(broker_id, control, peers, config.inter_broker_listener_name),
+        send=control_sender(broker_id, control, ways),
         configs=storage.configs,
         now_ms=environment.now_ms,
-        defaults=TopicDefaults(config.num_partitions, config.default_replication_factor),
+        defaults=TopicDefaults(
+            config.num_partitions,
+            config.default_replication_factor,
+            storage.configs.is_reliable,
+            storage.instances.owner_of,
+        ),
         delete_enabled=config.delete_topic_enable,
         random_below=lambda bound: int.from_bytes(environment.random_bytes(8), "big") % bound,
         new_uuid=lambda: random_uuid(environment.random_bytes),
@@ -315,22 +395,47 @@ def _controller(
     )
 
 
-def _groups(
-    base: _Base, appends: DurableAppends, creation: TopicCreation, tasks: asyncio.TaskGroup, stack: AsyncExitStack
-) -> GroupService:
-    """The group coordinator, which follows what this broker leads and which topics are deleted."""
-    groups = GroupService(
-        base.config,
-        InternalTopic(offsets_topic(base.config, is_alone=base.is_alone), base.metadata, creation.make),
-        appends=appends,
-        spawn=partial(spawn_in, tasks),
+def _throttling(base: BaseServices) -> Throttling:
+    """The quotas of clients, which follow the metadata store."""
+    throttling = Throttling(base.config, base.loop.time)
+    throttling.follow(base.storage.entities)
+    return throttling
+
+
+async def _delegation_tokens(
+    base: BaseServices, tasks: asyncio.TaskGroup, stack: AsyncExitStack
+) -> DelegationTokens | None:
+    """The delegation tokens, imported only by a broker that has a secret key for them."""
+    config, environment = base.config, base.environment
+    if not config.delegation_token_secret_key:
+        return None
+    from headrace.broker.security.delegation_tokens import DelegationTokens
+    from headrace.metadata.stored_tokens import StoredTokens
+
+    tokens = DelegationTokens(
+        StoredTokens(base.storage.store),
+        config.delegation_token_secret_key.encode(),
+        max_lifetime_ms=config.delegation_token_max_lifetime_ms,
+        expiry_time_ms=config.delegation_token_expiry_time_ms,
+        per_owner_max=config.headrace_delegation_tokens_per_owner_max,
+        now_ms=environment.now_ms,
+        random_bytes=environment.random_bytes,
         loop=base.loop,
-        now_ms=base.environment.now_ms,
     )
-    base.replicas.on_leadership(groups.runtime.leadership_changed)
-    base.metadata.on_change(groups.on_metadata)
-    stack.callback(groups.runtime.close)
-    return groups
+    stack.push_async_callback(tokens.close)
+    await tokens.start()
+
+    async def remove_expired() -> None:
+        while True:
+            await asyncio.sleep(config.delegation_token_expiry_check_interval_ms / 1000)
+            if base.controller.is_active:
+                try:
+                    await tokens.remove_expired()
+                except StoreError as error:
+                    log.warning("expired delegation tokens could not be removed: %s", type(error).__name__)
+
+    stack.callback(tasks.create_task(remove_expired()).cancel)
+    return tokens
 
 
 def _session_ids(environment: Environment) -> Callable[[], int]:

@@ -1,14 +1,18 @@
 """The services of one running broker, as handlers use them. `service_builders` builds them."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.broker.background import spawn_in
 from headrace.broker.cluster.control_plane import ControlPlane
 from headrace.broker.cluster.features import Features
 from headrace.broker.cluster.topic_creation import TopicCreation
 from headrace.broker.coordinator_host.group_service import GroupService
+from headrace.broker.coordinator_host.streams_topics import StreamsTopics
 from headrace.broker.coordinator_host.transaction_service import TransactionService
 from headrace.broker.fetch.fetch_sessions import FetchSessionCache
 from headrace.broker.partitions.durable_append import DurableAppends
@@ -17,13 +21,28 @@ from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.partitions.transaction_markers import TransactionMarkers
 from headrace.broker.produce.transaction_partitions import TransactionPartitions
 from headrace.broker.replication.replication_service import Replication
+from headrace.broker.request.admission import Admission
 from headrace.broker.request.purgatory import Purgatory
+from headrace.broker.request.throttling import Throttling
+from headrace.broker.share.share_state import ShareState
+from headrace.broker.share.shares import Shares
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.metadata.broker_configs import BrokerSettings
+from headrace.metadata.entity_configs import EntityConfigs
+from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.producer_ids import ProducerIds
+from headrace.metadata.stored_instances import StoredInstances
 from headrace.protocol.apis import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.broker.instances.administration import InstanceAdministration
+    from headrace.broker.instances.flow import InstanceFlow
+    from headrace.broker.kafka07.positions import Positions
+    from headrace.broker.security.authorizer import Authorizer
+    from headrace.broker.security.delegation_tokens import DelegationTokens
+    from headrace.broker.telemetry.service import ClientTelemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,8 @@ class Services:
     tasks: asyncio.TaskGroup
     now_ms: Callable[[], int]
     purgatory: Purgatory
+    throttling: Throttling
+    admission: Admission
     metadata: MetadataCache
     features: Features
     replicas: ReplicaManager
@@ -46,12 +67,30 @@ class Services:
     topic_creation: TopicCreation
     groups: GroupService
     transactions: TransactionService
+    share_state: ShareState
+    shares: Shares
     transaction_partitions: TransactionPartitions
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     control: ControlPlane
     replication: Replication
     settings: BrokerSettings
+    entities: EntityConfigs
+    delegation_tokens: DelegationTokens | None
+    """None without `delegation.token.secret.key`."""
+    authorizer: Authorizer | None
+    """None without `authorizer.class.name`."""
+    group_configs: GroupConfigs
+    instances: StoredInstances
+    instance_administration: Callable[[], InstanceAdministration]
+    """The controller's decisions about instances; made at the first call."""
+    instance_flow: Callable[[], InstanceFlow]
+    """The flow control of instances; made with the first instance, or at the first call."""
+    kafka07: Callable[[], Positions]
+    """The positions of Kafka 0.7; made with the first topic that has them, or at the first call."""
+    telemetry: Callable[[], ClientTelemetry]
+    """The metrics that clients push; made at the first call."""
+    streams_topics: StreamsTopics
     served: tuple[tuple[ApiKey, range], ...]
     """Each API with the versions that ApiVersions advertises."""
 

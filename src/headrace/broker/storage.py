@@ -1,6 +1,6 @@
 """Opens a broker's data directories and metadata store, before the broker registers.
 
-    data directories (locked) -> metadata store -> cluster id -> topic settings      `open_storage`
+    data directories (locked) -> metadata store -> cluster id -> configs             `open_storage`
     recovery of the logs                                                             `load_logs`
 
 The directories are locked first: a second broker on the same directories must not reach the metadata store.
@@ -20,7 +20,10 @@ from headrace.log.cleaning.cleaner_run import CleanerSettings
 from headrace.log.directories.data_directory import DataDirectoryRefused
 from headrace.log.manager import LogManager, Periods
 from headrace.log.recovery.progress import LoadingStopped, Progress
+from headrace.metadata.broker_configs import BrokerSettings
+from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.registry import ensure_cluster, next_broker_id
+from headrace.metadata.stored_instances import StoredInstances
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metadata.uuids import random_uuid
 from headrace.metastore.embedded import FILE_NAME
@@ -28,6 +31,8 @@ from headrace.metastore.session_watch import SessionWatch
 from headrace.metastore.store import MetadataStore
 from headrace.types import BrokerId
 
+CLEANER_THREADS_MAX = 64
+"""The highest value of log.cleaner.threads."""
 FLUSHING_THREADS = 16
 """How many partitions are flushed at once. A file system commits syncs that wait together, so more threads cost
 little."""
@@ -38,7 +43,11 @@ class Storage(NamedTuple):
 
     logs: LogManager
     store: MetadataStore
+    entities: EntityConfigs
     configs: TopicConfigs
+    instances: StoredInstances
+    """Not started."""
+    settings: BrokerSettings
     cluster_id: str
     session: SessionWatch
 
@@ -52,7 +61,8 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, environment:
             f"log.dirs={','.join(config.log_dirs)!r} is invalid: name at least one directory, and each only once"
         )
     loop = asyncio.get_running_loop()
-    cleaning = ThreadPoolExecutor(max(1, config.log_cleaner_threads), "cleaner")  # starts threads on demand
+    # The pool starts threads on demand. The cleaner itself bounds its runs by log.cleaner.threads, which may change.
+    cleaning = ThreadPoolExecutor(CLEANER_THREADS_MAX, "cleaner")
     stack.callback(cleaning.shutdown)
     flushing = ThreadPoolExecutor(FLUSHING_THREADS, "flush")
     stack.callback(flushing.shutdown)
@@ -73,15 +83,7 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, environment:
             log_start_checkpoint_ms=config.log_flush_start_offset_checkpoint_interval_ms,
             flush_check_ms=config.log_flush_scheduler_interval_ms,
         ),
-        cleaner=CleanerSettings(
-            is_enabled=config.log_cleaner_enable,
-            threads=config.log_cleaner_threads,
-            backoff_ms=config.log_cleaner_backoff_ms,
-            map_bytes_max=config.log_cleaner_dedupe_buffer_size,
-            load_factor=config.log_cleaner_io_buffer_load_factor,
-            read_bytes=config.log_cleaner_io_buffer_size,
-            io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-        ),
+        cleaner=cleaner_settings(config),
         recovery_threads=config.num_recovery_threads_per_data_dir,
     )
     stack.callback(logs.release)
@@ -98,10 +100,39 @@ async def open_storage(config: BrokerConfig, stack: AsyncExitStack, environment:
             await next_broker_id(store, config.reserved_broker_max_id) if known is None else known
         )
     logs.directories.claim(cluster_id)
-    configs = TopicConfigs(store, config.topic_defaults)
-    await configs.start()
+    entities = EntityConfigs(store)
+    await entities.start()
+    stack.push_async_callback(entities.close)
+    settings = BrokerSettings(entities, BrokerId(logs.directories.broker_id), config)
+    await settings.reencode()
+    configs = TopicConfigs(entities, settings.current.topic_defaults)
     stack.push_async_callback(configs.close)
-    return Storage(logs, store, configs, cluster_id, session)
+    _apply(config, settings.current, logs, configs)
+    settings.on_change(lambda before, now: _apply(before, now, logs, configs))
+    return Storage(logs, store, entities, configs, StoredInstances(store), settings, cluster_id, session)
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    """The settings of the log cleaner."""
+    return CleanerSettings(
+        is_enabled=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        backoff_ms=config.log_cleaner_backoff_ms,
+        map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        read_bytes=config.log_cleaner_io_buffer_size,
+        io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def _apply(before: BrokerConfig, now: BrokerConfig, logs: LogManager, configs: TopicConfigs) -> None:
+    """Applies dynamic settings of the logs."""
+    configs.set_defaults(now.topic_defaults)
+    cleaner = cleaner_settings(now)
+    if cleaner != cleaner_settings(before):
+        logs.cleaner.configure(cleaner)
+    logs.expire_producers_after(now.producer_id_expiration_ms)
+    logs.recovery_threads = now.num_recovery_threads_per_data_dir
 
 
 async def _open_store(config: BrokerConfig, logs: LogManager, environment: Environment) -> MetadataStore:

@@ -1,8 +1,12 @@
 """Sends the controller's requests: in process to its own broker, over the network to the others.
 
 Over the network they have their own lane, which keeps their order and waits for no long poll. `broker_channels` of the
-controller repeats requests to a broker that cannot be reached.
+controller repeats requests to a broker that cannot be reached. Where `control.plane.listener.name` is set, they go to
+that listener of each broker that has it.
 """
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from headrace.broker.cluster.control_plane import ControlPlane
 from headrace.controller.broker_channels import Send
@@ -17,12 +21,22 @@ LANE = "control"
 TIMEOUT_MS = 30_000
 
 
-def control_sender(own_id: BrokerId, control: ControlPlane, peers: Peers, listener: str) -> Send:
-    """The function that sends the controller's requests; `listener` is `inter.broker.listener.name`."""
+class Way(NamedTuple):
+    """Connections to a listener of the other brokers."""
+
+    peers: Peers
+    listener: str
+
+
+def control_sender(own_id: BrokerId, control: ControlPlane, ways: Sequence[Way]) -> Send:
+    """The function that sends the controller's requests, by the first way whose listener the broker has, or else by the
+    last, that of `inter.broker.listener.name`."""
 
     async def send(broker: Broker, request: ControlRequest) -> ControlResponse:
         if broker.id == own_id:
             return await control.handle(request)
+        names = {each.listener for each in broker.endpoints}
+        peers, listener = next((each for each in ways if each.listener in names), ways[-1])
         address = peer_address(broker, listener)
         if address is None:
             raise PeerUnreachable(f"the registration of broker {broker.id} has no listener")

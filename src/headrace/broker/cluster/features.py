@@ -1,12 +1,16 @@
 """The finalized features of the cluster (KIP-584): the levels on which all live brokers agree.
 
     transaction.version     2    every live broker is headrace
-                            0    an Apache Kafka broker is alive, or is away and has replicas, or the registrations are
+    group.version           1
+    share.version           1
+    streams.version         1
+    each of them            0    an Apache Kafka broker is alive, or is away and has replicas, or the registrations are
                                  not known yet
 
-Apache Kafka in ZooKeeper mode knows no `transaction.version`. At level 2 clients leave it to the partition leaders to
-add partitions to a transaction, which an Apache Kafka leader does not do. Brokers therefore look at the registrations
-whenever a broker comes or goes: headrace's have a field of their own.
+Apache Kafka in ZooKeeper mode knows none of them. At level 2 of `transaction.version` clients leave it to the partition
+leaders to add partitions to a transaction, which an Apache Kafka leader does not do. The other features are groups
+whose records an Apache Kafka coordinator skips, so that it would drop their members. Brokers therefore look at the
+registrations whenever a broker comes or goes: headrace's have a field of their own.
 
 An Apache Kafka broker that restarts may lead again in a moment, and a client that was told level 2 meanwhile keeps it.
 So the level stays at 0 while the broker is away, until headrace runs in its place or its replicas are on other brokers.
@@ -30,7 +34,13 @@ from headrace.types import BrokerId, TopicPartition
 log = logging.getLogger(__name__)
 
 TRANSACTION_VERSION = "transaction.version"
-SUPPORTED = {"group.version": range(1), TRANSACTION_VERSION: range(3)}
+GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION = "group.version", "share.version", "streams.version"
+SUPPORTED = {
+    GROUP_VERSION: range(2),
+    SHARE_VERSION: range(2),
+    STREAMS_VERSION: range(2),
+    TRANSACTION_VERSION: range(3),
+}
 """The levels of each feature that this broker supports."""
 
 
@@ -52,7 +62,8 @@ class Features:
         """Apache Kafka brokers that are alive, or away with replicas."""
         self._witness: TopicPartition | None = None
         """A partition with a replica on one that is away."""
-        self.transaction_version = SUPPORTED[TRANSACTION_VERSION][-1] if is_alone else 0
+        self._is_finalized = is_alone
+        """Whether every feature is at its highest level; else every one is at 0."""
         self.epoch = 0
         if not is_alone:
             metadata.on_change(self._on_metadata)
@@ -60,7 +71,16 @@ class Features:
     @property
     def finalized(self) -> dict[str, int]:
         """The level of each feature above level 0; a feature at level 0 is not finalized."""
-        return {TRANSACTION_VERSION: self.transaction_version} if self.transaction_version else {}
+        return {name: levels[-1] for name, levels in SUPPORTED.items()} if self._is_finalized else {}
+
+    def level(self, feature: str) -> int:
+        """The level of a feature."""
+        return SUPPORTED[feature][-1] if self._is_finalized else 0
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of `transaction.version`."""
+        return self.level(TRANSACTION_VERSION)
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
         is_moved = bool(delta.partitions_changed or delta.topics_deleted) and self._has_lost_witness()
@@ -90,8 +110,7 @@ class Features:
                 continue  # the broker has gone, and UpdateMetadata will say so
             except znodes.CorruptNode as error:
                 log.warning(
-                    "%s is taken as 0: the registration of broker %d cannot be read: %s",
-                    TRANSACTION_VERSION,
+                    "every feature is taken as 0: the registration of broker %d cannot be read: %s",
                     broker_id,
                     error,
                 )
@@ -99,23 +118,20 @@ class Features:
         return found
 
     def _set(self, brokers: list[Broker]) -> None:
-        level = SUPPORTED[TRANSACTION_VERSION][-1]
         self._apache_kafka -= {each.id for each in brokers}
         away = self._apache_kafka
         self._witness = self._replica_on(away)
         if self._witness is None:
             away = set()
         self._apache_kafka = away | {each.id for each in brokers if each.directory is None}
-        if self._apache_kafka or not brokers:
-            level = 0
-        if level != self.transaction_version:
+        is_finalized = bool(brokers) and not self._apache_kafka
+        if is_finalized != self._is_finalized:
             log.info(
-                "feature %s is at level %d%s",
-                TRANSACTION_VERSION,
-                level,
+                "features are at %s levels%s",
+                "their highest" if is_finalized else "no",
                 f", because of the Apache Kafka brokers {sorted(self._apache_kafka)}" if self._apache_kafka else "",
             )
-        self.transaction_version = level
+        self._is_finalized = is_finalized
         self.epoch = max(self.epoch, *(each.epoch for each in brokers), 0)  # the newest broker may be the one that left
 
     def _replica_on(self, brokers: set[BrokerId]) -> TopicPartition | None:

@@ -2,22 +2,26 @@
 
 When the controller is another broker, its response may arrive before the UpdateMetadata that contains the new topic.
 The creation waits for that UpdateMetadata, since the client will use the topic at once.
+
+A controller that does not permit it to the brokers' principal, which needs no more than CLUSTER_ACTION, finds the topic
+in the metadata store instead, as Apache Kafka 3.9's controllers find those of their brokers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.cluster.controller_link import ControllerLink
 from headrace.controller.controller import Controller
 from headrace.controller.controller_epoch import NotController
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import NewTopic, TopicsView, flat_name
 from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.protocol import messages as m
 
 TIMEOUT_MS = 10_000
+_FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _KNOWN_WITHIN_S = 2.0
 _LOOK_S = 0.01
 
@@ -46,6 +50,12 @@ class TopicCreation:
             _request(topics), m.CreateTopicsResponse, timeout_ms=TIMEOUT_MS, is_refused=_is_refused
         )
         outcomes = {each.name: _outcome(each) for each in answer.topics}
+        forbidden = {name for name, error in outcomes.items() if error is not None and error.code in _FORBIDDEN}
+        if forbidden:
+            snapshot = self._metadata.snapshot
+            wanted = [each for each in topics if each.name in forbidden]
+            view = TopicsView(snapshot.topics, _flat_names(snapshot.topics, wanted), (), snapshot.brokers)
+            outcomes |= await self._controller.leave_topics(wanted, view)
         await self._until_known([name for name, error in outcomes.items() if error is None])
         return outcomes
 
@@ -54,6 +64,15 @@ class TopicCreation:
             if all(self._metadata.topic(name) is not None for name in names):
                 return
             await asyncio.sleep(_LOOK_S)
+
+
+def _flat_names(known: Iterable[str], wanted: Iterable[NewTopic]) -> dict[str, list[str]]:
+    """The known topics whose names collide with those of new ones."""
+    found: dict[str, list[str]] = {flat_name(each.name): [] for each in wanted}
+    for name in known:
+        if (flat := flat_name(name)) in found:
+            found[flat].append(name)
+    return found
 
 
 def _request(topics: Sequence[NewTopic]) -> m.CreateTopicsRequest:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
     from headrace.log.partition_log import PartitionLog
     from headrace.log.producers.verification import Verification
+    from headrace.records.format2.header import BatchHeader
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +175,8 @@ class CoordinatorRuntime(Generic[R, Then]):
 
     def _feed(self, replay: R, partition: int, data: bytes, from_offset: int) -> int:
         """Replays the records of all complete batches in `data`; returns the offset after the last one. Raises
-        `CorruptMessage` without a complete batch. Skips a corrupt batch, since losing all others would be worse."""
+        `CorruptMessage` without a complete batch. Skips corrupt batches and records, since losing all others would be
+        worse."""
         next_offset = from_offset
         for position, header in iter_any_headers(data):
             batch = memoryview(data)[position : position + header.size_bytes]
@@ -186,9 +188,7 @@ class CoordinatorRuntime(Generic[R, Then]):
                     if header.record_count:  # compaction leaves empty batches
                         replay.marker(header.producer_id, read_marker(batch).is_commit)
                     continue
-                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-                for record in records_in(batch, header):
-                    replay.record(record.key or b"", record.value, header.base_offset, producer_id)
+                self._replay(replay, partition, batch, header)
             except KafkaError as error:
                 log.warning(
                     "%s-%d: the batch at offset %d is corrupt and is skipped: %s",
@@ -200,6 +200,24 @@ class CoordinatorRuntime(Generic[R, Then]):
         if next_offset == from_offset:
             raise CorruptMessage(f"no complete batch begins at offset {from_offset}")
         return next_offset
+
+    def _replay(self, replay: R, partition: int, batch: memoryview, header: BatchHeader) -> None:
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+        skipped, first = 0, None
+        for record in records_in(batch, header):
+            try:
+                replay.record(record.key or b"", record.value, header.base_offset, producer_id)
+            except KafkaError as error:
+                skipped, first = skipped + 1, first or error
+        if first is not None:
+            log.warning(
+                "%s-%d: %d records of the batch at offset %d are corrupt and are skipped; the first: %s",
+                self._topic,
+                partition,
+                skipped,
+                header.base_offset,
+                first,
+            )
 
     # Actions
 

@@ -9,7 +9,7 @@ from headrace.controller.decisions.topics import NewTopic
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.metadata_cache import MetadataCache
-from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headrace.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
 CreateTopics = Callable[[Sequence[NewTopic]], Awaitable[Mapping[str, KafkaError | None]]]
 """Creates topics through the controller; returns each outcome by name, None for success. Raises `KafkaError`."""
@@ -85,5 +85,23 @@ def transactions_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
             "min.insync.replicas": str(min(config.transaction_topic_min_insync_replicas, replicas)),
             "segment.bytes": str(config.transaction_topic_segment_bytes),
             "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def share_state_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
+    """Returns `__share_group_state` with Apache Kafka's settings: kept for ever, since its coordinators delete what is
+    not needed. A single broker creates it with one replica."""
+    replicas = 1 if is_alone else config.share_state_topic_replication_factor
+    return NewTopic(
+        SHARE_STATE_TOPIC,
+        config.share_state_topic_num_partitions,
+        replicas,
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(min(config.share_state_topic_min_insync_replicas, replicas)),
+            "retention.ms": "-1",
+            "segment.bytes": str(config.share_state_topic_segment_bytes),
         },
     )

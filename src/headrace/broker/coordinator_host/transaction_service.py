@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.coordinator_host.coordinator_runtime import Appends, CoordinatorRuntime
 from headrace.coordinators.transactions.actions import Reply, SendMarkers, Then
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from headrace.broker.coordinator_host.internal_topic import InternalTopic
     from headrace.broker.coordinator_host.marker_sender import MarkerSender, Report
     from headrace.config import BrokerConfig
-    from headrace.metadata.producer_ids import ProducerIds
+
+
+class Ids(Protocol):
+    """The producer ids that a service gives."""
+
+    async def next(self) -> int:
+        """A new one. Raises `KafkaError`."""
 
 
 class TransactionService:
@@ -38,7 +45,7 @@ class TransactionService:
         config: BrokerConfig,
         topic: InternalTopic,
         *,
-        producer_ids: ProducerIds,
+        producer_ids: Ids,
         appends: Appends,
         make_markers: Callable[[Report], MarkerSender],
         spawn: Callable[[Coroutine[object, object, None]], object],
@@ -81,7 +88,21 @@ class TransactionService:
             )
         )
 
+    def with_producer_ids(self, ids: Ids) -> TransactionService:
+        """The same service with other producer ids."""
+        other = copy(self)
+        other._producer_ids = ids
+        return other
+
     # requests
+
+    def count(self, prefix: str) -> int:
+        """The number of ids here that begin with a name and a dot."""
+        return self._coordinator.count(prefix)
+
+    def knows(self, transactional_id: str) -> bool:
+        """Whether the id is one of those here."""
+        return self._coordinator.knows(transactional_id)
 
     def needs_producer_id(self, transactional_id: str) -> bool:
         """Whether a request of this id needs a new producer id, for which the metadata store may be asked."""
@@ -161,3 +182,9 @@ class TransactionService:
     def overview(self) -> tuple[ErrorCode, Collection[Transaction]]:
         """ListTransactions: every id that this broker coordinates."""
         return self._coordinator.overview()
+
+    def remove_with(self, prefix: str) -> int:
+        """Removes the ids that begin with `prefix`, as far as that is possible now, and returns how many there are."""
+        found, actions = self._coordinator.remove_with(prefix, self.runtime.now_ms())
+        self.runtime.run(actions)
+        return found

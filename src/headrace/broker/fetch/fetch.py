@@ -2,9 +2,9 @@
 
 The limits are Kafka's: `max_bytes` for all partitions and `partition_max_bytes` for each may cut a batch in two. The
 first partition with records yields at least one whole batch, or a consumer could never get past a large one. Records
-are sent as file ranges. In a session, an unchanged partition costs a few comparisons and no object. Consumers that send
-their rack may read from any replica (KIP-392), up to its high watermark; a leader may direct them to a replica nearby.
-`follower_fetch` has the fetches of followers, `old_fetch` the fetches before version 4.
+are sent as file ranges. Consumers that send their rack may read from any replica (KIP-392), up to its high watermark; a
+leader may direct them to a replica nearby. `session_fetch` has the incremental fetches, `follower_fetch` those of
+followers, `old_fetch` those before version 4.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from collections.abc import Hashable, Iterable, Sequence
 from headrace.broker.fetch.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
-    FetchSession,
-    PartitionKey,
     Partitions,
     SessionPartition,
     is_too_large,
 )
 from headrace.broker.fetch.follower_fetch import FollowerFetch, diverging_epoch_of, follower_of
-from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.current_leader import CurrentLeader, current_leader, nodes
 from headrace.broker.partitions.partition import Partition, end_key
 from headrace.broker.request.context import RequestContext
+from headrace.broker.request.demands import READ_TOPIC
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, UnsupportedCompressionType
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.log.segment_list import FileRange
@@ -40,7 +38,13 @@ _READ_COMMITTED = 1
 SMALL_PARTITIONS_MAX = 1_000
 _BACKOFF_S_PER_PARTITION = 25e-6
 """About ten times the cost of reading one partition, so a large fetch takes at most a tenth of the event loop."""
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_UNREADABLE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+"""The errors that a partition has until the client or an administrator changes something. A forbidden partition is
+answered as one that does not exist."""
 _LED_OTHERWISE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -54,7 +58,8 @@ def topic_name(ctx: RequestContext, topic_id: bytes, *, is_follower: bool) -> st
     return ctx.services.replicas.names_by_id.get(topic_id) if name is None and is_follower else name
 
 
-def _code_of(error: KafkaError | OSError) -> ErrorCode:
+def code_of(error: KafkaError | OSError) -> ErrorCode:
+    """The code for a partition that could not be read."""
     if isinstance(error, KafkaError):
         return error.code
     logger.error("a log could not be read: %s", error)
@@ -64,8 +69,8 @@ def _code_of(error: KafkaError | OSError) -> ErrorCode:
 class Fetch:
     """One fetch: reads until there is enough for a response.
 
-    `ends` means that the fetch does not wait, because of an error. An unknown topic does not count as one, or its
-    consumers would poll without pause.
+    `ends` means that the fetch does not wait, because of an error. An unknown or a forbidden topic does not count as
+    one, or its consumers would poll without pause.
     """
 
     __slots__ = (
@@ -93,7 +98,7 @@ class Fetch:
         self._backoff_until, self._is_woken = 0.0, False
         self._must_answer = self._has_readable = self.is_waiting = False
         self._leaders: list[CurrentLeader] = []
-        self._taken: list[tuple[Traffic, int]] = []
+        self._taken: list[tuple[Partition, int]] = []
         self.response = m.FetchResponse()
 
     def keys(self) -> Iterable[Hashable]:
@@ -162,16 +167,25 @@ class Fetch:
             self._ctx.reply(self.finish())
 
     def finish(self) -> m.FetchResponse:
-        """Completes the response: counts, current leaders, the session."""
+        """Completes the response: counts, current leaders, the session. It is empty if the client is throttled."""
+        if throttle_ms := self.throttle_ms():
+            return m.FetchResponse(throttle_time_ms=throttle_ms)
         self._count()
         self._name_leaders()
         if self._request.session_epoch == INITIAL_EPOCH:
             self.response.session_id = self._open_session()
         return self.response
 
+    def throttle_ms(self) -> int:
+        """Counts the records against the client's quota; returns how long it has to wait for them, in ms."""
+        throttling = self._ctx.services.throttling
+        if not throttling.is_active or self._follower is not None:
+            return 0
+        return throttling.fetched(self._ctx, self.size, self._taken)
+
     def _count(self) -> None:
-        for traffic, size in self._taken:
-            traffic.bytes_out += size
+        for partition, size in self._taken:
+            partition.traffic.bytes_out += size
 
     def _name_leaders(self) -> None:
         if self._leaders:
@@ -192,11 +206,18 @@ class Fetch:
                 partition.record_response(answer)
                 partitions[name, wanted.partition] = partition
         return self._ctx.services.fetch_sessions.open(
-            partitions, by_id=by_id, is_follower=self._follower is not None, now_ms=self._ctx.services.now_ms()
+            partitions,
+            by_id=by_id,
+            is_follower=self._follower is not None,
+            now_ms=self._ctx.services.now_ms(),
+            principal=self._ctx.principal,
         )
 
     def _reset(self) -> None:
         self._remaining = min(self._request.max_bytes, self._ctx.services.config.fetch_max_bytes)
+        throttling = self._ctx.services.throttling
+        if throttling.is_active and self._follower is None:
+            self._remaining = int(min(self._remaining, throttling.fetch_bytes_max(self._ctx)))
         self.size, self._must_answer, self._has_readable = 0, False, False
         self._leaders = []
         self._taken = []
@@ -243,27 +264,37 @@ class Fetch:
         self.response.responses = responses
         return self._is_enough()
 
+    def check_rights(self, topic: str) -> None:
+        """Raises TOPIC_AUTHORIZATION_FAILED if the client may not read a topic. Asked at each read, so that a change of
+        the rules holds for a fetch that waits."""
+        admission = self._ctx.services.admission
+        if self._follower is None and not admission.permits(self._ctx, READ_TOPIC, topic):
+            raise KafkaError(f"{topic} may not be read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
     def _read_partitions(
         self, topic: m.FetchRequest.FetchTopic, wanted: Sequence[m.FetchRequest.FetchPartition]
     ) -> list[m.FetchResponse.PartitionData]:
         partitions = []
+        has_rules = self._ctx.services.admission.has_rules
         for each in wanted:
             try:
                 if not topic.topic:
-                    raise _unknown_topic(self._ctx, topic.topic_id)
+                    raise unknown_topic(self._ctx, topic.topic_id)
+                if has_rules:
+                    self.check_rights(topic.topic)
                 partition = self._replica(topic.topic, each.partition)
                 answer = self._read_partition(partition, topic.topic_id, each)
             except (KafkaError, OSError) as error:
-                answer = self._refuse(TopicPartition(topic.topic, each.partition), _code_of(error))
+                answer = self._refuse(TopicPartition(topic.topic, each.partition), code_of(error))
             partitions.append(answer)
         return partitions
 
     def _refuse(self, key: TopicPartition, code: ErrorCode) -> m.FetchResponse.PartitionData:
         answer = partition_error(key.partition, code)
         self._ctx.services.replicas.traffic.known(key.topic).failed_fetches += 1
-        if code not in _UNKNOWN:
+        if code not in _UNREADABLE:
             answer.aborted_transactions = None
-        if code not in _UNKNOWN or self.is_waiting:
+        if code not in _UNREADABLE or self.is_waiting:
             self._must_answer = self._has_readable = True
         if code in _LED_OTHERWISE and self._ctx.api_version >= LEADERS_FROM:
             leader = current_leader(self._ctx, key)
@@ -306,7 +337,7 @@ class Fetch:
         end_offset = last_stable_offset if self._is_committed_only else partition.high_watermark
         found = self._find(partition, wanted, end_offset)
         if found is not None:
-            self._taken.append((partition.traffic, found.size))
+            self._taken.append((partition, found.size))
         aborted: list[m.FetchResponse.AbortedTransaction] | None = None
         if self._is_committed_only:
             offset = wanted.fetch_offset
@@ -375,79 +406,6 @@ class Fetch:
         return answer
 
 
-class SessionFetch(Fetch):
-    """An incremental fetch: reads every partition of the session, and answers with the changed ones."""
-
-    __slots__ = ("_changed", "_epoch", "_session")
-
-    def __init__(self, ctx: RequestContext, request: m.FetchRequest, session: FetchSession) -> None:
-        super().__init__(ctx, request, ())
-        self._session, self._epoch = session, session.epoch
-        self._changed: list[tuple[PartitionKey, SessionPartition, m.FetchResponse.PartitionData]] = []
-
-    def keys(self) -> Iterable[Hashable]:
-        """What the fetch waits for."""
-        return self._watched(each.key for each in self._session.partitions.values())
-
-    def partition_count(self) -> int:
-        """How many partitions the fetch reads."""
-        return len(self._session.partitions)
-
-    def finish(self) -> m.FetchResponse:
-        """Completes the response, and notes it in the session."""
-        session, response = self._session, self.response
-        response.session_id = session.id
-        if session.epoch != self._epoch:  # the client sent another request before this response
-            response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            return response
-        self._count()
-        self._name_leaders()
-        by_topic: dict[str | bytes, m.FetchResponse.FetchableTopicResponse] = {}
-        for key, partition, answer in self._changed:
-            session.record_response(key, answer)
-            topic = by_topic.get(key[0])
-            if topic is None:
-                topic = by_topic[key[0]] = m.FetchResponse.FetchableTopicResponse(
-                    topic=partition.key.topic, topic_id=partition.topic_id
-                )
-            topic.partitions.append(answer)
-        response.responses = list(by_topic.values())
-        return response
-
-    def read(self) -> None:
-        """Reads every partition of the session that changed since the last response."""
-        self._reset()
-        self._changed = []
-        if self._session.epoch != self._epoch:
-            self._must_answer = True
-            return
-        replicas = self._ctx.services.replicas
-        for key, each in self._session.partitions.items():
-            found = replicas.find(each.key)
-            if found is not None and self._is_unchanged(found, each):
-                self._has_readable = True
-                continue
-            try:
-                answer = self._read_partition(self._leader(each), each.topic_id, each.wanted)
-            except (KafkaError, OSError) as error:
-                answer = self._refuse(each.key, _code_of(error))
-            if each.must_be_sent(answer):
-                self._changed.append((key, each, answer))
-
-    def _leader(self, each: SessionPartition) -> Partition:
-        if not each.key.topic:
-            name = topic_name(self._ctx, each.topic_id, is_follower=self._follower is not None)
-            if name is None:
-                raise _unknown_topic(self._ctx, each.topic_id)
-            each.named(name)
-        return self._replica(*each.key)
-
-    def _is_unchanged(self, partition: Partition, cached: SessionPartition) -> bool:
-        if self._follower is not None:
-            return self._follower.is_unchanged(partition, cached, counts=not self.is_waiting)
-        return _is_unchanged(partition, cached)
-
-
 def _redirect(
     partition: Partition, wanted: m.FetchRequest.FetchPartition, replica: BrokerId
 ) -> m.FetchResponse.PartitionData:
@@ -462,19 +420,8 @@ def _redirect(
     )
 
 
-def _is_unchanged(partition: Partition, cached: SessionPartition) -> bool:
-    """Whether the partition is unchanged since the last response. False when in doubt; a read then decides."""
-    state, wanted = partition.state, cached.wanted
-    return (
-        wanted.fetch_offset == state.high_watermark == cached.high_watermark
-        and partition.log.log_start_offset == cached.log_start_offset
-        and state.is_leader
-        and (wanted.current_leader_epoch < 0 or wanted.current_leader_epoch == state.leader_epoch)
-        and cached.topic_id in (NO_UUID, partition.log.topic_id)
-    )
-
-
-def _unknown_topic(ctx: RequestContext, topic_id: bytes) -> KafkaError:
+def unknown_topic(ctx: RequestContext, topic_id: bytes) -> KafkaError:
+    """The error for a topic that this broker cannot name."""
     if ctx.api_version < TOPIC_IDS_FROM:
         return UnknownTopicOrPartition("the topic name is empty")
     return KafkaError(f"no topic has id {topic_id.hex()}", ErrorCode.UNKNOWN_TOPIC_ID)

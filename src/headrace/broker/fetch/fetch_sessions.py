@@ -16,6 +16,9 @@ The cache is bounded. A new session evicts the least recently used one if that w
 less worth: created over two minutes ago, or a consumer's if a follower asks, and with fewer partitions. Otherwise no
 session is created; nor if all sessions together would exceed `FETCH_SESSION_PARTITIONS_MAX`.
 
+A session is its principal's alone. For others it does not exist: who guesses an id, which has 31 bits, would learn the
+topics of the session, or end it. Apache Kafka does not compare principals.
+
 Pure: the clock and the ids are arguments. The cache keeps each partition as the client's request described it.
 Source: Kafka's FetchSession (FetchSessionCache, FetchManager, CachedPartition). Left out: shards, which are for locks.
 """
@@ -28,7 +31,13 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX, INT32_MAX
+from headrace.limits import (
+    FETCH_SESSION_PARTITIONS_MAX,
+    FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX,
+    INT32_MAX,
+    TOPIC_NAME_CHARS_MAX,
+)
+from headrace.security.access import ANONYMOUS
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -87,10 +96,21 @@ Partitions: TypeAlias = dict[PartitionKey, SessionPartition]
 class FetchSession:
     """One client's session; `partitions` in the order in which they are read."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "id", "is_follower", "last_used_ms", "partitions", "size")
+    __slots__ = (
+        "by_id", "created_ms", "epoch", "id", "is_follower", "last_used_ms", "partitions", "principal", "size",
+    )  # fmt: skip
 
-    def __init__(self, session_id: int, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int) -> None:
-        self.id, self.partitions = session_id, partitions
+    def __init__(
+        self,
+        session_id: int,
+        partitions: Partitions,
+        *,
+        by_id: bool,
+        is_follower: bool,
+        now_ms: int,
+        principal: str = ANONYMOUS,
+    ) -> None:
+        self.id, self.partitions, self.principal = session_id, partitions, principal
         self.by_id, self.is_follower = by_id, is_follower
         self.created_ms = self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -123,6 +143,11 @@ class FetchSession:
 def is_too_large(size: int, *, is_follower: bool) -> bool:
     """Whether a session may not have so many partitions."""
     return size > FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX and not is_follower
+
+
+def has_long_name(partitions: Iterable[SessionPartition]) -> bool:
+    """Whether a name is longer than one of a topic. A session would keep it, and it may have many megabytes."""
+    return any(len(each.key.topic) > TOPIC_NAME_CHARS_MAX for each in partitions)
 
 
 class _EvictableKey(NamedTuple):
@@ -182,23 +207,35 @@ class FetchSessionCache:
         """Returns the session with this id, or None."""
         return self._sessions.get(session_id)
 
+    def end_of(self, principal: str, session_id: int) -> None:
+        """Forgets a session, if the principal has it."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.principal == principal:
+            self.end(session_id)
+
     def end(self, session_id: int) -> None:
         """Forgets a session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions_left += session.size
 
-    def open(self, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int) -> int:
+    def open(
+        self, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int, principal: str = ANONYMOUS
+    ) -> int:
         """Creates a session whose first response was about `partitions`; returns its id, or `NO_SESSION` if there is no
         room."""
         if len(partitions) > self._partitions_left or is_too_large(len(partitions), is_follower=is_follower):
+            return NO_SESSION
+        if not is_follower and has_long_name(partitions.values()):
             return NO_SESSION
         if len(self._sessions) >= self._slots and not self._make_room(len(partitions), is_follower, now_ms):
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = FetchSession(session_id, partitions, by_id=by_id, is_follower=is_follower, now_ms=now_ms)
+        session = FetchSession(
+            session_id, partitions, by_id=by_id, is_follower=is_follower, now_ms=now_ms, principal=principal
+        )
         self._sessions[session_id] = session
         self._partitions_left -= session.size
         if not is_follower:
@@ -214,6 +251,7 @@ class FetchSessionCache:
         *,
         by_id: bool,
         now_ms: int,
+        principal: str = ANONYMOUS,
     ) -> FetchSession:
         """The session, with the changes of an incremental request applied. A session that has ended is empty.
 
@@ -222,7 +260,7 @@ class FetchSessionCache:
         Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             raise KafkaError(f"fetch session {session_id} does not exist", ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
             raise KafkaError(
@@ -234,15 +272,18 @@ class FetchSessionCache:
                 f"fetch session {session_id} cannot change between topic names and topic ids",
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
             )
+        wanted = list(wanted)
         session.change(wanted, forgotten)
         if not session.partitions:
             self.end(session_id)
             return session
         size = len(session.partitions)
-        if size - session.size > self._partitions_left or is_too_large(size, is_follower=session.is_follower):
+        is_over = size - session.size > self._partitions_left or is_too_large(size, is_follower=session.is_follower)
+        if is_over or (not session.is_follower and has_long_name(wanted)):
             self.end(session_id)
             raise KafkaError(
-                f"fetch session {session_id} has too many partitions", ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+                f"fetch session {session_id} has too many partitions, or too long names",
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             )
         session.epoch = next_epoch(epoch)
         self._touch(session, now_ms)

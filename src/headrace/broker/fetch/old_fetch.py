@@ -176,7 +176,9 @@ class OldFetch:
 
     def _finish(self) -> m.FetchResponse:
         """Completes the response, and counts what is sent: converted records differ in size from those that were
-        read."""
+        read. It is empty if the client is throttled."""
+        if throttle_ms := self._fetch.throttle_ms():
+            return m.FetchResponse(throttle_time_ms=throttle_ms)
         replicas = self._ctx.services.replicas
         for topic in self._fetch.response.responses:
             for each in topic.partitions:

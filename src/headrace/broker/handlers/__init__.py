@@ -1,112 +1,38 @@
 """Request handlers, one module per API: its versions, what each version added, what is left out, and the handler.
 
 May know the request context and all services of the broker. Begin with `heartbeat`, which shows the form of a handler;
-`produce` and `fetch` are the hot path. `MODULES` lists the APIs served. ApiVersions and the table in the documentation
-are computed from it.
+`produce` and `fetch` are the hot path. A module has the name of its API key, and is imported at its first request.
+`index` lists the APIs served; it is generated from the modules by `make generate`.
 """
 
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 
-from headrace.broker.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    allocate_producer_ids,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    api_versions,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_transactions,
-    elect_leaders,
-    end_txn,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leader_and_isr,
-    leave_group,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    stop_replica,
-    sync_group,
-    txn_offset_commit,
-    update_metadata,
-    write_txn_markers,
-)
+from headrace.broker.handlers.index import VERSIONS
 from headrace.protocol.apis import ApiKey
 
-MODULES: tuple[ModuleType, ...] = (
-    produce,
-    fetch,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_fetch,
-    find_coordinator,
-    join_group,
-    heartbeat,
-    leave_group,
-    sync_group,
-    describe_groups,
-    list_groups,
-    api_versions,
-    create_topics,
-    delete_topics,
-    init_producer_id,
-    describe_configs,
-    alter_configs,
-    incremental_alter_configs,
-    create_partitions,
-    delete_records,
-    describe_cluster,
-    describe_topic_partitions,
-    describe_log_dirs,
-    alter_replica_log_dirs,
-    offset_for_leader_epoch,
-    delete_groups,
-    offset_delete,
-    leader_and_isr,
-    stop_replica,
-    update_metadata,
-    controlled_shutdown,
-    alter_partition,
-    allocate_producer_ids,
-    elect_leaders,
-    alter_partition_reassignments,
-    list_partition_reassignments,
-    write_txn_markers,
-    txn_offset_commit,
-    describe_producers,
-    add_partitions_to_txn,
-    add_offsets_to_txn,
-    end_txn,
-    describe_transactions,
-    list_transactions,
-)
+_NO_HANDLERS = ("index",)
 
 
-def advertised() -> tuple[tuple[ApiKey, range], ...]:
-    """Returns each API with the versions that ApiVersions advertises; this broker serves all of them."""
-    return tuple((module.API_KEY, module.VERSIONS) for module in MODULES)
+def advertised(*, has_telemetry: bool = True) -> tuple[tuple[ApiKey, range], ...]:
+    """Returns each API with the versions that ApiVersions advertises; this broker serves all of them, and headrace's
+    own.
+
+    Clients push metrics to every broker that names the two APIs of telemetry, wanted or not.
+    """
+    hidden = () if has_telemetry else (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+    return tuple((key, versions) for key, versions in VERSIONS.items() if key not in hidden and not key.is_own)
+
+
+def module_of(api_key: ApiKey) -> ModuleType:
+    """The handler of an API that is served."""
+    return import_module(f"{__name__}.{api_key.name.lower()}")
+
+
+@cache
+def all_modules() -> tuple[ModuleType, ...]:
+    """Every handler, in the order of the API keys. Imports them all."""
+    names = (each.name for each in iter_modules(__path__) if each.name not in _NO_HANDLERS)
+    return tuple(sorted((import_module(f"{__name__}.{name}") for name in names), key=lambda module: module.API_KEY))

@@ -9,8 +9,8 @@ transaction.version 2 do not send it: there TxnOffsetCommit adds the partition.
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, group, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, group, transaction
 from headrace.coordinators.transactions.requests import Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m

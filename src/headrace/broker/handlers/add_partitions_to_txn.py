@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect
 from headrace.coordinators.transactions.requests import Producer
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
@@ -45,14 +45,12 @@ def _transactional_ids(ctx: RequestContext, request: Request) -> Iterable[str]:
     return () if ctx.api_version >= BATCHES_FROM else (request.v3_and_below_transactional_id,)
 
 
-def _topics(ctx: RequestContext, request: Request) -> Iterable[str]:
-    return () if ctx.api_version >= BATCHES_FROM else (each.name for each in request.v3_and_below_topics)
-
+_WRITTEN = Demand(Operation.WRITE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
 
 DEMANDS: Demands = (
     Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _from_brokers, needs_rules=True),
     Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_ids),
-    Demand(Operation.WRITE, ResourceType.TOPIC, _topics),
+    _WRITTEN,
 )
 
 
@@ -172,6 +170,8 @@ def _wanted(transaction: Transaction, partitions: Sequence[TopicPartition]) -> W
 def _refusal(ctx: RequestContext, partition: TopicPartition) -> ErrorCode:
     """The error of a partition that cannot be added; NONE if it can."""
     if partition.topic in INTERNAL_TOPICS and ctx.api_version < BATCHES_FROM:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if ctx.api_version < BATCHES_FROM and not ctx.services.admission.permits(ctx, _WRITTEN, partition.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     is_known = ctx.services.metadata.partition(*partition) is not None
     return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
 from headrace.limits import ELEMENTS_PER_SLICE
@@ -32,8 +32,18 @@ def handle(ctx: RequestContext, request: m.AlterPartitionReassignmentsRequest) -
 
 
 def fail(request: m.AlterPartitionReassignmentsRequest, code: ErrorCode) -> m.AlterPartitionReassignmentsResponse:
-    """Returns one error for the whole request."""
-    return m.AlterPartitionReassignmentsResponse(error_code=code, error_message=None)
+    """Returns the same error for the whole request, and for every partition."""
+    error = KafkaError(code=code)
+    return m.AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=None,
+        responses=[
+            m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
+                name=topic.name, partitions=[_result(each.partition_index, error) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 async def _alter(

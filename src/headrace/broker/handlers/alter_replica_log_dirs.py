@@ -15,8 +15,8 @@ cancels its move.
 from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.errors import ErrorCode
 from headrace.in_slices import in_slices
 from headrace.protocol import messages as m

@@ -7,16 +7,16 @@
 A request of a newer version gets UNSUPPORTED_VERSION and the range for this API, in the form of version 0 (KIP-511), so
 that the client can ask again. The range of Produce begins at version 0: librdkafka does not compress for a broker whose
 range begins later (KAFKA-18659). Apache Kafka 4 therefore advertises 0 and serves from 3; headrace serves all of them.
-Features: `group.version` at level 0, which means the classic group protocol, and `transaction.version`
-(`broker.cluster.features`). As in Apache Kafka, a feature at level 0 is not finalized, and versions before 4 omit a
-feature whose levels begin at 0 from the supported ones.
+Features: `group.version`, `share.version`, `streams.version` and `transaction.version`, at their highest levels while
+every live broker is headrace, and at level 0 else (`broker.cluster.features`). As in Apache Kafka, a feature at level 0
+is not finalized, and versions before 4 omit a feature whose levels begin at 0 from the supported ones.
 """
 
 from __future__ import annotations
 
 from headrace.broker.cluster.features import SUPPORTED
-from headrace.broker.request.admission import Demands
 from headrace.broker.request.context import RequestContext
+from headrace.broker.request.demands import Demands
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -4,18 +4,22 @@
 2     throttle time
 4     -1 partitions and -1 replicas mean the broker's defaults
 5     flexible; partitions, replicas and settings in the response (an empty list, never null: the Java client needs it)
+6     THROTTLING_QUOTA_EXCEEDED if the quota of controller mutations is exceeded; before, the client has to wait
 7     the topic's id in the response
 The topics exist on this broker when the response is sent.
 """
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, topics
+from collections import Counter
+
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.config import TOPIC_SETTINGS, format_value, topic_config
-from headrace.controller.decisions.topics import NewTopic
+from headrace.broker.request.demands import TOPICS, Demand, Demands, Effect
+from headrace.config import TOPIC_SETTINGS, format_value
+from headrace.controller.decisions.topics import CollidingTopic, NewTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import counted, in_slices
+from headrace.metadata.broker_configs import ALL
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
@@ -23,18 +27,43 @@ from headrace.types import BrokerId
 
 API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = range(8)
+
+
+_REFUSED = "Authorization failed."  # in Apache Kafka's words
+
+
+def _refuse(_ctx: RequestContext, request: m.CreateTopicsRequest, code: ErrorCode) -> m.CreateTopicsResponse:
+    """The errors of topics that the client may not create, each once, in Apache Kafka's words."""
+    times = Counter(each.name for each in request.topics)
+    error = KafkaError(_REFUSED)
+    return m.CreateTopicsResponse(
+        topics=[_doubled(name) if count > 1 else _refusal(name, error, code) for name, count in times.items()]
+    )
+
+
+def _doubled(name: str) -> m.CreateTopicsResponse.CreatableTopicResult:
+    error = KafkaError("Create topics request from client contains multiple entries for the following topics")
+    return _refusal(name, error, ErrorCode.INVALID_REQUEST)
+
+
+_DESCRIBED = Demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+"""A topic with whose name that of a new one collides."""
 DEMANDS: Demands = (
     Demand(
         Operation.CREATE,
         ResourceType.TOPIC,
-        topics,
-        Operation.CREATE,
+        or_on_cluster=Operation.CREATE,
+        entries=TOPICS._replace(refuse=_refuse),
     ),
+    _DESCRIBED,
+    _NAMED,
 )
 
 _DESCRIBED_PER_SLICE = 50
 """Created topics whose settings are put into the response in one turn of the event loop."""
-_FROM_TOPIC, _FROM_DEFAULT = 1, 5  # DescribeConfigs' numbers for the source of a value
+_STRICT_FROM = 6  # the version that has THROTTLING_QUOTA_EXCEEDED
+_FROM_TOPIC, _FROM_BROKER, _FROM_ALL_BROKERS, _FROM_DEFAULT = 1, 2, 3, 5  # DescribeConfigs' numbers for the source
 
 
 def handle(ctx: RequestContext, request: m.CreateTopicsRequest) -> Answer:
@@ -62,27 +91,67 @@ async def _create(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.Crea
     async for topic in in_slices(request.topics):
         if times[topic.name] == 1:
             new_topics[topic.name] = _new_topic(topic)
+    over_quota = {} if request.validate_only else await _over_quota(ctx, new_topics, request.timeout_ms)
     made = await ctx.services.controller.create_topics(
-        list(new_topics.values()), validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        [each for name, each in new_topics.items() if name not in over_quota],
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
     )
+    made = {**made, **over_quota}
     results = []
     async for name in in_slices(times, _DESCRIBED_PER_SLICE):
         if times[name] > 1:
-            error = KafkaError("Create topics request from client contains multiple entries for the following topics")
-            results.append(_refusal(name, error, ErrorCode.INVALID_REQUEST))
+            results.append(_doubled(name))
             continue
         outcome = made[name]
+        if isinstance(outcome, CollidingTopic):
+            outcome = _collision(ctx, name, outcome)
         results.append(
             _refusal(name, outcome, outcome.code)
             if isinstance(outcome, KafkaError)
             else m.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         )
-        if not isinstance(outcome, KafkaError):
+        if isinstance(outcome, KafkaError):
+            continue
+        if not ctx.services.admission.permits(ctx, _DESCRIBED, name):
+            results[-1].topic_id, results[-1].configs = outcome.topic_id, []
+            results[-1].topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
             results[-1].topic_id = outcome.topic_id
             results[-1].num_partitions = outcome.num_partitions
             results[-1].replication_factor = outcome.replication_factor
             results[-1].configs = _configs(ctx, new_topics[name])
     return m.CreateTopicsResponse(topics=results)
+
+
+def _collision(ctx: RequestContext, name: str, found: CollidingTopic) -> KafkaError:
+    """The error for a name that collides with other topics, of which the client is told those that it may describe. If
+    it may describe none, it may not create the topic either. Apache Kafka names the topic that it collides with."""
+    others = [each for each in found.others if ctx.services.admission.permits(ctx, _NAMED, each)]
+    if others:
+        return CollidingTopic(name, others)
+    return KafkaError(_REFUSED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+async def _over_quota(ctx: RequestContext, new_topics: dict[str, NewTopic], timeout_ms: int) -> dict[str, KafkaError]:
+    """The topics that the quota of controller mutations refuses. It counts the partitions of valid topics only."""
+    throttling = ctx.services.throttling
+    quota = throttling.mutation_quota(ctx, strict_from=_STRICT_FROM)
+    if quota is None:
+        return {}
+    would_make = await ctx.services.controller.create_topics(
+        list(new_topics.values()), validate_only=True, timeout_ms=timeout_ms
+    )
+    return {
+        name: quota_exceeded()
+        for name, outcome in would_make.items()
+        if not isinstance(outcome, KafkaError) and not quota.allows(outcome.num_partitions, throttling.now())
+    }
+
+
+def quota_exceeded() -> KafkaError:
+    """The error of a change that the quota of controller mutations refuses."""
+    return KafkaError("The throttling quota has been exceeded.", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 def _refusal(name: str, error: KafkaError, code: ErrorCode) -> m.CreateTopicsResponse.CreatableTopicResult:
@@ -105,12 +174,19 @@ def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
 
 def _configs(ctx: RequestContext, new_topic: NewTopic) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
     overrides = {name: value for name, value in new_topic.configs.items() if value is not None}
-    config = topic_config(ctx.services.config.topic_defaults, overrides)
+    config = ctx.services.replicas.configs.effective(new_topic.name, overrides)
+    settings, own_id = ctx.services.settings, str(ctx.services.replication.broker_id)
+    sources = {
+        **dict.fromkeys(settings.set_for(ALL), _FROM_ALL_BROKERS),
+        **dict.fromkeys(settings.set_for(own_id), _FROM_BROKER),
+    }
     return [
         m.CreateTopicsResponse.CreatableTopicConfigs(
             name=name,
             value=format_value(getattr(config, attribute)),
-            config_source=_FROM_TOPIC if name in overrides else _FROM_DEFAULT,
+            config_source=_FROM_TOPIC
+            if name in overrides
+            else next((sources[each] for each, _ in setting.broker_names if each in sources), _FROM_DEFAULT),
         )
-        for name, (attribute, _) in TOPIC_SETTINGS.items()
+        for name, (attribute, setting) in TOPIC_SETTINGS.items()
     ]

@@ -10,8 +10,8 @@ Left out: waiting until the followers have moved their log start offsets too.
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import TOPICS, Demand, Demands
 from headrace.broker.request.sliced_requests import in_parts
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -22,7 +22,7 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.DELETE_RECORDS
 VERSIONS = range(3)
-DEMANDS: Demands = (Demand(Operation.DELETE, ResourceType.TOPIC, topics),)
+DEMANDS: Demands = (Demand(Operation.DELETE, ResourceType.TOPIC, entries=TOPICS),)
 
 _NO_WATERMARK = -1
 

@@ -2,7 +2,7 @@
 
 1     throttle time
 4     flexible
-5     error messages
+5     error messages; THROTTLING_QUOTA_EXCEEDED if the quota of controller mutations is exceeded
 6     topics by id as well as by name
 When the response is sent, the topics are gone from the metadata. Their files are removed after `file.delete.delay.ms`.
 If a replica cannot be deleted yet (its broker is down, its data directory failed, or the disk reports an error), the
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands, topic_names
+from headrace.broker.handlers.create_topics import code_of, quota_exceeded
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect, Entries, itself, topic_by_id
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import counted, in_slices
 from headrace.metadata.model import NO_UUID
@@ -26,18 +26,26 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DELETE_TOPICS
 VERSIONS = range(7)
+_STRICT_FROM = 5  # the version that has THROTTLING_QUOTA_EXCEEDED
 
 
-def _named(ctx: RequestContext, request: m.DeleteTopicsRequest) -> list[str]:
-    return [*request.topic_names, *topic_names(ctx, request.topics)]
+def _refuse(ctx: RequestContext, request: m.DeleteTopicsRequest, code: ErrorCode) -> m.DeleteTopicsResponse:
+    """The same error for every topic. One that is given by its id has a name only for a client that may see it."""
+    response = fail(request, code)
+    for each in response.responses:
+        if each.name is None:
+            name = ctx.services.metadata.snapshot.names_by_id.get(each.topic_id)
+            if name is not None and ctx.services.admission.permits(ctx, _DESCRIBED, name):
+                each.name = name
+    return response
 
 
+_DELETED = Demand(Operation.DELETE, ResourceType.TOPIC)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
 DEMANDS: Demands = (
-    Demand(
-        Operation.DELETE,
-        ResourceType.TOPIC,
-        _named,
-    ),
+    _DELETED._replace(entries=Entries("topic_names", "responses", itself)),
+    _DELETED._replace(entries=Entries("topics", "responses", topic_by_id, _refuse)),
+    _DESCRIBED,
 )
 
 
@@ -73,7 +81,7 @@ async def _delete(ctx: RequestContext, request: m.DeleteTopicsRequest) -> m.Dele
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic name or id."
         elif name is None:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-            result.error_message = f"No topic has the id {topic_id.hex()}."
+            result.error_message = "No topic has this id."
         elif name in wanted:  # by its name and by its id: one answer, and nothing is deleted
             results.pop()
             doubled.add(name)
@@ -85,6 +93,14 @@ async def _delete(ctx: RequestContext, request: m.DeleteTopicsRequest) -> m.Dele
     async for name in in_slices(doubled):
         result = wanted.pop(name)
         result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, f"Topic {name} is named by name and by id."
+    throttling = ctx.services.throttling
+    quota = throttling.mutation_quota(ctx, strict_from=_STRICT_FROM)
+    if quota is not None:
+        async for name in in_slices(list(wanted)):
+            known = ctx.services.metadata.topics.get(name)
+            if known is not None and not quota.allows(len(known.partitions), throttling.now()):
+                error, result = quota_exceeded(), wanted.pop(name)
+                result.error_code, result.error_message = error.code, error.message
     outcomes = await ctx.services.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
     async for name, outcome in in_slices(outcomes.items()):
         if isinstance(outcome, KafkaError):

@@ -7,17 +7,17 @@ Flexible from the start.
 
 from __future__ import annotations
 
-from headrace.broker.handlers.metadata import CLUSTER_OPERATIONS
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
-from headrace.security.access import Operation, ResourceType
+from headrace.security.access import CLUSTER_NAME, Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = range(3)
-DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
+DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.CLUSTER, by_handler=Effect.ZERO)
+DEMANDS: Demands = (DESCRIBED,)
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -48,5 +48,13 @@ def handle(ctx: RequestContext, request: m.DescribeClusterRequest) -> m.Describe
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(ctx)
     return response
+
+
+def cluster_operations(ctx: RequestContext) -> int:
+    """The operations that the client may do to the cluster; 0 if it may not describe the cluster. Used by Metadata."""
+    admission = ctx.services.admission
+    if not admission.permits(ctx, DESCRIBED, CLUSTER_NAME):
+        return 0
+    return admission.authorized_operations(ctx, ResourceType.CLUSTER, CLUSTER_NAME)

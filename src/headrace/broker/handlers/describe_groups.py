@@ -4,17 +4,16 @@
 3     the operations that the client may perform on the group
 4     instance ids of static members
 5     flexible
-6     GROUP_ID_NOT_FOUND with a message for an unknown group; before, an unknown group is Dead without an error
-Subscriptions and assignments are returned only for a stable group: during a rebalance the members have not agreed yet.
+6     GROUP_ID_NOT_FOUND, with a message, if there is no classic group of the id; before, it is Dead without an error
+Subscriptions are returned only for a stable group: during a rebalance the members have not agreed on a protocol yet.
 """
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Entries, Place, itself
 from headrace.broker.request.sliced_requests import in_parts
-from headrace.coordinators.groups.describing import GroupDescription, MemberDescription
-from headrace.coordinators.groups.group import State
+from headrace.coordinators.groups.classic.describing import GroupDescription, MemberDescription
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -22,11 +21,10 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = range(7)
-DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, lambda _, request: request.groups),)
+_GROUPS = Entries("groups", "groups", itself, place=Place.FIRST)
+DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, entries=_GROUPS),)
 
 _MISSING_IS_AN_ERROR_FROM = 6
-# Each bit is an AclOperation: read, delete, describe, describe and alter configs.
-_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 def handle(ctx: RequestContext, request: m.DescribeGroupsRequest) -> Answer:
@@ -36,14 +34,15 @@ def handle(ctx: RequestContext, request: m.DescribeGroupsRequest) -> Answer:
 
 
 def _answer(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
-    groups = []
+    groups, operations = [], ctx.services.admission.authorized_operations
     for group_id in request.groups:
-        described = _described(group_id, ctx.services.groups.describe(group_id))
-        if ctx.api_version >= _MISSING_IS_AN_ERROR_FROM and described.group_state == State.DEAD.value:
+        description = ctx.services.groups.describe(group_id)
+        described = _described(group_id, description)
+        if ctx.api_version >= _MISSING_IS_AN_ERROR_FROM and description.missing is not None:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"Group {group_id} not found."
+            described.error_message = description.missing
         elif request.include_authorized_operations and described.error_code == ErrorCode.NONE:
-            described.authorized_operations = _GROUP_OPERATIONS
+            described.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
         groups.append(described)
     return m.DescribeGroupsResponse(groups=groups)
 

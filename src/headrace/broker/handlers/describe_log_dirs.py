@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.broker.partitions.replica_manager import Partition
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.errors import ErrorCode
 from headrace.log.directories.data_directory import DataDirectory
 from headrace.protocol import messages as m

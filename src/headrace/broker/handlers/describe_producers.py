@@ -6,10 +6,10 @@ sequence, and the first offset of an open transaction. Tools find hanging transa
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Entries, Place
 from headrace.broker.request.sliced_requests import in_parts
-from headrace.controller.decisions.topics import validate_name
+from headrace.controller.decisions.topics import is_legal, validate_name
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from headrace.log.producers.producer_state import ProducerEntry
 from headrace.protocol import messages as m
@@ -18,7 +18,16 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = range(1)
-DEMANDS: Demands = (Demand(Operation.READ, ResourceType.TOPIC, topics),)
+
+
+def _legal_topic(_ctx: RequestContext, entry: m.DescribeProducersRequest.TopicRequest) -> str | None:
+    """As in Apache Kafka, a topic that cannot exist gets another error."""
+    return entry.name if is_legal(entry.name) else None
+
+
+DEMANDS: Demands = (
+    Demand(Operation.READ, ResourceType.TOPIC, entries=Entries("topics", "topics", _legal_topic, place=Place.ASKED)),
+)
 
 
 def handle(ctx: RequestContext, request: m.DescribeProducersRequest) -> Answer:

@@ -4,28 +4,43 @@ Metadata in pages, for clusters with more partitions than one response should ho
 names, partitions in the order of their numbers. A page has at most `response_partition_limit` partitions, and at most
 `max.request.partition.size.limit`; `next_cursor` says where the next page begins. A request without topics means all
 topics.
-Flexible from the start. Left out: eligible leader replicas (KIP-966); the response always has none.
+Eligible leader replicas (KIP-966) are read from the metadata store, for partitions whose ISR is too small. They are
+null while the store is out of reach. `last_known_elr` is always empty: a partition without a leader keeps its ISR.
+Flexible from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
+from functools import partial
 
-from headrace.broker.handlers.metadata import TOPIC_OPERATIONS
-from headrace.broker.request.admission import Demand, Demands, topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect
 from headrace.controller.decisions.topics import validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices
+from headrace.limits import ELEMENTS_PER_SLICE
+from headrace.metadata import znodes
 from headrace.metadata.image import PartitionMetadata, TopicMetadata
+from headrace.metadata.left_out_nodes import decode_or_leave_out
+from headrace.metastore.store import MetadataStore, StoreError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
 from headrace.topics import INTERNAL_TOPICS
+from headrace.types import TopicPartition
 
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = range(1)
-DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.TOPIC, topics),)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+DEMANDS: Demands = (_DESCRIBED, _LISTED)
+
+PartitionAnswer = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+_STORE_PATIENCE_S = 1.0
+_DECIDED_PER_SLICE = 100
+"""Topics about which rules are asked in one turn of the event loop, up to nine times for each."""
 
 
 def handle(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Answer:
@@ -38,11 +53,16 @@ def handle(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> An
 
 
 async def _page(
-    ctx: RequestContext, request: m.DescribeTopicPartitionsRequest, requested: Iterator[tuple[str, int]]
+    ctx: RequestContext, request: m.DescribeTopicPartitionsRequest, requested: Iterable[tuple[str, int]]
 ) -> m.DescribeTopicPartitionsResponse:
+    refused: list[str] = []
+    admission = ctx.services.admission
+    if admission.has_rules:
+        requested, refused = await _admitted(ctx, requested, is_for_all=not request.topics)
     limit = max(1, min(request.response_partition_limit, ctx.services.config.max_request_partition_size_limit))
     response = m.DescribeTopicPartitionsResponse()
     room = limit
+    shrunk: dict[TopicPartition, PartitionAnswer] = {}
     async for name, first in in_slices(requested):
         if room == 0:
             response.next_cursor = m.DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first)
@@ -53,17 +73,62 @@ async def _page(
             continue
         rest = [number for number in topic.partitions if number >= first]
         response.topics.append(_topic(topic, [topic.partitions[number] for number in rest[:room]]))
+        min_isr = ctx.services.replicas.configs.get(name).min_insync_replicas
+        for each in response.topics[-1].partitions:
+            if len(each.isr_nodes) < min(min_isr, len(each.replica_nodes)):
+                shrunk[TopicPartition(name, each.partition_index)] = each
         if len(rest) > room:
             response.next_cursor = m.DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=rest[room])
             break
         room -= len(rest)
+    async for described in in_slices(
+        response.topics, _DECIDED_PER_SLICE if admission.has_rules else ELEMENTS_PER_SLICE
+    ):
+        described.topic_authorized_operations = admission.authorized_operations(
+            ctx, ResourceType.TOPIC, described.name or ""
+        )
+    response.topics += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused]
+    if shrunk:
+        await _add_eligible_replicas(ctx.services.entities.store, shrunk)
     return response
+
+
+async def _admitted(
+    ctx: RequestContext, requested: Iterable[tuple[str, int]], *, is_for_all: bool
+) -> tuple[list[tuple[str, int]], list[str]]:
+    """The topics that the client may see, and the names of the others. If all topics are requested, the others are
+    left out."""
+    admission, permitted, refused = ctx.services.admission, [], []
+    async for each in in_slices(requested, _DECIDED_PER_SLICE):
+        if admission.permits(ctx, _LISTED if is_for_all else _DESCRIBED, each[0]):
+            permitted.append(each)
+        elif not is_for_all:
+            refused.append(each[0])
+    return permitted, refused
+
+
+async def _add_eligible_replicas(store: MetadataStore, shrunk: dict[TopicPartition, PartitionAnswer]) -> None:
+    for each in shrunk.values():
+        each.eligible_leader_replicas = None
+    try:
+        async with asyncio.timeout(_STORE_PATIENCE_S):
+            nodes = await store.get_many([znodes.partition_state(*key) for key in shrunk])
+    except (StoreError, TimeoutError):
+        return
+    for (key, answer), node in zip(shrunk.items(), nodes, strict=True):
+        if node is not None:
+            read = partial(znodes.decode_leadership, node.data, node.version, node.mzxid)
+            state = decode_or_leave_out(znodes.partition_state(*key), read)
+            answer.eligible_leader_replicas = None if state is None else list(state.eligible)
 
 
 def fail(request: m.DescribeTopicPartitionsRequest, code: ErrorCode) -> m.DescribeTopicPartitionsResponse:
     """Returns the same error for every topic."""
-    topic = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-    return m.DescribeTopicPartitionsResponse(topics=[topic(name=each.name, error_code=code) for each in request.topics])
+    return m.DescribeTopicPartitionsResponse(topics=[_error(each.name, code) for each in request.topics])
+
+
+def _error(name: str, code: ErrorCode) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    return m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
 
 def _requested(ctx: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
@@ -89,9 +154,7 @@ def _missing(name: str) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartit
         validate_name(name)
     except KafkaError as error:
         code = error.code
-    return m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-        name=name, error_code=code, topic_authorized_operations=TOPIC_OPERATIONS
-    )
+    return _error(name, code)
 
 
 def _topic(
@@ -101,7 +164,6 @@ def _topic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=[
             m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE if each.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place, itself
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.protocol import messages as m
@@ -15,30 +13,31 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = range(1)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+DEMANDS: Demands = (
+    Demand(
+        Operation.DESCRIBE,
+        ResourceType.TRANSACTIONAL_ID,
+        entries=Entries("transactional_ids", "transaction_states", itself, place=Place.ASKED),
+    ),
+    _DESCRIBED,
+)
 
-
-def _transactional_ids(_ctx: RequestContext, request: m.DescribeTransactionsRequest) -> Iterable[str]:
-    return request.transactional_ids
-
-
-DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactional_ids),)
-
+_COUNT_OF_DECISION = 5
+"""A decision that is not kept takes as long as that many partitions."""
 _State = m.DescribeTransactionsResponse.TransactionState
 
 
 def handle(ctx: RequestContext, request: m.DescribeTransactionsRequest) -> Answer:
-    """Describes each id once: some ids, or one with thousands of partitions, in each turn of the event loop."""
+    """Describes each id once: some ids, or some topics of one, in each turn of the event loop."""
     return ctx.in_order(_describe_in_slices(ctx, request), lambda error: fail(request, code_of(error)))
 
 
 async def _describe_in_slices(
     ctx: RequestContext, request: m.DescribeTransactionsRequest
 ) -> m.DescribeTransactionsResponse:
-    turns, states = Turns(), []
-    for each in dict.fromkeys(request.transactional_ids):
-        state = _describe(ctx, each)
-        states.append(state)
-        await turns.count(1 + sum(len(topic.partitions) for topic in state.topics))
+    turns = Turns()
+    states = [await _describe(ctx, each, turns) for each in dict.fromkeys(request.transactional_ids)]
     return m.DescribeTransactionsResponse(transaction_states=states)
 
 
@@ -49,14 +48,12 @@ def fail(request: m.DescribeTransactionsRequest, code: ErrorCode) -> m.DescribeT
     )
 
 
-def _describe(ctx: RequestContext, transactional_id: str) -> _State:
+async def _describe(ctx: RequestContext, transactional_id: str, turns: Turns) -> _State:
     error, transaction = ctx.services.transactions.describe(transactional_id)
+    await turns.count()
     if transaction is None:
         return _State(error_code=error, transactional_id=transactional_id)
-    topics: dict[str, list[int]] = {}
-    for partition in sorted(transaction.partitions):
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    return _State(
+    state = _State(
         error_code=error,
         transactional_id=transactional_id,
         transaction_state=transaction.state.label,
@@ -64,5 +61,12 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         transaction_start_time_ms=transaction.started_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=[m.DescribeTransactionsResponse.TopicData(topic=name, partitions=each) for name, each in topics.items()],
     )
+    topics: dict[str, list[int]] = {}
+    for partition in sorted(transaction.partitions):
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    for name, numbers in topics.items():
+        if ctx.services.admission.permits(ctx, _DESCRIBED, name):
+            state.topics.append(m.DescribeTransactionsResponse.TopicData(topic=name, partitions=numbers))
+        await turns.count(_COUNT_OF_DECISION + len(numbers))
+    return state

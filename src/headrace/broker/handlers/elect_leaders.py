@@ -11,8 +11,8 @@ NOT_CONTROLLER.
 from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.controller.decisions.leader_election import ElectionKind
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices

@@ -10,8 +10,8 @@ The answer is sent when the outcome is stored, before the markers are written.
 from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, transaction
 from headrace.coordinators.transactions.requests import Ended, Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m

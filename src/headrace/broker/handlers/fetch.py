@@ -30,7 +30,6 @@ from headrace.broker.fetch.fetch import (
     SMALL_PARTITIONS_MAX,
     TOPIC_IDS_FROM,
     Fetch,
-    SessionFetch,
     partition_error,
     topic_name,
 )
@@ -38,8 +37,9 @@ from headrace.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_
 from headrace.broker.fetch.follower_fetch import follower_of
 from headrace.broker.fetch.large_fetch import LargeFetch
 from headrace.broker.fetch.old_fetch import AS_STORED_FROM, OldFetch
-from headrace.broker.request.admission import Demand, Demands, topic_names
+from headrace.broker.fetch.session_fetch import SessionFetch
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import READ_TOPIC, Demand, Demands
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
@@ -54,19 +54,14 @@ def _as_follower(_ctx: RequestContext, request: m.FetchRequest) -> Iterable[str]
     return () if follower_of(request) is None else (CLUSTER_NAME,)
 
 
-def _read_topics(ctx: RequestContext, request: m.FetchRequest) -> Iterable[str]:
-    """Returns the topics that a consumer reads, including those of its session."""
-    if follower_of(request) is not None:
-        return
-    yield from topic_names(ctx, request.topics, "topic")
-    session = ctx.services.fetch_sessions.get(request.session_id) if request.session_id else None
-    if session is not None:
-        yield from {each.key.topic for each in session.partitions.values()} - {""}
-
-
 DEMANDS: Demands = (
-    Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _as_follower),
-    Demand(Operation.READ, ResourceType.TOPIC, _read_topics),
+    Demand(
+        Operation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        _as_follower,
+        code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ),
+    READ_TOPIC,
 )
 
 
@@ -116,6 +111,8 @@ def _each_once(topics: list[m.FetchRequest.FetchTopic]) -> list[m.FetchRequest.F
 
 def fail(request: m.FetchRequest, code: ErrorCode) -> m.FetchResponse:
     """Returns the same error for the whole request, and for each partition that was requested by topic name."""
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return _refused(request)
     return m.FetchResponse(
         error_code=code,
         responses=[
@@ -129,12 +126,33 @@ def fail(request: m.FetchRequest, code: ErrorCode) -> m.FetchResponse:
     )
 
 
+def _refused(request: m.FetchRequest) -> m.FetchResponse:
+    """Returns the refusal of a client that fetches as a follower and may not: each partition has the error, known here
+    or not, as in Apache Kafka. The partitions of a session that it opened before are not in the request; it has to open
+    another one, so that it learns of the refusal."""
+    is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+    return m.FetchResponse(
+        error_code=ErrorCode.NONE if is_full else ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        responses=[
+            m.FetchResponse.FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    partition_error(each.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in topic.partitions
+                ],
+            )
+            for topic in _each_once(request.topics)
+            if is_full
+        ],
+    )
+
+
 def _begin(ctx: RequestContext, request: m.FetchRequest, topics: list[m.FetchRequest.FetchTopic]) -> Fetch:
     """Finds the session and creates the fetch. Raises as `FetchSessionCache.resume`."""
     sessions = ctx.services.fetch_sessions
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
-            sessions.end(request.session_id)
+            sessions.end_of(ctx.principal, request.session_id)
         return Fetch(ctx, request, topics)
     by_id = ctx.api_version >= TOPIC_IDS_FROM
     session = sessions.resume(
@@ -144,6 +162,7 @@ def _begin(ctx: RequestContext, request: m.FetchRequest, topics: list[m.FetchReq
         _forgotten(request, by_id),
         by_id=by_id,
         now_ms=ctx.services.now_ms(),
+        principal=ctx.principal,
     )
     return SessionFetch(ctx, request, session) if session.partitions else Fetch(ctx, request, topics)
 

@@ -5,9 +5,9 @@
 3     flexible
 4     many keys at once, a result for each
 5     the error TRANSACTION_ABORTABLE, which this API never answers
-6     share groups, which headrace answers with INVALID_REQUEST
-The first request creates __consumer_offsets or __transaction_state and is answered when the topic exists; Apache Kafka
-makes the client ask again.
+6     or a share partition's state, by `group:topic id:partition`, for other brokers
+The first request creates the internal topic of its type and is answered when the topic exists; Apache Kafka makes the
+client ask again.
 """
 
 from __future__ import annotations
@@ -15,34 +15,47 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.broker.coordinator_host.internal_topic import InternalTopic
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Entries, Place, itself
+from headrace.broker.request.refusal_answers import TEXTS
 from headrace.broker.request.sliced_requests import answer_parts, in_parts
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
-from headrace.security.access import Operation, ResourceType
+from headrace.security.access import CLUSTER_NAME, Operation, ResourceType
 
 API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = range(7)
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
-def _groups(_ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
-    return _keys(request) if request.key_type == GROUP else []
+def _group(ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
+    return [request.key] if request.key_type == GROUP and ctx.api_version < _BATCHES_FROM else []
 
 
-def _transactions(_ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
-    return _keys(request) if request.key_type == TRANSACTION else []
+def _transaction(ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
+    return [request.key] if request.key_type == TRANSACTION and ctx.api_version < _BATCHES_FROM else []
 
 
+def _share_partitions(_ctx: RequestContext, request: m.FindCoordinatorRequest) -> list[str]:
+    return [CLUSTER_NAME] if request.key_type == SHARE else []
+
+
+def _many(key_type: int) -> Entries:
+    """The keys of this type, from version 4 on."""
+    return Entries(*_KEYS, itself, place=Place.ASKED, concerns=lambda request: request.key_type == key_type)
+
+
+_KEYS = "coordinator_keys", "coordinators"
 DEMANDS: Demands = (
-    Demand(Operation.DESCRIBE, ResourceType.GROUP, _groups),
-    Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactions),
+    Demand(Operation.DESCRIBE, ResourceType.GROUP, _group, entries=_many(GROUP)),
+    Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transaction, entries=_many(TRANSACTION)),
+    Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _share_partitions, needs_rules=True),
 )
 
 _BATCHES_FROM = 4
+_SHARE_FROM = 6
 
 
 class Found(NamedTuple):
@@ -73,7 +86,7 @@ def handle(ctx: RequestContext, request: m.FindCoordinatorRequest) -> Answer:
 
 def fail(request: m.FindCoordinatorRequest, code: ErrorCode) -> m.FindCoordinatorResponse:
     """Returns the same error for every key."""
-    return _answer(request, {key: Found(code) for key in _keys(request)})
+    return _answer(request, {key: Found(code, "") for key in _keys(request)})
 
 
 async def _make_then_answer(ctx: RequestContext, request: m.FindCoordinatorRequest, topic: InternalTopic) -> Message:
@@ -93,6 +106,8 @@ def _topic(ctx: RequestContext, key_type: int) -> InternalTopic | None:
     """Returns the internal topic for keys of this type; None if headrace does not coordinate this type."""
     if key_type == GROUP:
         return ctx.services.groups.topic
+    if key_type == SHARE and ctx.api_version >= _SHARE_FROM:
+        return ctx.services.share_state.topic
     return ctx.services.transactions.topic if key_type == TRANSACTION else None
 
 
@@ -100,6 +115,13 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Found:
     topic = _topic(ctx, key_type)
     if topic is None:
         return Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
+    if key_type == SHARE:
+        from headrace.coordinators.share_state.keys import key_text, read_key_text
+
+        try:
+            key = key_text(read_key_text(key))
+        except ValueError as error:
+            return Found(ErrorCode.INVALID_REQUEST, f"The share coordinator key is invalid: {error}.")
     return _leader(ctx, topic.name, topic.partition_for(key))
 
 
@@ -128,7 +150,7 @@ def _answer(request: m.FindCoordinatorRequest, found: dict[str, Found]) -> m.Fin
             ]
         )
     only = found[request.key]
-    message = only.message or only.error.name  # "NONE", as Apache Kafka says in these versions
+    message = only.message or TEXTS.get(only.error) or only.error.name  # "NONE", as Apache Kafka says in these versions
     return m.FindCoordinatorResponse(
         error_code=only.error, error_message=message, node_id=only.node_id, host=only.host, port=only.port
     )

@@ -8,8 +8,8 @@ A member renews its session. REBALANCE_IN_PROGRESS makes it join again.
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, group
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, group
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType

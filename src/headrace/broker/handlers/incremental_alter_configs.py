@@ -2,32 +2,28 @@
 
 1     flexible
 Each operation sets a setting, returns it to its default, or appends to or subtracts from a list. Settings that the
-request does not name stay. The settings of a resource change together or not at all. Of a broker's settings, only the
-replication rates can change, as in AlterConfigs.
+request does not name stay. The settings of a resource change together or not at all. Of a broker's settings, those can
+change that are dynamic, as in AlterConfigs; an invalid one gets INVALID_REQUEST, as in Apache Kafka. The changes of
+loggers last until the broker stops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.handlers.alter_configs import Outcome, broker_entity, change_each
+from headrace.broker.handlers.alter_configs import Outcome, alter, change_each
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.handlers.describe_configs import BROKER
-from headrace.broker.request.admission import Demand, Demands, configured_cluster, configured_topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demands, Place, on_settings
 from headrace.errors import ErrorCode, InvalidRequest
-from headrace.metadata.config_changes import Change, Operation, changed
+from headrace.metadata.config_changes import Alteration, Change, Operation
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security import access
-from headrace.security.access import ResourceType
 
 API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = range(2)
-DEMANDS: Demands = (
-    Demand(access.Operation.ALTER_CONFIGS, ResourceType.TOPIC, configured_topics),
-    Demand(access.Operation.ALTER_CONFIGS, ResourceType.CLUSTER, configured_cluster),
-)
+DEMANDS: Demands = on_settings(access.Operation.ALTER_CONFIGS, "responses", Place.ASKED)
 
 
 def handle(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> Answer:
@@ -41,19 +37,9 @@ def fail(request: m.IncrementalAlterConfigsRequest, code: ErrorCode) -> m.Increm
 
 
 async def _alter(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> m.IncrementalAlterConfigsResponse:
-    configs = ctx.services.replicas.configs
-
     async def alter_one(resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource) -> None:
         changes = [Change(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
-        if resource.resource_type == BROKER:
-            entity = broker_entity(ctx, resource.resource_name)
-            await ctx.services.settings.rewrite(entity, changes, validate_only=request.validate_only)
-            return
-        await configs.rewrite(
-            resource.resource_name,
-            lambda own: changed(own, changes, configs.defaults),
-            validate_only=request.validate_only,
-        )
+        await alter(ctx, resource, Alteration(changes), validate_only=request.validate_only)
 
     return _response(await change_each(request.resources, alter_one))
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, transaction
 from headrace.coordinators.transactions.requests import Initial, InitProducer, Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -36,12 +36,18 @@ def _without_transaction(_ctx: RequestContext, request: m.InitProducerIdRequest)
     return () if request.transactional_id else (CLUSTER_NAME,)
 
 
+def _of_two_phases(ctx: RequestContext, request: m.InitProducerIdRequest) -> Iterable[str]:
+    return transaction(ctx, request) if request.enable2_pc else ()
+
+
 DEMANDS: Demands = (
     Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction),
+    Demand(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, _of_two_phases),
     Demand(
         Operation.IDEMPOTENT_WRITE,
         ResourceType.CLUSTER,
         _without_transaction,
+        or_on_any=(Operation.WRITE, ResourceType.TOPIC),
     ),
 )
 

@@ -15,18 +15,17 @@ The response is sent when the rebalance is complete.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from headrace.broker.request.admission import Demand, Demands, group
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.groups.answers import join_refused
-from headrace.coordinators.groups.members import Join
+from headrace.broker.request.demands import Demand, Demands, group
+from headrace.coordinators.groups.classic.answers import join_refused
+from headrace.coordinators.groups.classic.members import Join
 from headrace.errors import ErrorCode
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.replies import Response
     from headrace.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -58,8 +57,7 @@ def fail(request: m.JoinGroupRequest, code: ErrorCode) -> m.JoinGroupResponse:
     return response
 
 
-def _without_null_name(response: Response) -> Response:
-    response = cast("m.JoinGroupResponse", response)
+def _without_null_name(response: m.JoinGroupResponse) -> m.JoinGroupResponse:
     if response.protocol_name is None:
         response.protocol_name = ""
     return response

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 
-from headrace.broker.request.admission import Demand, Demands, group
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, group
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -21,40 +21,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 
 from headrace.broker.partitions.replica_manager import Partition
-from headrace.broker.request.admission import Demand, Demands, topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import TOPICS, Demand, Demands
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError, StorageError, UnsupportedForMessageFormat
 from headrace.limits import INLINE_TIME_SEARCHES_MAX, INT64_MAX, TIME_SEARCHES_AT_ONCE_MAX
 from headrace.log.segment.time_lookup import TakesLong, TimeOffset, TimeSearch, segment_offsets
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
-from headrace.security.access import CLUSTER_NAME, Operation, ResourceType
+from headrace.security.access import Operation, ResourceType
 from headrace.types import NO_EPOCH, TopicPartition
 
 API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = range(12)
 
 
-def _is_follower(ctx: RequestContext, request: m.ListOffsetsRequest) -> bool:
-    return request.replica_id >= 0 and not ctx.services.is_alone
-
-
-def _as_follower(ctx: RequestContext, request: m.ListOffsetsRequest) -> Iterable[str]:
-    return (CLUSTER_NAME,) if _is_follower(ctx, request) else ()
-
-
 DEMANDS: Demands = (
     Demand(
-        Operation.CLUSTER_ACTION,
-        ResourceType.CLUSTER,
-        _as_follower,
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        entries=TOPICS._replace(concerns=lambda request: request.replica_id < 0),
     ),
-    Demand(Operation.DESCRIBE, ResourceType.TOPIC, topics),
+    Demand(  # as OffsetForLeaderEpoch, so that a follower with CLUSTER_ACTION alone finds the offsets of its leader
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        or_on_cluster=Operation.CLUSTER_ACTION,
+        entries=TOPICS._replace(concerns=lambda request: request.replica_id >= 0),
+    ),
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -90,7 +87,7 @@ _searching = ThreadPoolExecutor(TIME_SEARCHES_AT_ONCE_MAX, "time-search")
 
 def handle(ctx: RequestContext, request: m.ListOffsetsRequest) -> Answer:
     """Returns one offset per partition; in version 0, any number of offsets."""
-    work = _answers(ctx, request, _isolation(ctx, request))
+    work = _answers(ctx, request, _isolation(request))
     try:
         step = next(work)
         for _ in range(INLINE_TIME_SEARCHES_MAX):
@@ -158,10 +155,11 @@ def _answers(ctx: RequestContext, request: m.ListOffsetsRequest, isolation: Fetc
     return response
 
 
-def _isolation(ctx: RequestContext, request: m.ListOffsetsRequest) -> FetchIsolation:
-    """Returns the end of the records that the sender may see: a follower sees all records, a consumer or a debugging
-    client (-2) committed ones. Raises CLUSTER_AUTHORIZATION_FAILED for a sender that may not act as a follower."""
-    if _is_follower(ctx, request):
+def _isolation(request: m.ListOffsetsRequest) -> FetchIsolation:
+    """Returns the end of the records that the sender asks for: a follower's is the log's end, that of a consumer or a
+    debugging client (-2) is committed. Whether it is a follower is not asked, as in Apache Kafka: it learns an offset
+    and no record."""
+    if request.replica_id >= 0:
         return FetchIsolation.LOG_END
     return (
         FetchIsolation.LAST_STABLE_OFFSET
@@ -194,7 +192,7 @@ def _answer(
 ) -> Generator[TimeSearch | None, TimeOffset | None, m.ListOffsetsResponse.ListOffsetsPartitionResponse]:
     version, timestamp = ctx.api_version, requested.timestamp
     if version < TIMES_FROM:
-        offsets = _before_times(ctx.services.replicas.leader(*key), timestamp, ctx.services.now_ms())
+        offsets = segment_offsets_before(ctx.services.replicas.leader(*key), timestamp, ctx.services.now_ms())
         return m.ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=key.partition, old_style_offsets=offsets[: max(0, requested.max_num_offsets)]
         )
@@ -216,8 +214,8 @@ def _answer(
     return answer
 
 
-def _before_times(partition: Partition, timestamp_ms: int, now_ms: int) -> list[int]:
-    """Returns the offsets for version 0. The high watermark replaces all offsets above it."""
+def segment_offsets_before(partition: Partition, timestamp_ms: int, now_ms: int) -> list[int]:
+    """Returns the offsets for version 0, newest first. The high watermark replaces all offsets above it."""
     log = partition.log
     if timestamp_ms == EARLIEST:
         return [log.log_start_offset]

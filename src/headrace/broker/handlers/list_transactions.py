@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect
 from headrace.coordinators.transactions.transaction import BY_LABEL, Transaction
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
@@ -22,7 +22,8 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = range(3)
-DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.CLUSTER),)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, by_handler=Effect.HIDDEN)
+DEMANDS: Demands = (_LISTED,)
 
 
 def handle(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
@@ -36,19 +37,22 @@ def handle(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
     producer_ids = frozenset(request.producer_id_filters)
     oldest_ms = None if request.duration_filter <= 0 else ctx.services.now_ms() - request.duration_filter
 
+    permits = ctx.services.admission.permits
+
     def is_wanted(each: Transaction) -> bool:
         return (
             (not request.state_filters or each.state in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (oldest_ms is None or (each.started_ms < oldest_ms))
             and matches(each.transactional_id)
+            and permits(ctx, _LISTED, each.transactional_id)
         )
 
     response = m.ListTransactionsResponse(
         error_code=error_code,
         unknown_state_filters=[each for each in dict.fromkeys(request.state_filters) if each not in BY_LABEL],
     )
-    if len(transactions) > INLINE_RESPONSE_ELEMENTS_MAX:
+    if ctx.services.admission.has_rules or len(transactions) > INLINE_RESPONSE_ELEMENTS_MAX:
         listing = _list_in_slices(response, transactions, is_wanted)
         return ctx.in_order(listing, lambda error: m.ListTransactionsResponse(error_code=code_of(error)))
     response.transaction_states = [_listed(each) for each in transactions if is_wanted(each)]

@@ -20,14 +20,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from copy import copy
-from itertools import islice
 from typing import cast
 
-from headrace.broker.request.admission import Demand, Demands, topics_by_id
+from headrace.broker.handlers.create_topics import code_of
+from headrace.broker.handlers.describe_cluster import DESCRIBED, cluster_operations
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect, topic_by_id
 from headrace.broker.request.sliced_requests import answer_parts, in_parts
-from headrace.controller.decisions.topics import NewTopic, validate_name
-from headrace.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
+from headrace.controller.decisions.topics import NewTopic, is_legal, validate_name
+from headrace.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.in_slices import in_slices
 from headrace.limits import TOPICS_CREATED_PER_METADATA_MAX
 from headrace.metadata.image import TopicMetadata
 from headrace.metadata.model import NO_UUID
@@ -39,18 +41,15 @@ from headrace.types import BrokerId
 
 API_KEY = ApiKey.METADATA
 VERSIONS = range(14)
-
-
-DEMANDS: Demands = (
-    Demand(Operation.DESCRIBE, ResourceType.TOPIC, topics_by_id),
-    Demand(Operation.CREATE, ResourceType.TOPIC, lambda ctx, request: _to_be_made(ctx, request), Operation.CREATE),
-)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=Effect.ENTRY)
+DEMANDS: Demands = (_DESCRIBED, _LISTED, _CREATED, DESCRIBED)
 
 IDS_FROM = 12
-
-# Each bit is an AclOperation: without access control all operations on the resource are allowed.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+_PATHS = ("topics",), ("topics",)
+_TOPICS_PER_PART_WITH_RULES = 100
+"""Topics that are answered at once where rules are asked, up to nine times for each."""
 
 
 def handle(ctx: RequestContext, request: m.MetadataRequest) -> Answer:
@@ -64,6 +63,8 @@ def handle(ctx: RequestContext, request: m.MetadataRequest) -> Answer:
         if len(topics) != len(request.topics):
             request = copy(request)
             request.topics = topics
+    if ctx.services.admission.has_rules:
+        return ctx.in_order(_admit_then_answer(ctx, request), lambda error: fail(request, code_of(error)))
     suspected_brokers = ctx.services.metadata.suspected_brokers.among(lambda: _leaders(ctx, request))
     if suspected_brokers:
         return ctx.in_order(_settle_then_answer(ctx, request, suspected_brokers), lambda _: _answer(ctx, request))
@@ -72,7 +73,43 @@ def handle(ctx: RequestContext, request: m.MetadataRequest) -> Answer:
         return ctx.in_order(_make_then_answer(ctx, request, missing), lambda _: _answer(ctx, request))
     if not request.topics:
         return _answer(ctx, request)
-    return in_parts(ctx, request, ("topics",), ("topics",), lambda part: _answer(ctx, part), fail)
+    return in_parts(ctx, request, *_PATHS, lambda part: _answer(ctx, part), fail)
+
+
+async def _admit_then_answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
+    """Answers for the topics that the client may see, and with an error for the others. Of those, nobody learns
+    whether they exist. If all topics are requested, the others are left out."""
+    is_for_all = _is_for_all(ctx, request)
+    refused: list[m.MetadataResponse.MetadataResponseTopic] = []
+    named = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in ctx.services.metadata.topics]
+    wanted = named if is_for_all else request.topics or []
+    permits, permitted = ctx.services.admission.permits, []
+    async for each in in_slices(wanted, _TOPICS_PER_PART_WITH_RULES):
+        name = topic_by_id(ctx, each)
+        if name is None or permits(ctx, _LISTED if is_for_all else _DESCRIBED, name):
+            permitted.append(each)
+        elif not is_for_all:
+            refused.append(_missing(each.name, each.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    request = copy(request)
+    request.topics = permitted
+    created: set[str] = set()
+    if not is_for_all:
+        uncreated: set[str] = set()
+        async for name in in_slices(_unknown(ctx, request), _TOPICS_PER_PART_WITH_RULES):
+            (created if permits(ctx, _CREATED, name) else uncreated).add(name)
+        request.topics = [each for each in permitted if each.name not in uncreated]
+        refused[:0] = [_missing(name, NO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in sorted(uncreated)]
+    suspected_brokers = ctx.services.metadata.suspected_brokers.among(lambda: _leaders(ctx, request))
+    if suspected_brokers:
+        await asyncio.wait(suspected_brokers)
+    if created:  # a topic that was deleted since then is not among them: the right to create it was not asked
+        await _make(ctx, [name for name in _to_be_made(ctx, request) if name in created])
+    answer = await answer_parts(
+        request, *_PATHS, lambda part: _described(ctx, part, part.topics), _TOPICS_PER_PART_WITH_RULES
+    )
+    response = cast("m.MetadataResponse", answer)
+    response.topics += refused
+    return response
 
 
 def fail(request: m.MetadataRequest, code: ErrorCode) -> m.MetadataResponse:
@@ -91,15 +128,19 @@ def _each_once(topics: list[m.MetadataRequest.MetadataRequestTopic]) -> list[m.M
 
 
 async def _make_then_answer(ctx: RequestContext, request: m.MetadataRequest, missing: list[str]) -> m.MetadataResponse:
+    await _make(ctx, missing)
+    if not request.topics:
+        return _answer(ctx, request)
+    answer = await answer_parts(request, *_PATHS, lambda part: _answer(ctx, part))
+    return cast("m.MetadataResponse", answer)
+
+
+async def _make(ctx: RequestContext, missing: list[str]) -> None:
     new_topics = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
     if new_topics:
         await ctx.services.topic_creation.make(new_topics)
     if ctx.services.groups.topic.name in missing:
         await ctx.services.groups.topic.ensure()
-    if not request.topics:
-        return _answer(ctx, request)
-    answer = await answer_parts(request, ("topics",), ("topics",), lambda part: _answer(ctx, part))
-    return cast("m.MetadataResponse", answer)
 
 
 async def _settle_then_answer(
@@ -122,34 +163,42 @@ def _leaders(ctx: RequestContext, request: m.MetadataRequest) -> set[BrokerId]:
 
 
 def _to_be_made(ctx: RequestContext, request: m.MetadataRequest) -> list[str]:
+    """The topics that the request creates."""
+    return _unknown(ctx, request)[:TOPICS_CREATED_PER_METADATA_MAX]
+
+
+def _unknown(ctx: RequestContext, request: m.MetadataRequest) -> list[str]:
+    """The topics that the request would create, however many."""
     may_make = ctx.services.config.auto_create_topics_enable and (
         ctx.api_version < 4 or request.allow_auto_topic_creation
     )
     if not may_make or not request.topics:
         return []
     names = [topic.name for topic in request.topics if topic.name and ctx.services.metadata.topic(topic.name) is None]
-    return list(islice(filter(_is_legal, names), TOPICS_CREATED_PER_METADATA_MAX))
-
-
-def _is_legal(name: str) -> bool:
-    try:
-        validate_name(name)
-    except InvalidTopic:
-        return False
-    return True
+    return list(filter(is_legal, names))
 
 
 def _answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
+    return _described(ctx, request, None if _is_for_all(ctx, request) else request.topics)
+
+
+def _is_for_all(ctx: RequestContext, request: m.MetadataRequest) -> bool:
+    return request.topics is None or (ctx.api_version == 0 and not request.topics)
+
+
+def _described(
+    ctx: RequestContext, request: m.MetadataRequest, wanted: list[m.MetadataRequest.MetadataRequestTopic] | None
+) -> m.MetadataResponse:
+    """The response about these topics; None means all."""
     metadata = ctx.services.metadata
-    version = ctx.api_version
-    is_for_all = request.topics is None or (version == 0 and not request.topics)
-    if is_for_all:
+    if wanted is None:
         topics = [_topic(topic) for topic in metadata.topics.values()]
     else:
-        topics = [_requested(ctx, each) for each in request.topics or ()]
+        topics = [_requested(ctx, each) for each in wanted]
+    operations = ctx.services.admission.authorized_operations
     for topic in topics:
         if request.include_topic_authorized_operations and topic.name is not None:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+            topic.topic_authorized_operations = operations(ctx, ResourceType.TOPIC, topic.name)
     response = m.MetadataResponse(
         brokers=[
             m.MetadataResponse.MetadataResponseBroker(
@@ -163,7 +212,7 @@ def _answer(ctx: RequestContext, request: m.MetadataRequest) -> m.MetadataRespon
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(ctx)
     return response
 
 

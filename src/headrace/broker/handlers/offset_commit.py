@@ -9,7 +9,7 @@
 6     leader epochs
 7     static members
 8     flexible
-9     members of KIP-848 groups, which are not served yet
+9     members of KIP-848 groups: their member epoch instead of a generation; GROUP_ID_NOT_FOUND for an unknown group
 10    topics by id
 
 Each partition that does not exist gets an error. The response is sent when the other offsets are in the log.
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.request.admission import Demand, Demands, group, topics_by_id
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Entries, group, topic_by_id
 from headrace.errors import ErrorCode
 from headrace.in_slices import in_slices
 from headrace.limits import ELEMENTS_PER_SLICE
@@ -31,14 +31,11 @@ from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
 
-if TYPE_CHECKING:
-    from headrace.coordinators.groups.replies import Response
-
 API_KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = range(11)
 DEMANDS: Demands = (
     Demand(Operation.READ, ResourceType.GROUP, group),
-    Demand(Operation.READ, ResourceType.TOPIC, topics_by_id),
+    Demand(Operation.READ, ResourceType.TOPIC, entries=Entries("topics", "topics", topic_by_id)),
 )
 
 TOPIC_IDS_FROM = 10
@@ -99,10 +96,12 @@ def _commit_known(
     commit = copy(request)
     commit.topics = known
     if not refused and ctx.api_version < TOPIC_IDS_FROM:
-        ctx.services.groups.commit(commit, ctx.reply)
+        ctx.services.groups.commit(commit, ctx.api_version, ctx.reply)
         return LATER
     topic_ids = {topic.name: topic.topic_id for topic in known}
-    ctx.services.groups.commit(commit, lambda response: ctx.reply(_merged(response, refused, topic_ids)))
+    ctx.services.groups.commit(
+        commit, ctx.api_version, lambda response: ctx.reply(_merged(response, refused, topic_ids))
+    )
     return LATER
 
 
@@ -155,9 +154,8 @@ def _known(
     return m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known)
 
 
-def _merged(response: Response, refused: _Topics, topic_ids: dict[str, bytes]) -> m.OffsetCommitResponse:
+def _merged(answer: m.OffsetCommitResponse, refused: _Topics, topic_ids: dict[str, bytes]) -> m.OffsetCommitResponse:
     """Merges the refused partitions into the response, with one entry per topic."""
-    answer = cast("m.OffsetCommitResponse", response)
     by_name = {topic.name: topic for topic in answer.topics}
     for name, topic in by_name.items():
         topic.topic_id = topic_ids[name]

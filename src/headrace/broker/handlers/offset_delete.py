@@ -7,8 +7,8 @@ not a consumer group keeps all offsets: NON_EMPTY_GROUP. A partition without a c
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands, group, topics
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import TOPICS, Demand, Demands, group
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -19,8 +19,24 @@ API_KEY = ApiKey.OFFSET_DELETE
 VERSIONS = range(1)
 DEMANDS: Demands = (
     Demand(Operation.DELETE, ResourceType.GROUP, group),
-    Demand(Operation.READ, ResourceType.TOPIC, topics),
+    Demand(Operation.READ, ResourceType.TOPIC, entries=TOPICS._replace(refuse=lambda *refused: _refuse(*refused))),
 )
+
+
+def _refuse(_ctx: RequestContext, request: m.OffsetDeleteRequest, code: ErrorCode) -> m.OffsetDeleteResponse:
+    """Returns the same error for every partition."""
+    partition = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
+    return m.OffsetDeleteResponse(
+        topics=[
+            m.OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    partition(partition_index=each.partition_index, error_code=code) for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def handle(ctx: RequestContext, request: m.OffsetDeleteRequest) -> Answer:

@@ -8,18 +8,18 @@
 6     flexible
 7     `require_stable`: an error for an offset that a pending transaction may still change
 8     many groups at once
-9     members of KIP-848 groups, which are not served yet
+9     members of KIP-848 groups: their member epoch must be current
 10    topics by id
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import TypeAlias
 
-from headrace.broker.request.admission import Demand, Demands, topic_names
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place
 from headrace.broker.request.sliced_requests import Path, in_parts
 from headrace.coordinators.groups.commits import FetchedOffset
 from headrace.coordinators.groups.offsets import NO_OFFSET
@@ -34,22 +34,21 @@ API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = range(11)
 
 
-def _groups(_ctx: RequestContext, request: m.OffsetFetchRequest) -> list[str]:
-    return [each.group_id for each in request.groups] or [request.group_id]
+def _only_group(ctx: RequestContext, request: m.OffsetFetchRequest) -> Iterable[str]:
+    return (request.group_id,) if ctx.api_version < _GROUPS_FROM else ()
 
 
-def _topic_names(ctx: RequestContext, request: m.OffsetFetchRequest) -> Iterable[str]:
-    for group in request.groups or (request,):
-        yield from topic_names(ctx, group.topics)
-
-
+_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
 DEMANDS: Demands = (
     Demand(
         Operation.DESCRIBE,
         ResourceType.GROUP,
-        _groups,
+        _only_group,
+        entries=Entries("groups", "groups", lambda _, each: each.group_id, place=Place.ASKED),
     ),
-    Demand(Operation.DESCRIBE, ResourceType.TOPIC, _topic_names),
+    _NAMED,
+    _LISTED,
 )
 
 _NO_OFFSET_YET = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,14 +80,18 @@ def _answer(ctx: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetch
     if ctx.api_version >= _GROUPS_FROM:
         return m.OffsetFetchResponse(
             groups=[
-                _group(each.group_id, *groups.fetch_offsets(each.group_id, _partitions(each.topics), stable))
-                for each in request.groups
+                _group(each.group_id, *_fetch(ctx, each, _partitions(each.topics), stable)) for each in request.groups
             ]
         )
     partitions = _partitions(request.topics)
     if ctx.api_version == 0 and not ctx.services.groups.topic.exists:
         return _single(ErrorCode.NONE, [FetchedOffset(each, error=_NO_OFFSET_YET) for each in partitions or ()])
-    error, fetched = groups.fetch_offsets(request.group_id, partitions, stable)
+    if not ctx.services.admission.has_rules:
+        error, fetched = groups.fetch_offsets(request.group_id, partitions, stable)
+    else:
+        error, fetched = _admitted(
+            ctx, partitions, lambda wanted: groups.fetch_offsets(request.group_id, wanted, stable)
+        )
     if ctx.api_version == 0:
         fetched = [
             each._replace(error=_NO_OFFSET_YET) if each.offset == NO_OFFSET and not each.error else each
@@ -120,7 +123,7 @@ def _group_by_id(
         else:
             known.update(dict.fromkeys(TopicPartition(name, number) for number in topic.partition_indexes))
     partitions = None if requested.topics is None else list(known)
-    error, fetched = ctx.services.groups.fetch_offsets(requested.group_id, partitions, require_stable)
+    error, fetched = _fetch(ctx, requested, partitions, require_stable)
     answer = _group(requested.group_id, error, fetched)
     for each in answer.topics:
         found = metadata.topic(each.name)
@@ -129,6 +132,44 @@ def _group_by_id(
     if error is ErrorCode.NONE:
         answer.topics += [_unknown(topic) for topic in unknown]
     return answer
+
+
+def _fetch(
+    ctx: RequestContext,
+    group: m.OffsetFetchRequest.OffsetFetchRequestGroup,
+    partitions: list[TopicPartition] | None,
+    require_stable: bool,
+) -> _Fetched:
+    def fetch(wanted: list[TopicPartition] | None) -> _Fetched:
+        return ctx.services.groups.fetch_offsets(
+            group.group_id, wanted, require_stable, group.member_id, group.member_epoch
+        )
+
+    return _admitted(ctx, partitions, fetch) if ctx.services.admission.has_rules else fetch(partitions)
+
+
+def _admitted(
+    ctx: RequestContext,
+    partitions: list[TopicPartition] | None,
+    fetch: Callable[[list[TopicPartition] | None], _Fetched],
+) -> _Fetched:
+    """Fetches the offsets of topics that the client may see. Others get an error, or are left out if all offsets are
+    requested."""
+    permits = ctx.services.admission.permits
+    if partitions is None:
+        error, fetched = fetch(None)
+        return error, [each for each in fetched if permits(ctx, _LISTED, each.partition.topic)]
+    permitted, refused = [], []
+    for each in partitions:
+        if permits(ctx, _NAMED, each.topic):
+            permitted.append(each)
+        else:
+            refused.append(FetchedOffset(each, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    error, fetched = fetch(permitted)
+    return error, fetched if error is not ErrorCode.NONE else [*fetched, *refused]
+
+
+_Fetched: TypeAlias = tuple[ErrorCode, list[FetchedOffset]]
 
 
 def _merged(request: m.OffsetFetchRequest) -> m.OffsetFetchRequest:

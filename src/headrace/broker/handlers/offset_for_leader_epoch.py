@@ -10,8 +10,8 @@ follower truncates them (KIP-101), a consumer detects that it read them. The res
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands, Entries
 from headrace.broker.request.sliced_requests import in_parts
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -26,8 +26,8 @@ DEMANDS: Demands = (
     Demand(
         Operation.DESCRIBE,
         ResourceType.TOPIC,
-        lambda _, request: [each.topic for each in request.topics],
-        Operation.CLUSTER_ACTION,
+        or_on_cluster=Operation.CLUSTER_ACTION,
+        entries=Entries("topics", "topics", lambda _, each: each.topic),
     ),
 )
 

@@ -51,10 +51,11 @@ from headrace.broker.produce.formats import (
     validate_if_small,
 )
 from headrace.broker.produce.rejected_records import RejectedRecords
+from headrace.broker.produce.reliability import check_reliable
 from headrace.broker.produce.transaction_partitions import Client, Verified, error_of_produce
-from headrace.broker.produce.transactional_batches import transactional_batches
-from headrace.broker.request.admission import PLAIN_DEMAND, Demand, Demands, topic_names, transaction
+from headrace.broker.produce.transactional_batches import has_transactional_batches, transactional_batches
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import PLAIN_DEMAND, Demand, Demands, Entries, topic_by_id
 from headrace.errors import ErrorCode, InvalidTopic, KafkaError, UnsupportedCompressionType
 from headrace.limits import (
     DECOMPRESSING_AT_ONCE_MAX,
@@ -74,9 +75,17 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.PRODUCE
 VERSIONS = range(14)
+
+
+def _transaction(_ctx: RequestContext, request: m.ProduceRequest) -> Iterable[str]:
+    """The transactional id, if there are batches of a transaction."""
+    transactional_id = request.transactional_id
+    return () if transactional_id is None or not has_transactional_batches(request) else (transactional_id,)
+
+
 DEMANDS: Demands = (
-    Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction),
-    PLAIN_DEMAND._replace(names=lambda ctx, request: topic_names(ctx, request.topic_data)),
+    Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _transaction),
+    PLAIN_DEMAND._replace(entries=Entries("topic_data", "responses", topic_by_id)),
 )
 
 RECORD_ERRORS_FROM, LEADERS_FROM, TOPIC_IDS_FROM = 8, 10, 13
@@ -108,7 +117,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
     if batches is not None:
         verifying = ctx.services.transaction_partitions.begin(*batches, Client.of_produce(ctx.api_version))
         if not verifying.done():
-            return _handle_later(ctx, _detached(request), names, verifying)
+            return _handle_later(ctx, detached(request), names, verifying)
     checks: list[_Check] = []
     until_ns = 0
     for name, topic in zip(names, request.topic_data, strict=True):
@@ -120,7 +129,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
             until_ns = until_ns or now_ns + INLINE_CHECKS_NS_MAX
             check = None if now_ns > until_ns else _check_if_small(ctx, name, each)
             if check is None:
-                return _handle_later(ctx, _detached(request), names, verifying)
+                return _handle_later(ctx, detached(request), names, verifying)
             checks.append(check)
     verified = None if verifying is None else verifying.result()
     return _append_all(ctx, request, names, checks if until_ns else repeat(None), verified)
@@ -151,6 +160,23 @@ def fail(request: m.ProduceRequest, code: ErrorCode) -> m.ProduceResponse:
             for topic in request.topic_data
         ]
     )
+
+
+def refused(ctx: RequestContext, request: m.ProduceRequest, error: KafkaError) -> m.ProduceResponse | None:
+    """Refuses every batch with the same error and its message, as one that is found here: later sequences of its
+    producers are refused until it is sent again."""
+    replicas, now_ms = ctx.services.replicas, ctx.services.now_ms()
+    for name, topic in zip(_topic_names(ctx, request), request.topic_data, strict=True):
+        for each in topic.partition_data:
+            replicas.batch_refused(name or topic.topic_id, each.index, each.records, error.code, now_ms)
+    if request.acks == ACKS_NONE:
+        ctx.connection.close("a produce with acks=0 was refused")
+        return None
+    response = fail(request, error.code)
+    for topic_response in response.responses:
+        for answer in topic_response.partition_responses:
+            answer.error_message = error.message or None
+    return response
 
 
 def _refusal(index: int, error: KafkaError) -> m.ProduceResponse.PartitionProduceResponse:
@@ -255,6 +281,9 @@ def _append(
         verification = _verification(verified, TopicPartition(topic, each.index), ctx.api_version)
     partition = broker.replicas.leader(topic, each.index)
     log, version = partition.log, ctx.api_version
+    is_reliable = log.config.reliable
+    if is_reliable:
+        acks = ACKS_ALL  # also for a client that does not wait for it
     if batch is None:
         if version >= BATCHES_ALONE_FROM and log.config.magic == MAGIC:
             batch = checked_batch(each.records, log.config, now_ms, broker.config.records_check)
@@ -262,6 +291,8 @@ def _append(
             batch = checked_records(each.records, log.config, version, now_ms, broker.config.records_check)
     elif isinstance(batch, KafkaError):
         raise batch
+    if is_reliable:
+        check_reliable(partition, batch)
     if isinstance(batch, CheckedBatch):
         if version < ZSTD_FROM and batch.header.codec is Codec.ZSTD:
             raise UnsupportedCompressionType(
@@ -337,7 +368,7 @@ def _check_if_small(ctx: RequestContext, topic: str, each: m.ProduceRequest.Part
         return error
 
 
-def _detached(request: m.ProduceRequest) -> m.ProduceRequest:
+def detached(request: m.ProduceRequest) -> m.ProduceRequest:
     """Returns the request with a copy of its records: the frame is reused when the handler returns."""
     detached = copy(request)
     detached.topic_data = [

@@ -10,8 +10,8 @@ The controller sends the request to brokers that must drop replicas. Left out: v
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.request.admission import Demand, Demands, group
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.coordinators.groups.answers import sync_refused
+from headrace.broker.request.demands import Demand, Demands, group
+from headrace.coordinators.groups.classic.answers import sync_refused
 from headrace.errors import ErrorCode
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType

@@ -15,12 +15,11 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Iterable
 from copy import copy
-from typing import cast
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.produce.transaction_partitions import Client, Producer, Verified
-from headrace.broker.request.admission import Demand, Demands, group, topics, transaction
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import TOPICS, Demand, Demands, group, transaction
 from headrace.coordinators.groups.answers import committed_in_transaction
 from headrace.coordinators.groups.commits import APPEND_ERRORS
 from headrace.coordinators.runtime import TransactionalProducer
@@ -38,7 +37,7 @@ VERSIONS = range(6)
 DEMANDS: Demands = (
     Demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction),
     Demand(Operation.READ, ResourceType.GROUP, group),
-    Demand(Operation.READ, ResourceType.TOPIC, topics),
+    Demand(Operation.READ, ResourceType.TOPIC, entries=TOPICS),
 )
 
 _LOADING_FROM = 2
@@ -152,9 +151,7 @@ def _commit(
         return _refusal(ctx, request, unknown, APPEND_ERRORS.get(error.code, error.code))
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, verified.verifications.get(partition))
     ctx.services.groups.commit_in_transaction(
-        request,
-        producer,
-        lambda response: ctx.reply(_answer(ctx, cast("m.TxnOffsetCommitResponse", response), unknown)),
+        request, ctx.api_version, producer, lambda response: ctx.reply(_answer(ctx, response, unknown))
     )
     return LATER
 

@@ -10,8 +10,8 @@ The controller sends the cluster's metadata to every broker; the brokers answer 
 
 from __future__ import annotations
 
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.partitions.transaction_markers import MarkerOutcome, TransactionMarker
-from headrace.broker.request.admission import Demand, Demands
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demand, Demands
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.limits import ELEMENTS_PER_SLICE

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica_manager import ReplicaManager
-from headrace.coordinators.groups.describing import Position
+from headrace.coordinators.groups.group import Position
 from headrace.errors import KafkaError
 from headrace.records.format2.header import HEADER_BYTES, read_header
 from headrace.types import TopicPartition

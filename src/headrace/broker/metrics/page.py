@@ -9,28 +9,50 @@ existing dashboards work:
 
 A sample without a topic is for all topics together, as in Kafka. Kafka has percentiles of times; headrace has
 histograms and sums, which can be added up over brokers. Kafka has no bean for the lag of groups: its metrics have the
-names of kafka-lag-exporter. Left out: errors by code, metrics of quotas, followers and transactions.
+names of kafka-lag-exporter. Left out: errors by code, metrics of followers and transactions.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from headrace.broker.metrics import log_cleaner, log_directories, replication
+from headrace.broker.metrics import (
+    authentication,
+    client_telemetry,
+    log_cleaner,
+    log_directories,
+    quotas,
+    replication,
+    shares,
+)
 from headrace.broker.metrics.family import HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
 from headrace.broker.metrics.group_lag import GroupLag
 from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.request.dispatch import Dispatcher, message_name
 from headrace.broker.services import Services
-from headrace.coordinators.groups.group import State
+from headrace.coordinators.groups.classic.group import State
+from headrace.coordinators.groups.group import GroupKind
 from headrace.network.request_times import FIRST_BOUND_BITS, RequestTimes
 from headrace.network.server import Server
 from headrace.types import NO_LEADER, TopicPartition
 
+if TYPE_CHECKING:
+    from headrace.broker.instance_hosting import InstanceHosting
+
 _NS_PER_MS = 1_000_000
 _TURN = 512
+
+_STATES = {
+    GroupKind.CONSUMER: ("Empty", "Assigning", "Reconciling", "Stable"),
+    GroupKind.SHARE: ("Empty", "Stable"),
+    GroupKind.STREAMS: ("Empty", "NotReady", "Assigning", "Reconciling", "Stable"),
+}
+"""The states of groups whose coordinator assigns."""
 
 _TOPIC_COUNTERS = (
     ("messagesin", "messages_in", "Records appended."),
@@ -54,8 +76,8 @@ _PHASES = (
 class Page:
     """Collects the metrics of a running broker's services."""
 
-    def __init__(self, broker: Services, dispatcher: Dispatcher, server: Server) -> None:
-        self._broker, self._dispatcher, self._server = broker, dispatcher, server
+    def __init__(self, broker: Services, dispatcher: Dispatcher, server: Server, hosting: InstanceHosting) -> None:
+        self._broker, self._dispatcher, self._server, self._hosting = broker, dispatcher, server, hosting
         self._lag = GroupLag()
 
     async def render(self, accept: str) -> tuple[bytes, str]:
@@ -76,12 +98,36 @@ class Page:
             yield family
         for family in replication.families(self._broker.replication):
             yield family
+        for family in quotas.families(self._broker.throttling, self._server.limits):
+            yield family
+        for family in self._instances():
+            yield family
+        for family in authentication.families(self._hosting.security.known):
+            yield family
+        if self._hosting.listeners is not None:
+            from headrace.broker.metrics import instance_connections  # most clusters have no instances
+
+            for family in instance_connections.families(self._hosting.listeners, self._server):
+                yield family
         for family in log_directories.families(self._broker.replicas):
             yield family
         for family in log_cleaner.families(self._broker.replicas.logs.cleaner, self._broker.now_ms()):
             yield family
         for family in await self._groups():
             yield family
+        for family in await shares.families(self._broker.shares.started, self._broker.share_state.started):
+            yield family
+        for family in client_telemetry.families(self._broker.telemetry(), self._broker.now_ms()):
+            yield family
+
+    def _instances(self) -> Iterable[Family]:
+        """Imported where there are instances."""
+        found = self._broker.instances.all()
+        if not found:
+            return ()
+        from headrace.broker.metrics import instances
+
+        return instances.families(found, self._broker.instance_flow())
 
     def _traffic(self) -> Iterable[Family]:
         table = self._broker.replicas.traffic
@@ -141,6 +187,11 @@ class Page:
         yield gauge(f"{prefix}_count", "Open connections.", rows)
         yield counter(f"{prefix}_creation", "Connections accepted.", [({}, server.opened)])
         yield counter(f"{prefix}_close", "Connections closed.", [({}, server.opened - len(server.connections))])
+
+        if server.tls is not None and server.handshakes is not None:
+            from headrace.broker.metrics import tls  # only brokers with TLS listeners pay for the import
+
+            yield from tls.families(server.tls, server.handshakes)
 
     def _waiting(self) -> Iterable[Family]:
         sizes: Counter[str] = Counter()
@@ -206,11 +257,32 @@ class Page:
     async def _groups(self) -> list[Family]:
         groups, broker = self._broker.groups, self._broker
         _, overviews = groups.overview()
-        states = Counter(each.state for each in overviews)
+        states = Counter((each.kind, each.state) for each in overviews)
+        kinds = Counter(each.kind for each in overviews)
         manager, lag = "kafka_coordinator_group_groupmetadatamanager", "kafka_consumergroup_group"
-        families = [number(f"{manager}_numgroups", "Groups that this broker coordinates.", len(overviews))]
+        metrics = "kafka_server_group_coordinator_metrics"
+        families = [
+            gauge(
+                f"{metrics}_group_count",
+                "Groups that this broker coordinates, by protocol.",
+                [({"protocol": kind.value}, kinds[kind]) for kind in GroupKind],
+            ),
+            *(
+                gauge(
+                    f"{metrics}_{kind.value}_group_count",
+                    f"Groups of the {kind.value} protocol, by state.",
+                    [({"state": name}, states[kind, name]) for name in names],
+                )
+                for kind, names in _STATES.items()
+            ),
+            number(f"{manager}_numgroups", "Classic groups that this broker coordinates.", kinds[GroupKind.CLASSIC]),
+        ]
         families += [
-            number(f"{manager}_numgroups{state.value.lower()}", f"Groups in state {state.value}.", states[state])
+            number(
+                f"{manager}_numgroups{state.value.lower()}",
+                f"Classic groups in state {state.value}.",
+                states[GroupKind.CLASSIC, state.value],
+            )
             for state in State
         ]
         positions = groups.positions()

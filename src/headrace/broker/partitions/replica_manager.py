@@ -18,6 +18,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.config import TopicConfig
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
+from headrace.in_slices import in_slices
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.refused_sequences import RefusedSequences
@@ -77,6 +78,7 @@ class ReplicaManager:
         self._on_leadership: list[LeadershipListener] = []
         self._on_flushed: list[Callable[[TopicPartition], None]] = []
         configs.on_change(self._on_config)
+        configs.on_defaults_change(self._on_defaults)
         logs.on_flush(self._flushed)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -219,6 +221,7 @@ class ReplicaManager:
             tuple(BrokerId(each) for each in state.isr),
             state.partition_epoch,
             tuple(BrokerId(each) for each in state.replicas),
+            tuple(BrokerId(each) for each in state.adding_replicas),
         )
         transition = partition.apply(leader_and_isr, now_ms)
         self._partitions[key] = partition
@@ -310,6 +313,16 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     # Settings
+
+    async def _on_defaults(self) -> None:
+        """Applies changed defaults of the broker to every partition."""
+        async for key, opened in in_slices(list(self.logs.logs.items()), PARTITIONS_PER_TURN_MAX):
+            config = self.configs.get(key.topic)
+            if opened.config != config:
+                opened.configure(config)
+        async for partition in in_slices(list(self._partitions.values()), PARTITIONS_PER_TURN_MAX):
+            partition.configure(self.configs.get(partition.key.topic), self._now_ms())
+            self._touch(partition.key)
 
     def _on_config(self, topic: str, config: TopicConfig) -> None:
         self.logs.configure(topic)

@@ -191,9 +191,9 @@ def _refuse_producers(view: memoryview) -> None:
     if not (header.is_control or header.is_transactional or header.producer_id >= 0):
         return
     if header.size_bytes == len(view) and crc_is_valid(view, 0, header):
-        what = "control" if header.is_control else "transactional" if header.is_transactional else "idempotent"
+        what = "a control" if header.is_control else "a transactional" if header.is_transactional else "an idempotent"
         raise UnsupportedForMessageFormat(
-            f"a {what} batch cannot be stored in this topic: its message.format.version is before 0.11.0"
+            f"{what} batch cannot be stored in this topic: its message.format.version is before 0.11.0"
         )
 
 

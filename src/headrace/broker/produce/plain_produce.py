@@ -8,6 +8,8 @@ with it. The rules of refusals are thus in one place, and a test sends the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.broker.partitions.partition import ACKS_ALL, Partition
 from headrace.broker.produce.checks import check_timestamps
 from headrace.broker.produce.rejected_records import check_each_record
@@ -25,18 +27,43 @@ from headrace.topics import INTERNAL_TOPICS
 Appended = tuple[int, int, int]
 """A batch's base offset, its log append time and the log start offset."""
 
+Find = Callable[[Services, "str | bytes", int, int], "Partition | None"]
+"""Finds the partition of a topic, by name or id, and a number, for a produce with these acks."""
+
 _NOT_APPENDED: Appended = (-1, -1, -1)
+_FLEXIBLE_FROM = 9
 _MAGIC_AT, _CODEC_AT, _CODEC_BITS = 16, 22, 0x07
 
 
-def append_plainly(broker: Services, request: PlainProduce) -> bytes | None:
+def find_partition(broker: Services, topic: str | bytes, index: int, acks: int) -> Partition | None:
+    """The partition, if this broker leads it and an appended batch is acknowledged at once; else None."""
+    if isinstance(topic, bytes):
+        name = broker.metadata.snapshot.names_by_id.get(topic)
+        if name is None:
+            return None
+        topic = name
+    if topic in INTERNAL_TOPICS:
+        return None
+    partition = broker.replicas.find((topic, index))
+    if partition is None or not partition.log.config.stores_what_is_sent:
+        return None
+    state = partition.state
+    return partition if state.is_leader and (acks != ACKS_ALL or state.commits_at_once) else None
+
+
+def append_plainly(
+    broker: Services,
+    request: PlainProduce,
+    find: Find = find_partition,
+    told: Callable[[str], str] = str,
+) -> bytes | None:
     """Appends every batch and returns the frame of the response. Returns None, with nothing appended, when the request
-    is one for `handlers.produce`."""
+    is one for `handlers.produce`. `told`: the text of an error as the client may read it."""
     now_ms = broker.now_ms()
     acks = request.acks
     checked: list[tuple[Partition, memoryview, BatchHeader]] = []
     for each in request.batches:
-        partition = _partition(broker, each.topic, each.index, acks)
+        partition = find(broker, each.topic, each.index, acks)
         if partition is None:
             return None
         header = _header(each.records, partition, now_ms, broker.config.records_check)
@@ -58,7 +85,13 @@ def append_plainly(broker: Services, request: PlainProduce) -> bytes | None:
         else:
             partition.touch_appended(broker.purgatory.touch)
             appended.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
-    return _with_refusals(request, appended, refused) if refused else write_plain_answer(request, appended)
+    return _with_refusals(request, appended, refused, told) if refused else write_plain_answer(request, appended)
+
+
+def with_throttle_time(frame: bytes, version: int, throttle_time_ms: int) -> bytes:
+    """The frame of a response with another throttle time, which is its last field before the tags."""
+    end = len(frame) - (1 if version >= _FLEXIBLE_FROM else 0)
+    return frame[: end - 4] + throttle_time_ms.to_bytes(4, "big") + frame[end:]
 
 
 def _header(records: memoryview, partition: Partition, now_ms: int, check_records: bool) -> BatchHeader | None:
@@ -83,23 +116,9 @@ def _header(records: memoryview, partition: Partition, now_ms: int, check_record
     return header if is_plain else None
 
 
-def _partition(broker: Services, topic: str | bytes, index: int, acks: int) -> Partition | None:
-    """The partition, if this broker leads it and an appended batch is acknowledged at once; else None."""
-    if isinstance(topic, bytes):
-        name = broker.metadata.snapshot.names_by_id.get(topic)
-        if name is None:
-            return None
-        topic = name
-    if topic in INTERNAL_TOPICS:
-        return None
-    partition = broker.replicas.find((topic, index))
-    if partition is None or not partition.log.config.stores_what_is_sent:
-        return None
-    state = partition.state
-    return partition if state.is_leader and (acks != ACKS_ALL or state.commits_at_once) else None
-
-
-def _with_refusals(request: PlainProduce, appended: list[Appended], refused: dict[int, KafkaError]) -> bytes:
+def _with_refusals(
+    request: PlainProduce, appended: list[Appended], refused: dict[int, KafkaError], told: Callable[[str], str]
+) -> bytes:
     """The response when the log refused a batch after others were appended: an out-of-order sequence or a disk
     error."""
     answers = []
@@ -114,7 +133,7 @@ def _with_refusals(request: PlainProduce, appended: list[Appended], refused: dic
                 base_offset=base_offset,
                 log_append_time_ms=append_time_ms,
                 log_start_offset=log_start_offset,
-                error_message=(error.message or None) if error else None,
+                error_message=(told(error.message) or None) if error else None,
             )
         )
     responses, start = [], 0

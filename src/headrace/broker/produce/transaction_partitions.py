@@ -113,14 +113,14 @@ class TransactionPartitions:
         spawn: Callable[[Coroutine[object, object, None]], object],
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
-        is_enabled: bool,
+        is_enabled: Callable[[], bool],
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """`local` is this broker's transaction coordinator. `is_enabled` is transaction.partition.verification.enable.
-        Adding a partition is tried again every `retry_backoff_ms` for `retry_backoff_max_ms`. Another broker's
-        answer is awaited for `request_timeout_ms`."""
+        """`local` is this broker's transaction coordinator. `is_enabled` returns
+        transaction.partition.verification.enable. Adding a partition is tried again every `retry_backoff_ms` for
+        `retry_backoff_max_ms`. Another broker's answer is awaited for `request_timeout_ms`."""
         self._broker_id, self._replicas, self._local = broker_id, replicas, local
         self._remote = _Remote(addresses, peers, spawn, loop, request_timeout_ms)
         self._loop, self._now_ms, self._is_enabled = loop, now_ms, is_enabled
@@ -131,7 +131,7 @@ class TransactionPartitions:
     ) -> asyncio.Future[Verified]:
         """Begins to verify batches, which have these first sequences. The future never fails, and is done on return if
         the outcome is known at once."""
-        if not self._is_enabled and client is not Client.ADDS_IMPLICITLY:
+        if not self._is_enabled() and client is not Client.ADDS_IMPLICITLY:
             skipped: asyncio.Future[Verified] = self._loop.create_future()
             skipped.set_result(Verified({}, dict.fromkeys(sequences, NOT_REQUIRED)))
             return skipped

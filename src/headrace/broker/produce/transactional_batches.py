@@ -26,6 +26,21 @@ class TransactionalBatches(NamedTuple):
     sequences: dict[TopicPartition, int]
 
 
+def has_transactional_batches(request: m.ProduceRequest) -> bool:
+    """Whether a request has a batch of a transaction."""
+    return any(_is_transactional(each.records) for topic in request.topic_data for each in topic.partition_data)
+
+
+def _is_transactional(records: memoryview | bytes | None) -> bool:
+    """Whether a batch is of a transaction."""
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and records[_MAGIC_AT] == MAGIC
+        and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT)
+    )
+
+
 def transactional_batches(request: m.ProduceRequest, names: Sequence[str]) -> TransactionalBatches | None:
     """The transactional batches of a request; None if there are none. `names` has the name of each of its topics.
 
@@ -37,9 +52,7 @@ def transactional_batches(request: m.ProduceRequest, names: Sequence[str]) -> Tr
     for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
             records = each.records
-            if records is None or len(records) < HEADER_BYTES or records[_MAGIC_AT] != MAGIC:
-                continue
-            if not records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+            if records is None or not _is_transactional(records):
                 continue
             if request.transactional_id is None:
                 raise KafkaError(

@@ -58,7 +58,8 @@ def append_piece(
     size, first = whole_batches(records, PIECE_BYTES)
     if first is not None:
         if first.base_offset < log.log_end_offset <= first.last_offset and log.log_end_offset == log.log_start_offset:
-            truncation.truncate_fully(log, first.base_offset, now_ms)  # the leader's log begins inside its first batch
+            # The leader's log begins inside its first batch. To ask again from there would be out of its range.
+            truncation.truncate_fully(log, first.base_offset, now_ms, at_once=True)
         appending.append_replicated(log, records[:size], now_ms=now_ms)
     apply_offsets(partition, answer, log.log_end_offset, now_ms)
     return records[size:] if size else records[:0]

@@ -60,7 +60,7 @@ class ReplicaFetchers:
     def follow(self, partition: Partition) -> None:
         """Follows a partition's current leader."""
         key, leader = partition.key, partition.state.leader
-        number = crc32(f"{key.topic}-{key.partition}".encode()) % self._per_leader
+        number = self._number(key)
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None or self._at.get(key) is not fetcher:
             self.leave(key)
@@ -73,6 +73,18 @@ class ReplicaFetchers:
         task = self._tasks.get((leader, number))
         if task is None or task.done():
             self._tasks[leader, number] = self._spawn(self._run((leader, number), fetcher))
+
+    def spread(self, fetchers_per_leader: int) -> None:
+        """Spreads the followed partitions over another number of fetchers for each leader."""
+        if fetchers_per_leader == self._per_leader:
+            return
+        before = {key: self._number(key) for key in self._at}
+        self._per_leader = fetchers_per_leader
+        for key in [each for each, number in before.items() if number != self._number(each)]:
+            self.follow(self._at[key].partitions[key].partition)
+
+    def _number(self, key: TopicPartition) -> int:
+        return crc32(f"{key.topic}-{key.partition}".encode()) % self._per_leader
 
     def leave(self, key: TopicPartition) -> None:
         """Stops following a partition."""

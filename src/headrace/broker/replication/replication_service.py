@@ -60,7 +60,7 @@ class Replication:
         Without `settings` the quotas' rates are those of `config`."""
 
         self.broker_id, self._replicas, self._controller, self._purgatory = broker_id, replicas, controller, purgatory
-        self._loop, self._addresses = loop, addresses
+        self._loop, self.addresses = loop, addresses
         self._lag_max_ms = config.replica_lag_time_max_ms
         self._is_rack_aware = config.replica_selector_class in _RACK_AWARE
         self._rack = config.broker_rack or None
@@ -90,7 +90,10 @@ class Replication:
             received=self._received,
         )
         self.fetchers = ReplicaFetchers(
-            services, loop=loop, spawn=spawn, fetchers_per_leader=config.num_replica_fetchers
+            services,
+            loop=loop,
+            spawn=spawn,
+            fetchers_per_leader=(settings.current if settings else config).num_replica_fetchers,
         )
         replicas.on_leadership(self.fetchers.leadership_changed)
         replicas.on_flushed(self.fetchers.wake)

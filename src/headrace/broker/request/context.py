@@ -14,13 +14,14 @@ A large response is encoded in slices, so that other connections get their turn.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.request.purgatory import Operation
+from headrace.broker.request.refusal_answers import RefusedPart, join
 from headrace.errors import KafkaError
 from headrace.limits import INLINE_RESPONSE_ELEMENTS_MAX
 from headrace.network.connection import Chunks, Connection, Held, Slot
@@ -31,6 +32,7 @@ from headrace.protocol.headers import response_header
 
 if TYPE_CHECKING:
     from headrace.broker.services import Services
+    from headrace.quotas.mutations import MutationQuota
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,11 @@ class Later(Enum):
 
     LATER = 0
 
+
+_NEVER_SLICED = frozenset((ApiKey.FETCH, ApiKey.PRODUCE))
+
+Refused = Sequence[RefusedPart]
+"""The entries of a request that are not handled, with the responses about them."""
 
 LATER = Later.LATER
 Answer = Message | Later | None
@@ -58,7 +65,12 @@ class RequestContext:
         "connection",
         "correlation_id",
         "handed_over_ns",
+        "is_counted",
+        "is_of_broker",
+        "mutations",
         "received_ns",
+        "refused",
+        "request_bytes",
         "services",
         "started_ns",
         "times",
@@ -79,6 +91,11 @@ class RequestContext:
         self.correlation_id, self.client_id = correlation_id, client_id
         self._slot: Slot | None = None
         self._is_answered = False
+        self.is_counted = False  # whether the quotas have counted it before its answer, as those of a fetch do
+        self.is_of_broker = False  # whether the admission found it to be another broker's
+        self.request_bytes = 0  # of the frame
+        self.refused: Refused = ()  # entries that the admission has refused
+        self.mutations: MutationQuota | None = None  # of a request that creates or deletes partitions
         self.times = times
         self.received_ns, self.started_ns = connection.received_ns, connection.looked_ns
         self.handed_over_ns: int
@@ -93,6 +110,11 @@ class RequestContext:
     def listener(self) -> str:
         """The name of the listener that the connection came through."""
         return self.connection.listener
+
+    @property
+    def is_of_instance(self) -> bool:
+        """Whether the client is one of an instance, not of the cluster."""
+        return False
 
     @property
     def principal(self) -> str:
@@ -114,20 +136,34 @@ class RequestContext:
         """Whether the connection is closed, so that a response could not be sent."""
         return self.connection.is_closed
 
+    def local_ns(self) -> int:
+        """The time that the event loop has spent on the request, until it was to wait or else until now."""
+        return (monotonic_ns() if self._slot is None else self.handed_over_ns) - self.started_ns
+
     def reply(self, message: Message) -> None:
         """Sends the response, once, now or later. A connection closed meanwhile is no error."""
+        if self.refused:
+            message = join(message, self.refused)
+        if self.services.throttling.is_active:
+            self.services.throttling.replied(self, message)
         if (
             message.ARRAYS
-            and self.api_key is not ApiKey.FETCH
-            and self.api_key is not ApiKey.PRODUCE
+            and self.api_key not in _NEVER_SLICED
             and has_more_elements(message, INLINE_RESPONSE_ELEMENTS_MAX)
         ):
-            self.reply_in_slices(message)
+            self._reply_in_slices(message)
             return
         self._finish(encode_response(self.api_key, self.api_version, self.correlation_id, message))
 
     def reply_in_slices(self, message: Message) -> None:
         """As `reply`, for a large response. The message must not change any more."""
+        if self.refused:
+            message = join(message, self.refused)
+        if self.services.throttling.is_active:
+            self.services.throttling.replied(self, message)
+        self._reply_in_slices(message)
+
+    def _reply_in_slices(self, message: Message) -> None:
         self.keep_place()
         self.connection.hold(Held.ENCODING)
         work = self._encode_and_finish(message)
@@ -137,13 +173,17 @@ class RequestContext:
     async def _encode_and_finish(self, message: Message) -> None:
         try:
             head = response_header(self.api_key, self.api_version, self.correlation_id)
-            encoding = message.encode_in_slices(self.api_version)
+            encoding, worked_ns = message.encode_in_slices(self.api_version), 0
             while not self.connection.is_closed:
+                began_ns = monotonic_ns()
                 try:
                     next(encoding)
                 except StopIteration as done:
+                    if self.services.throttling.is_active:
+                        self.services.throttling.worked(self, worked_ns + monotonic_ns() - began_ns)
                     self._finish(_framed(head, done.value))
                     break
+                worked_ns += monotonic_ns() - began_ns
                 await asyncio.sleep(0)
         except Exception:
             self.failed()
@@ -155,7 +195,11 @@ class RequestContext:
         self._finish([frame])
 
     def no_reply(self) -> None:
-        """Ends a request that has no response (acks=0)."""
+        """Ends a request that has no response (acks=0). Only a closed connection tells of refused entries."""
+        if self.refused:
+            self.connection.close("a produce with acks=0 was refused")
+        if self.services.throttling.is_active:
+            self.services.throttling.not_replied(self)
         self._finish([])
 
     def _finish(self, chunks: Chunks) -> None:
@@ -250,7 +294,7 @@ class _Guarded:
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> Chunks:
     """Encodes a response: size, header and body as the chunks of one frame."""
     head = response_header(api_key, version, correlation_id)
-    if api_key is not ApiKey.FETCH:
+    if api_key is not ApiKey.FETCH and api_key is not ApiKey.SHARE_FETCH:
         body = message.encode(version)
         return [(len(head) + len(body)).to_bytes(4, "big") + head + body]
     chunks = cast(Chunks, message.encode_chunks(version))  # what is not bytes is what the handler put there

@@ -1,8 +1,8 @@
 """The dispatcher: decodes each frame, calls its handler, and turns exceptions into response codes.
 
-The handlers register themselves by their module's `API_KEY`, `VERSIONS`, `DEMANDS` and `handle`; ApiVersions and the
-docs' table are computed from the same list. Before a handler is called, the admission decides whether the request may
-be handled (`broker.request.admission`). A request that cannot be read is treated as in Apache Kafka:
+A handler is a module with `API_KEY`, `VERSIONS`, `DEMANDS` and `handle`. It is imported at the API's first request, so
+that a start imports none. Before a handler is called, the admission decides whether the request may be handled
+(`broker.request.admission`). A request that cannot be read is treated as in Apache Kafka:
 
     an unknown version of ApiVersions       the response of version 0 with UNSUPPORTED_VERSION and our ranges (KIP-511)
     another key or version not served       the connection is closed: no response format is known to both sides
@@ -13,13 +13,20 @@ A large request is decoded in slices, so that other connections get their turn; 
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from time import monotonic_ns
 from types import ModuleType
 from typing import Protocol, cast
 
-from headrace.broker.produce.plain_produce import append_plainly
-from headrace.broker.request.admission import Admission, Demands
+from headrace.broker.handlers import module_of
+from headrace.broker.handlers.index import VERSIONS
+from headrace.broker.produce.plain_produce import Find, append_plainly, find_partition, with_throttle_time
+from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
+from headrace.broker.request.demands import Demands, Entries
+from headrace.broker.request.refusal_answers import RefusedPart, only_refused, worded
+from headrace.broker.request.sliced_refusals import has_many, refused_in_parts
 from headrace.broker.services import Services
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.limits import INLINE_REQUEST_BYTES_MAX
@@ -31,6 +38,7 @@ from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.frames import SCRATCH_BYTES
 from headrace.protocol.headers import RequestHeader, read_request_header
 from headrace.protocol.plain_produce import PlainProduce, read_plain_produce
+from headrace.security.access import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -48,30 +56,66 @@ class Decodable(Protocol):
 
 
 class Handler:
-    """One served API. Its message classes are looked up at the first request, since the look-up compiles them."""
+    """One served API. Its module is imported, and its message classes compiled, at the first request (`load`)."""
 
-    __slots__ = ("api_key", "broker_demands", "demands", "fail", "handle", "has_answer", "request", "times", "versions")
+    __slots__ = (
+        "_module",
+        "api_key",
+        "demands",
+        "detached",
+        "fail",
+        "handle",
+        "has_answer",
+        "of_brokers",
+        "request",
+        "times",
+        "versions",
+    )
 
-    def __init__(self, module: ModuleType) -> None:
+    def __init__(self, api_key: ApiKey, versions: range, module: Callable[[], ModuleType]) -> None:
+        self.api_key, self.versions, self._module = api_key, versions, module
+        self.request: Decodable | None = None
+        self.times = RequestTimes(versions)
+
+    def load(self) -> Decodable:
+        """The request class, compiled. The other attributes are set once this was called. Raises `TypeError` for a
+        module that declares no demands."""
+        module = self._module()
         if not hasattr(module, "DEMANDS"):
             raise TypeError(
                 f"{module.__name__} declares no DEMANDS: list the operations and resources that its requests need"
             )
         self.demands: Demands = module.DEMANDS
-        self.broker_demands = tuple(each for each in self.demands if each.is_of_brokers)
-        """The demands that are checked even without rules."""
+        self.of_brokers = tuple(
+            (each.asked, each.code) for each in self.demands if each.is_of_brokers and each.asked is not None
+        )
+        """What the demands ask for that are checked even without rules, and the error of a refusal."""
+        self.detached: Callable[[object], object] | None = getattr(module, "detached", None)
+        """A copy of a request that does not refer to its frame; None if no request does."""
         self.has_answer: Callable[[object], bool] | None = getattr(module, "has_answer", None)
-        self.api_key: ApiKey = module.API_KEY
-        self.versions: range = module.VERSIONS
         self.handle: Callable[[RequestContext, object], Answer] = module.handle
         self.fail: Callable[[object, ErrorCode], Message] | None = getattr(module, "fail", None)
-        self.request: Decodable | None = None
-        self.times = RequestTimes(self.versions)
-
-    def load(self) -> Decodable:
-        """The request class, compiled."""
         self.request = cast(Decodable, getattr(messages, message_name(self.api_key, "Request")))
         return self.request
+
+    def with_demands(self, more: Demands) -> "Handler":
+        """The same API with more demands; the times of its requests are counted together."""
+        return _StricterHandler(self, more)
+
+
+class _StricterHandler(Handler):
+    """A handler with more demands than its module declares."""
+
+    __slots__ = ("_more",)
+
+    def __init__(self, handler: Handler, more: Demands) -> None:
+        super().__init__(handler.api_key, handler.versions, handler._module)
+        self.times, self._more = handler.times, more
+
+    def load(self) -> Decodable:
+        request = super().load()
+        self.demands = (*self._more, *self.demands)
+        return request
 
 
 def message_name(api_key: ApiKey, suffix: str) -> str:
@@ -79,19 +123,30 @@ def message_name(api_key: ApiKey, suffix: str) -> str:
     return "".join(part.capitalize() for part in api_key.name.split("_")) + suffix
 
 
+def _given(module: ModuleType) -> ModuleType:
+    return module
+
+
 class Dispatcher:
     """Calls the handler of each frame."""
 
-    def __init__(self, services: Services, modules: Iterable[ModuleType], admission: Admission | None = None) -> None:
-        """`admission`: None admits every request."""
-        self._services = services
-        self.admission = admission or Admission()
-        self.handlers = {int(handler.api_key): handler for handler in map(Handler, modules)}
+    def __init__(self, services: Services, modules: Iterable[ModuleType] | None = None) -> None:
+        """`modules`: the handlers; None for all that there are."""
+        self._services, self._throttling = services, services.throttling
+        self._admission = services.admission
+        self._find: Find = find_partition
+        self._told: Callable[[str], str] = str
+        self._new_context: Callable[..., RequestContext] = partial(RequestContext, services)
+        if modules is None:
+            served = [Handler(key, versions, partial(module_of, key)) for key, versions in VERSIONS.items()]
+        else:
+            served = [Handler(each.API_KEY, each.VERSIONS, partial(_given, each)) for each in modules]
+        self.handlers: Mapping[int, Handler] = {int(handler.api_key): handler for handler in served}
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""
         plain = read_plain_produce(frame)
-        if plain is not None and self._append_plainly(connection, plain):
+        if plain is not None and self._append_plainly(connection, plain, len(frame)):
             return
         header, pos = read_request_header(frame)
         handler = self.handlers.get(header.api_key)
@@ -104,6 +159,7 @@ class Dispatcher:
                     f"{handler.api_key.name} version {version} is not served, "
                     f"only {handler.versions[0]} to {handler.versions[-1]}"
                 )
+            handler.load()
             version, request = 0, None
         elif len(frame) > INLINE_REQUEST_BYTES_MAX and handler.api_key is not ApiKey.PRODUCE:
             self._decode_in_slices(connection, handler, header, frame, pos)
@@ -112,9 +168,8 @@ class Dispatcher:
             request, _ = (handler.request or handler.load()).decode(version, frame, pos)
         times = handler.times
         times.by_version[version] += 1
-        ctx = RequestContext(
-            self._services, connection, handler.api_key, version, header.correlation_id, header.client_id, times
-        )
+        ctx = self._new_context(connection, handler.api_key, version, header.correlation_id, header.client_id, times)
+        ctx.request_bytes = len(frame)
         self._call(handler, ctx, request)
 
     def _decode_in_slices(
@@ -123,9 +178,8 @@ class Dispatcher:
         """Decodes and handles a large request in the background; the connection is held until it is handled."""
         version, times = header.api_version, handler.times
         times.by_version[version] += 1
-        ctx = RequestContext(
-            self._services, connection, handler.api_key, version, header.correlation_id, header.client_id, times
-        )
+        ctx = self._new_context(connection, handler.api_key, version, header.correlation_id, header.client_id, times)
+        ctx.request_bytes = len(frame)
         ctx.keep_place()
         if len(frame) <= SCRATCH_BYTES:
             frame = memoryview(bytes(frame))  # it may lie in a buffer that other connections share
@@ -137,14 +191,18 @@ class Dispatcher:
     async def _decode_and_call(
         self, handler: Handler, ctx: RequestContext, decoding: Generator[None, None, tuple[object, int]]
     ) -> None:
-        connection = ctx.connection
+        connection, worked_ns = ctx.connection, 0
         try:
             while not connection.is_closed:
+                began_ns = monotonic_ns()
                 try:
                     next(decoding)
                 except StopIteration as done:
+                    if self._throttling.is_active:
+                        self._throttling.worked(ctx, worked_ns + monotonic_ns() - began_ns)
                     self._call(handler, ctx, done.value[0])
                     break
+                worked_ns += monotonic_ns() - began_ns
                 await asyncio.sleep(0)
         except InvalidRequest as error:
             connection.close(error.message)
@@ -153,17 +211,21 @@ class Dispatcher:
         finally:
             connection.release(Held.DECODING)
 
-    def _append_plainly(self, connection: Connection, request: PlainProduce) -> bool:
+    def _append_plainly(self, connection: Connection, request: PlainProduce, size: int) -> bool:
         """Whether the fast path answered the request. A request that is not admitted takes the general path, which
         answers with the reason."""
-        admission = self.admission
+        admission = self._admission
         if admission.has_rules and not admission.admits_plainly(self._services, connection, request):
             return False
-        frame = append_plainly(self._services, request)
+        frame = append_plainly(self._services, request, self._find, self._told)
         if frame is None:
             return False
         version, times = request.api_version, self.handlers[ApiKey.PRODUCE].times
         times.by_version[version] += 1
+        if self._throttling.is_active:
+            throttle_ms = self._throttling.produced_plainly(connection, request, size)
+            if throttle_ms:
+                frame = with_throttle_time(frame, version, throttle_ms)
         if connection.is_timed:
             RequestContext(
                 self._services, connection, ApiKey.PRODUCE, version, request.correlation_id, request.client_id, times
@@ -173,13 +235,126 @@ class Dispatcher:
         return True
 
     def _call(self, handler: Handler, ctx: RequestContext, request: object) -> None:
+        if not self._admission.has_rules:
+            self._call_without_rules(handler, ctx, request)
+            return
+        demands = handler.demands
+        if not demands:
+            self._handle(handler, ctx, request)
+            return
+        deciding = self._admission.deciding(ctx, request, demands)
         try:
-            demands = handler.demands if self.admission.has_rules else handler.broker_demands
-            refused = self.admission.admit(ctx, request, demands) if demands else None
-            if refused is None:
-                answer = handler.handle(ctx, request)
-            else:
-                answer = self._failure(handler, ctx, request, KafkaError(refused.message, refused.code))
+            next(deciding)
+        except StopIteration as done:
+            self._handle_decided(handler, ctx, request, done.value)
+        except Exception:
+            ctx.failed()
+        else:
+            ctx.keep_place()
+            ctx.connection.hold(Held.ADMISSION)
+            if handler.detached is not None:
+                request = handler.detached(request)
+                deciding = self._admission.deciding(ctx, request, demands)
+            if not self._services.spawn(self._decide_and_handle(handler, ctx, request, deciding)):
+                ctx.connection.close("the broker is shutting down")
+
+    def _call_without_rules(self, handler: Handler, ctx: RequestContext, request: object) -> None:
+        if handler.of_brokers:
+            try:
+                refused = refusal_without_rules(ctx, request, handler.of_brokers)
+            except Exception:
+                ctx.failed()
+                return
+            if refused is not None:
+                self._handle_decided(handler, ctx, request, refused)
+                return
+        self._handle(handler, ctx, request)
+
+    async def _decide_and_handle(
+        self, handler: Handler, ctx: RequestContext, request: object, deciding: Deciding
+    ) -> None:
+        """Decides about a request with many resources in slices, and handles it; the connection is held meanwhile."""
+        try:
+            while not ctx.is_abandoned:
+                await asyncio.sleep(0)
+                try:
+                    next(deciding)
+                except StopIteration as done:
+                    await self._handle_in_parts(handler, ctx, request, done.value)
+                    break
+        except InvalidRequest as error:
+            ctx.connection.close(error.message)
+        except Exception:
+            ctx.failed()
+        finally:
+            ctx.connection.release(Held.ADMISSION)
+
+    def _handle_decided(
+        self, handler: Handler, ctx: RequestContext, request: object, decided: Refusal | Partial | None
+    ) -> None:
+        """Handles a request about which it was decided in one turn of the event loop."""
+        if decided is None:
+            self._handle(handler, ctx, request)
+            return
+        if handler.detached is None and has_many(request):
+            ctx.keep_place()
+            ctx.connection.hold(Held.ADMISSION)
+            if not self._services.spawn(self._decide_and_handle(handler, ctx, request, _made(decided))):
+                ctx.connection.close("the broker is shutting down")
+            return
+        if isinstance(decided, Refusal):
+            ctx.reply(self._refuse(handler, ctx, None, decided, request))
+        else:
+            _check_answer(handler, ctx, request, decided)
+            refused = [
+                RefusedPart(each.entries, each.positions, self._refuse(handler, ctx, each.entries, each, each.request))
+                for each in decided.refused
+            ]
+            self._handle_rest(handler, ctx, decided, refused)
+
+    async def _handle_in_parts(
+        self, handler: Handler, ctx: RequestContext, request: object, decided: Refusal | Partial | None
+    ) -> None:
+        """As `_handle_decided`, with other turns of the event loop in between."""
+        if decided is None:
+            self._handle(handler, ctx, request)
+        elif isinstance(decided, Refusal):
+            ctx.reply(await refused_in_parts(request, partial(self._refuse, handler, ctx, None, decided)))
+        else:
+            _check_answer(handler, ctx, request, decided)
+            refused = []
+            for each in decided.refused:
+                refuse = partial(self._refuse, handler, ctx, each.entries, each)
+                answer = await refused_in_parts(each.request, refuse)
+                refused.append(RefusedPart(each.entries, each.positions, answer))
+            self._handle_rest(handler, ctx, decided, refused)
+
+    def _handle_rest(
+        self, handler: Handler, ctx: RequestContext, decided: Partial, refused: Sequence[RefusedPart]
+    ) -> None:
+        """Handles what is left of a request some of whose entries are refused."""
+        if decided.is_empty:
+            ctx.reply(only_refused(refused))
+        else:
+            ctx.refused = refused
+            self._handle(handler, ctx, decided.request)
+
+    def _refuse(
+        self, handler: Handler, ctx: RequestContext, entries: Entries | None, refused: Refusal | Part, request: object
+    ) -> Message:
+        """The response about a refused request, or about refused entries."""
+        if entries is not None and entries.refuse is not None:
+            answer = entries.refuse(ctx, request, refused.code)
+        elif entries is not None and handler.fail is not None:
+            answer = handler.fail(request, refused.code)
+        else:
+            message = refused.message if isinstance(refused, Refusal) else ""
+            answer = self._failure(handler, ctx, request, KafkaError(message, refused.code))
+        return worded(ctx.api_key, answer)
+
+    def _handle(self, handler: Handler, ctx: RequestContext, request: object) -> None:
+        try:
+            answer = handler.handle(ctx, request)
         except KafkaError as error:
             answer = self._failure(handler, ctx, request, error)
         except Exception:
@@ -204,3 +379,15 @@ class Dispatcher:
             return cast(Message, response(error_code=int(error.code)))
         except TypeError:
             raise InvalidRequest(f"{ctx.api_key.name} failed: {error}") from error
+
+
+def _made(decided: Refusal | Partial) -> Deciding:
+    """A decision that is made already; what follows is for later turns of the event loop."""
+    yield
+    return decided
+
+
+def _check_answer(handler: Handler, ctx: RequestContext, request: object, decided: Partial) -> None:
+    """Raises `InvalidRequest`, which closes the connection, if nothing is left of a request without a response."""
+    if decided.is_empty and handler.has_answer is not None and not handler.has_answer(request):
+        raise InvalidRequest(f"{ctx.api_key.name} is refused")

@@ -1,0 +1,32 @@
+"""ExpireDelegationToken (key 40), versions 0-2.
+
+1     throttle time
+2     flexible
+Moves the end of a token to so long from now, or removes it if the period is negative. For the owner and the renewers,
+who name the token by its HMAC.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.request.context import Answer, RequestContext
+from headrace.broker.request.demands import Demands
+from headrace.broker.security.token_requests import moves_end
+from headrace.errors import ErrorCode
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+
+API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
+VERSIONS = range(3)
+DEMANDS: Demands = ()  # the token says who may
+
+
+def handle(ctx: RequestContext, request: m.ExpireDelegationTokenRequest) -> Answer:
+    """Changes the token; later requests of the connection wait."""
+    digest, period_ms = bytes(request.hmac), request.expiry_time_period_ms
+    answer = m.ExpireDelegationTokenResponse
+    return moves_end(ctx, answer, lambda tokens: tokens.expire(ctx.principal, digest, period_ms))
+
+
+def fail(_request: m.ExpireDelegationTokenRequest, code: ErrorCode) -> m.ExpireDelegationTokenResponse:
+    """Returns the error."""
+    return m.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)

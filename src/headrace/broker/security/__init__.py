@@ -1,0 +1,5 @@
+"""Security of a running broker: who a client is, what it may do, and the record of it.
+
+May know connections, settings and the metadata store. The decisions themselves are in `headrace.security`, which is
+pure.
+"""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.eventually import WITHIN_SECONDS, eventually
-from tests.harness import eventually_serves, free_ports, stop_process, tail
+from tests.harness import eventually_serves, free_ports, stop_process, tail, unused
 
 JARS = (
     "zookeeper-3*.jar", "zookeeper-jute-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar",
@@ -92,6 +92,10 @@ class ZooKeeperServer:
         self._options = options
         self._settings = {**SETTINGS, "clientPort": str(self.port), **(members or {}), **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
+
+    def chroot(self, name: str) -> str:
+        """An address with a directory that nobody uses, nor an earlier try of the same test."""
+        return f"{self.address}/{unused(name)}"
 
     def start(self) -> Self:
         """Starts it, again on the same port and files, and waits until it serves."""

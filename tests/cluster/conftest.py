@@ -23,7 +23,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 @pytest.fixture(scope="session")
 def shared_cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers on it; what a test stops it starts again."""
-    chroot = f"{zookeeper.address}/shared"
+    chroot = zookeeper.chroot("shared")
     with LocalCluster(tmp_path_factory.mktemp("cluster"), chroot, settings=FAST_SESSIONS) as cluster:
         yield cluster
 

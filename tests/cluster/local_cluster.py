@@ -51,10 +51,13 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         proxies: bool = False,
         ports: Sequence[int] = (),
+        config: Path | None = None,
     ) -> None:
-        """`ports`: where the brokers listen, which then are as many; free ones when empty."""
+        """`ports`: where the brokers listen, which then are as many; free ones when empty. `config`: a properties file
+        for all, whose listeners are CLIENT, PEER and CONTROL."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        self.zookeeper = zookeeper
         self.brokers: dict[int, HeadraceServer] = {}
         self.proxies: dict[int, TcpProxy] = {}
         free = free_ports(brokers * 3)
@@ -62,13 +65,18 @@ class LocalCluster:
             own = {**SETTINGS, **(settings or {})}
             peer_port, proxy_port = free[brokers + number - 1], free[2 * brokers + number - 1]
             listen = f"127.0.0.1:{port}"
-            if proxies:
+            if proxies or config:
                 listen = f"CLIENT://127.0.0.1:{port},PEER://127.0.0.1:{peer_port}"
+            if config:
+                listen += f",CONTROL://127.0.0.1:{proxy_port}"
+            if proxies:
                 own["advertised.listeners"] = f"CLIENT://127.0.0.1:{port},PEER://127.0.0.1:{proxy_port}"
                 own["listener.security.protocol.map"] = "CLIENT:PLAINTEXT,PEER:PLAINTEXT"
                 own["inter.broker.listener.name"] = "PEER"
                 self.proxies[number] = TcpProxy(proxy_port, peer_port)
-            arguments = ("--broker-id", str(number), "--zookeeper", zookeeper)
+            arguments = ["--broker-id", str(number), "--zookeeper", zookeeper]
+            if config:
+                arguments += ["--config", str(config)]
             self.brokers[number] = HeadraceServer(directory / f"broker-{number}", own, arguments, listen)
 
     @property

@@ -11,12 +11,12 @@ What there is to see is read from the metadata store, which both kinds write.
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,7 +29,7 @@ from headrace.types import TopicPartition
 from tests.asker import Asker
 from tests.cluster.zookeeper_view import ZooKeeperView
 from tests.eventually import eventually
-from tests.harness import HeadraceServer, tail
+from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers.node import KafkaNode, end_session, old_java
 
 OURS = 3
@@ -50,23 +50,53 @@ SETTINGS = {
 }
 
 
+class Security(NamedTuple):
+    """What makes a mixed cluster a secured one."""
+
+    theirs: str
+    """Lines for the server.properties of Apache Kafka."""
+    options: Sequence[str]
+    """Of its Java."""
+    ours: Path
+    """A properties file, whose listeners are CLIENT, PEER and CONTROL."""
+    store: KazooClient
+    """Who may read and write everything."""
+
+
 class MixedCluster(ZooKeeperView):
     """Started when entered, all at once."""
 
-    def __init__(self, directory: Path, zookeeper: str, *, theirs: int = 2) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: str,
+        *,
+        theirs: int = 2,
+        settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`settings`: those that brokers of both kinds have beside the usual ones."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self._zookeeper = zookeeper
-        lines = "".join(f"{key}={value}\n" for key, value in {**COMMON, **THEIRS}.items())
+        self.zookeeper = zookeeper
+        lines = "".join(f"{key}={value}\n" for key, value in {**COMMON, **THEIRS, **(settings or {})}.items())
+        lines += security.theirs if security else ""
         self.theirs = {
             number: KafkaNode(
-                directory / f"kafka-{number}", zookeeper=zookeeper, settings=f"{lines}broker.id={number}\n"
+                directory / f"kafka-{number}",
+                zookeeper=zookeeper,
+                settings=f"{lines}broker.id={number}\n",
+                options=security.options if security else (),
             )
             for number in range(1, theirs + 1)
         }
-        arguments = ("--broker-id", str(OURS), "--zookeeper", zookeeper)
-        self.ours = HeadraceServer(directory / "headrace-3", {**COMMON, **SETTINGS}, arguments)
-        super().__init__(KazooClient(zookeeper))
+        arguments, listen = ["--broker-id", str(OURS), "--zookeeper", zookeeper], "127.0.0.1:0"
+        if security:
+            arguments += ["--config", str(security.ours)]
+            listen = "CLIENT://127.0.0.1:{},PEER://127.0.0.1:{},CONTROL://127.0.0.1:{}".format(*free_ports(3))
+        own = {**COMMON, **SETTINGS, **(settings or {})}
+        self.ours = HeadraceServer(directory / "headrace-3", own, arguments, listen)
+        super().__init__(security.store if security else KazooClient(zookeeper))
 
     @property
     def nodes(self) -> Sequence[KafkaNode | HeadraceServer]:

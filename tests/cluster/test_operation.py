@@ -214,7 +214,7 @@ def measured(
 ) -> Iterator[LocalCluster]:
     """Three brokers that tell their metrics; leaders stay where they are put."""
     settings = {**FAST_SESSIONS, "auto.leader.rebalance.enable": "false"}
-    chroot = f"{zookeeper.address}/measured-{time.monotonic_ns()}"
+    chroot = zookeeper.chroot("measured")
     cluster = LocalCluster(tmp_path_factory.mktemp("measured"), chroot, settings=settings)
     for server, port in zip(cluster.brokers.values(), free_ports(3), strict=True):
         server.settings["headrace.metrics.listen"] = f"127.0.0.1:{port}"

@@ -33,7 +33,7 @@ SETTINGS = {**FAST_SESSIONS, "replica.lag.time.max.ms": "2000", "replica.socket.
 @pytest.fixture(scope="module")
 def parted_cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers that reach each other through proxies."""
-    chroot = f"{zookeeper.address}/parted"
+    chroot = zookeeper.chroot("parted")
     with LocalCluster(tmp_path_factory.mktemp("parted"), chroot, settings=SETTINGS, proxies=True) as cluster:
         yield cluster
 

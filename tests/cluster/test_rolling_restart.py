@@ -21,7 +21,7 @@ SETTINGS = {key: str(PATIENCE_S * 1000) for key in ("zookeeper.session.timeout.m
 @pytest.fixture(scope="module")
 def patient(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers that wait for each other much longer than a restart takes on the slowest machine."""
-    chroot = f"{zookeeper.address}/rolled"
+    chroot = zookeeper.chroot("rolled")
     with LocalCluster(tmp_path_factory.mktemp("rolled"), chroot, settings=SETTINGS) as cluster:
         yield cluster
 

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.config.shipped import CONFLUENT, SHIPPED_2_8, SHIPPED_3_9, as_file
-from tests.harness import HeadraceServer, child_environment, free_ports
+from tests.harness import HeadraceServer, child_environment, free_ports, unused
 from tests.wire import Wire, batch
 from tests.zookeeper_server import ZooKeeperServer
 
@@ -21,7 +21,7 @@ REFUSED = 2
 @pytest.fixture
 def address(zookeeper: ZooKeeperServer, tmp_path: Path) -> str:
     """An empty chroot."""
-    return f"{zookeeper.address}/serve/{tmp_path.name}"
+    return f"{zookeeper.address}/serve/{unused(tmp_path.name)}"  # directories of tests that passed are used again
 
 
 @pytest.fixture

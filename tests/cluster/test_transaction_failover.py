@@ -15,6 +15,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 PARTITIONS = 3
 
 
+def has_preferred_leaders(cluster: LocalCluster) -> bool:
+    """Whether the coordinators stay where they are: if one moves while it writes the decision, the client asks again,
+    and is answered when the markers are written."""
+    return all(each.leader == each.replicas[0] for each in cluster.topic(TRANSACTIONS_TOPIC))
+
+
 def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(cluster: LocalCluster) -> None:
     """The leader of one partition is down, so its marker cannot be written; then the coordinator is killed as well."""
     topic = f"prepared-{time.monotonic_ns()}"
@@ -23,6 +29,7 @@ def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(clust
     warm = Producer({**FAST, "bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-warm"})
     warm.init_transactions(WAIT_S)  # creates the topic of the coordinators
     cluster.wait_until_ready()
+    eventually(lambda: has_preferred_leaders(cluster), "preferred leaders, so that none changes at the wrong moment")
     ids = keys_by_leader(cluster.view(), TRANSACTIONS_TOPIC, topic)
     first = next(each for each in ids if each != leader)
     producer = Producer({**FAST, "bootstrap.servers": cluster.bootstrap, "transactional.id": ids[first]})

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("beside-apache-kafka"),
 ]
 THEIRS, THEIR_OTHER = 1, 2
 KINDS = {THEIRS: "apache-kafka", OURS: "headrace"}
@@ -43,7 +43,7 @@ HASTY = {"transaction_timeout_ms": 3_000, "socket_timeout_ms": 3_000}
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     with (
         ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper,
-        MixedCluster(tmp_path_factory.mktemp("mixed"), f"{zookeeper.address}/transactions") as cluster,
+        MixedCluster(tmp_path_factory.mktemp("mixed"), zookeeper.chroot("transactions")) as cluster,
     ):
         replicas = ([THEIRS, OURS], [OURS, THEIRS], [OURS, THEIRS])
         for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):

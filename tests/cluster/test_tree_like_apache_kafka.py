@@ -23,6 +23,8 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
+from tests.asker import Asker
+from tests.broker.quota_requests import set_quota
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer
 from tests.peers import kafka
@@ -32,7 +34,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("beside-apache-kafka"),
 ]
 
 LEFT_OUT = re.compile(
@@ -40,6 +42,19 @@ LEFT_OUT = re.compile(
     r"|/headrace.*|/migration"
 )
 MetadataStore = dict[str, bytes | None]
+
+QUOTAS: list[tuple[dict[str, str | None], dict[str, float | None]]] = [
+    ({"user": "a b/c*~"}, {"producer_byte_rate": 1024, "request_percentage": 12.5}),
+    ({"user": None}, {"controller_mutation_rate": 10}),
+    ({"user": "u", "client_id": "c"}, {"consumer_byte_rate": 2048}),
+    ({"user": None, "client_id": None}, {"consumer_byte_rate": 4096}),
+    ({"client_id": "<default>"}, {"producer_byte_rate": 1}),
+    ({"client_id": None}, {"producer_byte_rate": 10_000_000}),
+    ({"ip": "127.9.9.9"}, {"connection_creation_rate": 5}),
+    ({"ip": None}, {"connection_creation_rate": 500}),
+    ({"user": "gone", "client_id": "too"}, {"producer_byte_rate": 1, "consumer_byte_rate": 1}),
+]
+"""What is set; the last one is removed again."""
 
 
 @dataclass
@@ -98,6 +113,11 @@ def use(bootstrap: str) -> None:
         future.result(WITHIN_SECONDS)
     for future in admin.delete_topics(["doomed"]).values():
         future.result(WITHIN_SECONDS)
+    with Asker(bootstrap) as asker:
+        for entity, quotas in QUOTAS:
+            set_quota(asker, entity, **quotas)
+        for key in QUOTAS[-1][1]:
+            set_quota(asker, QUOTAS[-1][0], **{key: None})
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     producer.produce("plain", b"x")
     assert producer.flush(WITHIN_SECONDS) == 0
@@ -156,6 +176,14 @@ def test_each_node_holds_the_same_kind_of_thing(pair: Pair) -> None:
         "/feature",
         "/config/topics/plain",
         "/config/topics/configured",
+        "/config/users/a%20b%2Fc%2A%7E",
+        "/config/users/<default>",
+        "/config/users/u/clients/c",
+        "/config/users/<default>/clients/<default>",
+        "/config/clients/%3Cdefault%3E",
+        "/config/clients/<default>",
+        "/config/ips/127.9.9.9",
+        "/config/ips/<default>",
         "/config/changes/config_change_0000000000",
         "/latest_producer_id_block",
         "/brokers/topics/plain/partitions/0/state",

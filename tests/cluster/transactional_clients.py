@@ -1,15 +1,25 @@
 """What tests of transactions in a cluster ask and read."""
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.client.core.metadata import ClusterView
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
+
+Answer = TypeVar("Answer")
 
 WAIT_S = WITHIN_SECONDS
+MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 FAST = {
     "log_level": 0,
     "retry.backoff.ms": 50,
@@ -29,11 +39,27 @@ def keys_by_leader(view: ClusterView, topic: str, prefix: str) -> dict[int, str]
     return {partitions[number].leader: name for number, name in sorted(names.items())}
 
 
+def asked_again(ask: Callable[[], Answer], what: str) -> Answer:
+    """What a coordinator answers; librdkafka does not always ask again by itself where it has just moved."""
+    answers: list[Answer] = []
+
+    def has_answered() -> bool:
+        try:
+            answers.append(ask())
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING:
+                raise
+        return bool(answers)
+
+    eventually(has_answered, what)
+    return answers[0]
+
+
 def committed_offset(bootstrap: str, group: str, topic: str) -> int:
     """The offset that a group committed for partition 0."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], WAIT_S)
+        (found,) = asked_again(lambda: consumer.committed([TopicPartition(topic, 0)], WAIT_S), f"offsets of {group}")
         return found.offset
     finally:
         consumer.close()

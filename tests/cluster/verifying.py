@@ -47,7 +47,10 @@ class VerifyingProducer:
         codec: str = "none",
         acks: str = "all",
         delivery_seconds: float = SETTLE_SECONDS,
+        first: int = 0,
     ) -> None:
+        """`first`: the first value, so that several can be told apart."""
+        self.first = first
         self.topic, self.partitions, self.per_second, self.is_idempotent = topic, partitions, per_second, is_idempotent
         self.sent: dict[int, int] = {}  # value -> partition
         self.acknowledged: dict[int, Acknowledged] = {}
@@ -106,9 +109,9 @@ class VerifyingProducer:
         return f"{len(self.acknowledged)} are acknowledged, {len(self.failed)} failed {errors}"
 
     def _run(self) -> None:
-        value, began = 0, time.monotonic()
+        value, began = self.first, time.monotonic()
         while not self._is_stopping.is_set():
-            due = int((time.monotonic() - began) * self.per_second)
+            due = self.first + int((time.monotonic() - began) * self.per_second)
             while value < due and not self._is_stopping.is_set():
                 self._send(value)
                 value += 1
@@ -209,12 +212,13 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, int
     try:
         open_ones = set(range(partitions))
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_ones])
-        deadline = time.monotonic() + SETTLE_SECONDS
         while open_ones:
-            assert time.monotonic() < deadline, f"{topic}: partitions {open_ones} cannot be read to their ends"
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
+            # in a list, because a message without a value is false
+            (message,) = eventually(
+                lambda: [each for each in [consumer.poll(0.2)] if each is not None],
+                f"the ends of {topic}'s partitions {open_ones}",
+                every_s=0,
+            )
             error, partition, offset = message.error(), message.partition(), message.offset()
             assert partition is not None
             if error is not None:
@@ -224,7 +228,6 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, int
             data = message.value()
             assert data is not None and offset is not None
             found.append((partition, offset, int(data)))
-            deadline = time.monotonic() + SETTLE_SECONDS
     finally:
         consumer.close()
     return found

@@ -62,10 +62,16 @@ class Kind(Protocol):
         """A member of a group; each call is a process or a thread of its own."""
 
 
-class Confluent:
-    """confluent-kafka."""
+def _named(client: str, protocol: str) -> str:
+    return client if protocol == "classic" else f"{client}-KIP-848"
 
-    name = "confluent-kafka"
+
+class Confluent:
+    """confluent-kafka; with the protocol "consumer" its members are those of KIP-848."""
+
+    def __init__(self, protocol: str = "classic") -> None:
+        self._protocol = protocol
+        self.name = _named("confluent-kafka", protocol)
 
     def missing(self) -> str | None:
         """Why it cannot run here."""
@@ -77,7 +83,7 @@ class Confluent:
 
     def member(self, bootstrap: str, topic: str, group: str) -> Member:
         """Consumer."""
-        return ConfluentKafka().join(bootstrap, topic, group, Joining())
+        return ConfluentKafka().join(bootstrap, topic, group, Joining(protocol=self._protocol))
 
 
 class ConfluentWriter:
@@ -175,8 +181,9 @@ async def _aio_producer(bootstrap: str) -> Any:
 class Programs:
     """A client behind a program: one process for the producer, and one for each member."""
 
-    def __init__(self, name: str, version: str, program: Program) -> None:
-        self.name, self._version, self._program = name, version, program
+    def __init__(self, name: str, version: str, program: Program, protocol: str = "classic") -> None:
+        self._client_name, self._version, self._program, self._protocol = name, version, program, protocol
+        self.name = _named(name, protocol)
 
     def missing(self) -> str | None:
         """Why it cannot run here."""
@@ -188,10 +195,10 @@ class Programs:
 
     def member(self, bootstrap: str, topic: str, group: str) -> Member:
         """A process."""
-        return self._client().join(bootstrap, topic, group, Joining())
+        return self._client().join(bootstrap, topic, group, Joining(protocol=self._protocol))
 
     def _client(self) -> ProgramClient:
-        return ProgramClient(self.name, self._version, self._program)
+        return ProgramClient(self._client_name, self._version, self._program)
 
 
 class ProgramWriter:
@@ -215,7 +222,9 @@ class ProgramWriter:
 
 KINDS: tuple[Kind, ...] = (
     Programs("java", "4.3.1", JavaProgram("4.3.1")),
+    Programs("java", "4.3.1", JavaProgram("4.3.1"), "consumer"),
     Confluent(),
+    Confluent("consumer"),
     Programs("franz-go", "1.22.2", GoProgram("franz")),
     Aio(),
 )

@@ -1,0 +1,204 @@
+"""What happens to whom, while a group of KIP-848 or a share group takes the records of a producer: each acknowledged
+record comes, no committed offset goes back, and no record of a share group comes again that was accepted.
+
+    {clean stop, kill -9, bounce, SIGSTOP} x {leader, coordinator, controller, ZooKeeper}
+        x {consumer group, share group}
+
+Every run of the tests does each fault once, with others of the other two dimensions the next day; the whole grid is
+marked `soak`.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from threading import Event, Thread
+from typing import Protocol, Self
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+
+from headrace.errors import KafkaError
+from tests.cluster.faults import FAULTS, do_to_broker, do_to_zookeeper, find_victim
+from tests.cluster.local_cluster import LocalCluster
+from tests.cluster.share_members import GROUP_TYPE, PARTITIONS, Group, Member, Record
+from tests.cluster.transactional_clients import FAST, WAIT_S
+from tests.cluster.verifying import VerifyingProducer
+from tests.cluster.working_clients import committed_offsets
+from tests.eventually import eventually
+from tests.rotation import seed
+from tests.zookeeper_server import ZooKeeperServer
+
+pytestmark = [pytest.mark.xdist_group("cluster")]
+
+VICTIMS = ("leader", "coordinator", "controller", "zookeeper")
+KINDS = ("consumer", "share")
+PER_SECOND = 100
+"""Few enough for members that ask one request at a time."""
+ROTATION = seed()
+
+Cell = tuple[str, str, str]
+GRID = list(product(FAULTS, VICTIMS, KINDS))
+
+
+def cells_of(rotation: int) -> Iterator[Cell]:
+    """Each fault once, each victim once, each kind twice."""
+    for number, fault in enumerate(FAULTS):
+        yield fault, VICTIMS[(number + rotation) % 4], KINDS[(number + rotation // 4) % 2]
+
+
+def test_every_cell_has_its_day() -> None:
+    assert {cell for rotation in range(8) for cell in cells_of(rotation)} == set(GRID)
+
+
+class Taking(Protocol):
+    """A group that takes records on a thread of its own, from entering to leaving."""
+
+    name: str
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def values(self) -> set[int]:
+        """What has come."""
+
+    def check(self) -> None:
+        """What must hold at the end."""
+
+
+class ConsumerGroup:
+    """Two members of confluent-kafka with `group.protocol=consumer`, which commit what they have read."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        self.name = f"{topic}-group"
+        self._cluster = cluster
+        settings = {**FAST, "bootstrap.servers": cluster.bootstrap, "group.id": self.name, "group.protocol": "consumer"}
+        self._members = [
+            Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False}) for _ in range(2)
+        ]
+        for each in self._members:
+            each.subscribe([topic])
+        self._values: set[int] = set()
+        self._committed: list[dict[int, int]] = []
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for each in self._members:
+            each.close()
+
+    def values(self) -> set[int]:
+        """See `Taking`."""
+        return set(self._values)
+
+    def check(self) -> None:
+        """No committed offset went back."""
+        for earlier, later in zip(self._committed, self._committed[1:], strict=False):
+            for partition, offset in earlier.items():
+                assert later.get(partition, offset) >= offset, (earlier, later)
+        assert self._committed, "no offset was seen"
+
+    def _run(self) -> None:
+        looked = 0.0
+        while not self._stopping.is_set():
+            for member in self._members:
+                came = [each for each in member.consume(200, 0.05) if each.error() is None]
+                self._values |= {int(each.value() or b"") for each in came}
+                if came:
+                    with suppress(KafkaException):  # its partitions have moved, or the coordinator
+                        member.commit(asynchronous=False)
+            if time.monotonic() - looked > 0.5:
+                looked = time.monotonic()
+                with suppress(OSError, KafkaError):
+                    self._committed.append(committed_offsets(self._cluster.bootstrap, self.name))
+
+
+class ShareGroup:
+    """Two members of a share group, which accept what they get."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        group = Group(cluster, topic)
+        self.name = group.name
+        eventually(lambda: group.alter(0), "the first offsets", within_s=WAIT_S, state=cluster.logs)
+        self._members = [Member(cluster, group.name, topic, name) for name in ("one", "two")]
+        self._accepted: set[Record] = set()
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def values(self) -> set[int]:
+        """See `Taking`."""
+        return {int(value) for member in self._members for value in list(member.values)}
+
+    def check(self) -> None:
+        """Nothing came again after its acceptance was answered."""
+        assert [member.again for member in self._members] == [[], []]
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for member in self._members:
+                member.take(self._accepted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_group_takes_what_was_acknowledged(cluster: LocalCluster, zookeeper: ZooKeeperServer, fault: str) -> None:
+    [cell] = [each for each in cells_of(ROTATION) if each[0] == fault]
+    print(f"rotation {ROTATION}: {cell}")
+    go_through(cluster, zookeeper, cell)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cell", GRID, ids="-".join)
+def test_the_whole_grid(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
+    go_through(cluster, zookeeper, cell)
+
+
+def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
+    """One cell of the grid."""
+    fault, victim, kind = cell
+    topic = f"{fault}-{victim}-{kind}-{time.monotonic_ns()}".replace(" ", "-")
+    cluster.create_topic(topic, PARTITIONS, 3)
+    taking: Taking = ConsumerGroup(cluster, topic) if kind == "consumer" else ShareGroup(cluster, topic)
+    with taking:
+        with VerifyingProducer(cluster.bootstrap, topic, partitions=PARTITIONS, per_second=PER_SECOND) as producer:
+            producer.wait_for(PER_SECOND)
+            eventually(lambda: len(taking.values()) > 0, "the first records", within_s=WAIT_S, state=cluster.logs)
+            if victim == "zookeeper":
+                do_to_zookeeper(zookeeper, fault)
+            else:
+                do_to_broker(cluster, _victim(cluster, victim, topic, taking.name), fault, producer)
+            producer.wait_for(PER_SECOND)
+            cluster.wait_until_ready()
+            producer.wait_for(PER_SECOND)
+        assert not producer.failed
+        wanted = set(producer.acknowledged)
+        eventually(
+            lambda: taking.values() >= wanted,
+            "all records",
+            within_s=2 * WAIT_S,
+            state=lambda: f"{len(wanted - taking.values())} of {len(wanted)} are missing\n{cluster.logs()}",
+        )
+    taking.check()
+
+
+def _victim(cluster: LocalCluster, victim: str, topic: str, group: str) -> int:
+    if victim != "coordinator":
+        return find_victim(cluster, victim, topic)
+    found = Group(cluster, topic).coordinator(GROUP_TYPE, group)
+    assert found is not None
+    return found.node_id

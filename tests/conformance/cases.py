@@ -10,7 +10,21 @@ from typing import Any
 import pytest
 
 from tests.conformance.clients import CLIENTS
-from tests.conformance.model import CODECS, Client
+from tests.conformance.model import (
+    CLASSIC_STREAMS,
+    CODECS,
+    MTLS,
+    NEW_GROUP,
+    NEW_REGEX,
+    NEW_STATIC,
+    NEW_TRANSFORM,
+    SASL_MECHANISMS,
+    SHARE,
+    SHARE_AGAIN,
+    STREAMS,
+    TLS,
+    Client,
+)
 
 CASES = {
     "create": "creates a topic, writes, reads back",
@@ -30,9 +44,17 @@ CASES = {
     "group": "group: two members share, one leaves, a third resumes",
     "cooperative": "group, cooperative-sticky: what stays is never taken away",
     "static": "group: a static member returns to what it had",
+    NEW_GROUP: "group by KIP-848: two members share, one leaves, a third resumes",
+    NEW_STATIC: "group by KIP-848: a static member returns to what it had",
+    NEW_REGEX: "group by KIP-848: subscribes by a regular expression that the broker evaluates",
+    SHARE: "share group: gets each record of a topic, and accepts it",
+    SHARE_AGAIN: "share group: what it releases comes again, what it rejects does not",
+    STREAMS: "Kafka Streams counts words in a group of the streams protocol",
+    CLASSIC_STREAMS: "Kafka Streams counts words in a classic group",
     "commit": "transaction: commits, and a read_committed reader gets all",
     "abort": "transaction: aborts, and a read_committed reader gets nothing",
     "transform": "transaction: consumes, transforms, produces, with the offsets in the transaction",
+    NEW_TRANSFORM: "transaction: the same as a member of a group by KIP-848",
     "fence": "transaction: a second producer with the same id fences the first",
     "settings": "describes a topic's settings",
     "alter": "alters a topic's settings",
@@ -41,6 +63,9 @@ CASES = {
     "delete topic": "deletes a topic",
     "groups": "lists and describes groups",
     "delete group": "deletes a group; not one that has members",
+    TLS: "writes and reads over TLS",
+    MTLS: "writes and reads over TLS with a certificate of its own",
+    **{each: f"writes and reads over TLS, authenticated by {each}" for each in SASL_MECHANISMS},
 }
 """Column of the printed grid: line of README's table."""
 

@@ -3,18 +3,30 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from time import monotonic, sleep
 
 import pytest
 
 from tests.conformance.cases import NEED_ALL
-from tests.conformance.model import Client
+from tests.conformance.model import CLASSIC_STREAMS, STREAMS, Client
+from tests.conformance.streaming import StreamingClient
 from tests.conformance.with_programs import PROGRAMS, ProgramClient
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import eventually
 from tests.harness import HeadraceServer, tail
 from tests.wire import Wire
 
-SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.heartbeat.interval.ms": "300",
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "300",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +46,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def cell(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> tuple[Client, str]:
     """Client and column of the grid that this test fills. Where the client is not installed, the test is skipped:
-    the only skip of the grid."""
+    the only skip of the grid, but for secured listeners of another broker."""
     client, column = request.param
     record_property("grid_row", client.name)
     record_property("grid_column", column)
@@ -42,6 +54,8 @@ def cell(request: pytest.FixtureRequest, record_property: Callable[[str, object]
         pytest.skip(reason)
     if isinstance(client, ProgramClient):  # here and not in the test, whose time is limited
         client.prepare()
+    if column in (STREAMS, CLASSIC_STREAMS) and isinstance(client, StreamingClient):
+        client.build_word_count()
     for program in PROGRAMS:
         if column in NEED_ALL and not program.missing():
             program.prepare()
@@ -83,9 +97,13 @@ def new_topic(bootstrap: str, partitions: int = 1) -> str:
 
 def end_of_topic(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The end of a partition that may not have a leader yet: Apache Kafka takes some 100 ms for that."""
-    deadline = monotonic() + WITHIN_SECONDS
+    answer = (-1, -1, -1)
     with Wire(bootstrap) as wire:
-        while (answer := wire.list_offset(topic, -1, partition=partition))[0] != 0:
-            assert monotonic() < deadline, f"{topic}: error code {answer[0]}"
-            sleep(0.05)
+
+        def is_known() -> bool:
+            nonlocal answer
+            answer = wire.list_offset(topic, -1, partition=partition)
+            return answer[0] == 0
+
+        eventually(is_known, f"the end of {topic}", every_s=0.05, state=lambda: f"error code {answer[0]}")
     return answer[2]

@@ -57,6 +57,11 @@ class Joining(NamedTuple):
 
     strategy: str = "range"
     instance: str = ""
+    protocol: str = "classic"
+    """As `group.protocol` has it: with "consumer" the broker assigns (KIP-848)."""
+
+    regex: str = ""
+    """Subscribes to what this expression matches, which the broker finds out."""
 
 
 class Transforming(NamedTuple):
@@ -68,6 +73,28 @@ class Transforming(NamedTuple):
     transactional_id: str
     records: int
     """It reads this many records, all in one transaction."""
+
+    protocol: str = "classic"
+
+
+NEW_GROUP, NEW_STATIC, NEW_REGEX, NEW_TRANSFORM = "new group", "new static", "new regex", "new transform"
+"""Columns about groups of KIP-848."""
+
+NO_NEW_GROUPS = dict.fromkeys((NEW_GROUP, NEW_STATIC, NEW_REGEX, NEW_TRANSFORM), "has no KIP-848")
+
+SHARE, SHARE_AGAIN = "share", "share again"
+"""Columns about share groups."""
+
+STREAMS, CLASSIC_STREAMS = "streams", "classic streams"
+"""Columns about Kafka Streams."""
+
+TLS, MTLS = "TLS", "mTLS"
+PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
+SASL_MECHANISMS = (PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
+"""Columns about secured listeners; SASL is over TLS."""
+
+NO_SHARES = dict.fromkeys((SHARE, SHARE_AGAIN), "has no share groups")
+NO_STREAMS = dict.fromkeys((STREAMS, CLASSIC_STREAMS), "has no Kafka Streams")
 
 
 class GroupState(NamedTuple):

@@ -14,7 +14,30 @@ ALL = {0, 1, 2, 3}
 
 @case("group", slow=True)
 def test_two_members_share_commit_leave_and_resume_without_duplicates(bootstrap: str, client: Client) -> None:
+    _share_and_resume(bootstrap, client, Joining())
+
+
+@case("new group", slow=True)
+def test_members_of_the_new_protocol_do_too(bootstrap: str, client: Client) -> None:
+    _share_and_resume(bootstrap, client, Joining(protocol="consumer"))
+
+
+@case("new regex", slow=True)
+def test_a_member_reads_the_topics_that_its_expression_matches(bootstrap: str, client: Client) -> None:
     with GroupScenario(client, bootstrap) as group:
+        regex = group.topic.replace("grid-", "gr[a-i]d.")
+        member = group.join(Joining(protocol="consumer", regex=regex))
+        group.poll_until(lambda: member.assignment() == ALL, "the topic that the expression matches")
+        group.write_and_read()
+        other = group.join(Joining(protocol="consumer", regex=regex))
+        group.poll_until(group.is_shared, "two partitions each")
+        group.leave(member)
+        group.poll_until(lambda: other.assignment() == ALL, "the one who stays has all four")
+        group.write_and_read()
+
+
+def _share_and_resume(bootstrap: str, client: Client, how: Joining) -> None:
+    with GroupScenario(client, bootstrap, how) as group:
         first = group.join()
         group.poll_until(lambda: first.assignment() == ALL, "the first to come has all four")
         second = group.join()
@@ -50,14 +73,23 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, client: C
 
 @case("static", slow=True)
 def test_a_static_member_returns_to_what_it_had(bootstrap: str, client: Client) -> None:
+    _leave_and_return(bootstrap, client, Joining())
+
+
+@case("new static", slow=True)
+def test_a_static_member_of_the_new_protocol_does_too(bootstrap: str, client: Client) -> None:
+    _leave_and_return(bootstrap, client, Joining(protocol="consumer"))
+
+
+def _leave_and_return(bootstrap: str, client: Client, how: Joining) -> None:
     with GroupScenario(client, bootstrap) as group:
-        first = group.join(Joining(instance="one"))
-        second = group.join(Joining(instance="two"))
+        first = group.join(how._replace(instance="one"))
+        second = group.join(how._replace(instance="two"))
         group.poll_until(group.is_shared, "two partitions each")
         group.write_and_read()
         stays, returns = first.assignment(), second.assignment()
         group.leave(second)
-        again = group.join(Joining(instance="two"))
+        again = group.join(how._replace(instance="two"))
         group.poll_until(lambda: again.assignment() != set(), "the one who returns has something")
         assert (first.assignment(), again.assignment()) == (stays, returns)
         group.write_and_read()
@@ -66,8 +98,8 @@ def test_a_static_member_returns_to_what_it_had(bootstrap: str, client: Client) 
 class GroupScenario:
     """A group of one client's members on a topic of four partitions. Every record is seen once."""
 
-    def __init__(self, client: Client, bootstrap: str) -> None:
-        self.client, self.bootstrap = client, bootstrap
+    def __init__(self, client: Client, bootstrap: str, how: Joining = Joining()) -> None:  # noqa: B008
+        self.client, self.bootstrap, self.how = client, bootstrap, how
         self.topic = new_topic(bootstrap, partitions=len(ALL))
         self.group = f"group-of-{self.topic}"
         self.members: list[Member] = []
@@ -81,9 +113,9 @@ class GroupScenario:
         for member in self.members:
             member.close()
 
-    def join(self, how: Joining = Joining()) -> Member:  # noqa: B008
+    def join(self, how: Joining | None = None) -> Member:
         """A new member of the group."""
-        member = self.client.join(self.bootstrap, self.topic, self.group, how)
+        member = self.client.join(self.bootstrap, self.topic, self.group, how or self.how)
         self.members.append(member)
         return member
 

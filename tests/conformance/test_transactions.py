@@ -47,8 +47,17 @@ def test_aborts_and_a_read_committed_reader_gets_nothing(bootstrap: str, topic: 
 def test_the_offsets_of_a_group_are_committed_with_what_was_made_of_its_records(
     bootstrap: str, topic: str, client: Client
 ) -> None:
+    _transform(bootstrap, topic, client, "classic")
+
+
+@case("new transform", slow=True)
+def test_the_same_as_a_member_of_the_new_protocol(bootstrap: str, topic: str, client: Client) -> None:
+    _transform(bootstrap, topic, client, "consumer")
+
+
+def _transform(bootstrap: str, topic: str, client: Client, protocol: str) -> None:
     target = new_topic(bootstrap)
-    what = Transforming(topic, target, f"group-of-{topic}", f"transformer-of-{topic}", 3)
+    what = Transforming(topic, target, f"group-of-{topic}", f"transformer-of-{topic}", 3, protocol)
     other_writer().produce(bootstrap, topic, KEPT[:3], Writing())
     assert_same(client.transform(bootstrap, what, commit=False), KEPT[:3], 0, client)
     assert_same(client.transform(bootstrap, what, commit=True), KEPT[:3], 0, client)

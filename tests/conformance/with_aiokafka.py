@@ -12,6 +12,9 @@ from tests.conformance.model import (
     EARLIEST,
     LATEST,
     MESSAGES,
+    NO_NEW_GROUPS,
+    NO_SHARES,
+    NO_STREAMS,
     Consumed,
     FromOffset,
     FromTime,
@@ -35,6 +38,9 @@ class AioKafka:
     messages: Sequence[Message] = MESSAGES
     gaps: Mapping[str, str] = {
         "cooperative": "has eager rebalances only",
+        **NO_NEW_GROUPS,
+        **NO_SHARES,
+        **NO_STREAMS,
         "delete group": "has no call for it",
     }
     is_program = False

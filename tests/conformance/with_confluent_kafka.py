@@ -10,6 +10,7 @@ from tests.conformance.model import (
     FROM_START,
     LATEST,
     MESSAGES,
+    NO_STREAMS,
     Consumed,
     FromOffset,
     FromTime,
@@ -20,6 +21,7 @@ from tests.conformance.model import (
     Transforming,
     Writing,
 )
+from tests.conformance.sharing import ConfluentShareMember
 from tests.conformance.transforming import transformed
 from tests.eventually import WITHIN_SECONDS, collected
 
@@ -31,7 +33,7 @@ class ConfluentKafka:
 
     name = "confluent-kafka"
     messages: Sequence[Message] = MESSAGES
-    gaps: Mapping[str, str] = {}
+    gaps: Mapping[str, str] = NO_STREAMS
     is_program = False
 
     def missing(self) -> str | None:
@@ -133,13 +135,17 @@ class ConfluentKafka:
         """A new member of a group."""
         return ConfluentMember(bootstrap, topic, group, how)
 
+    def share(self, bootstrap: str, topic: str, group: str, is_explicit: bool) -> ConfluentShareMember:
+        """A ShareConsumer."""
+        return ConfluentShareMember(bootstrap, topic, group, is_explicit)
+
     def transactional(self, bootstrap: str, transactional_id: str) -> "ConfluentTransactions":
         """Initialized at once."""
         return ConfluentTransactions(bootstrap, transactional_id)
 
     def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
         """With a consumer and a producer."""
-        member = ConfluentMember(bootstrap, what.source, what.group, Joining())
+        member = ConfluentMember(bootstrap, what.source, what.group, Joining(protocol=what.protocol))
         producer = self.transactional(bootstrap, what.transactional_id)
         return transformed(member, producer, what, commit, lambda: producer.send_offsets(member))
 
@@ -205,11 +211,13 @@ class ConfluentMember:
     """A group member; librdkafka's own thread does the heartbeats."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, how: Joining) -> None:
-        more = {"partition.assignment.strategy": how.strategy, "heartbeat.interval.ms": 300}
+        more: dict[str, object] = {"partition.assignment.strategy": how.strategy, "heartbeat.interval.ms": 300}
+        if how.protocol == "consumer":
+            more = {"group.protocol": "consumer"}
         if how.instance:
             more["group.instance.id"] = how.instance
         self.consumer = _consumer(bootstrap, group=group, **more)
-        self.consumer.subscribe([topic])
+        self.consumer.subscribe([f"^{how.regex}$" if how.regex else topic])
 
     def assignment(self) -> set[int]:
         """The partitions it holds now."""

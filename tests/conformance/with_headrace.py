@@ -1,11 +1,13 @@
 """The grid's face of headrace's own client."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.conformance.model import (
     MESSAGES,
+    NO_STREAMS,
     Consumed,
     FromOffset,
     FromTime,
@@ -16,6 +18,7 @@ from tests.conformance.model import (
     Transforming,
     Writing,
 )
+from tests.conformance.sharing import HeadraceShareMember
 from tests.conformance.transforming import transformed
 from tests.eventually import collected
 
@@ -33,7 +36,7 @@ class Headrace:
 
     name = "headrace"
     messages: Sequence[Message] = MESSAGES
-    gaps: Mapping[str, str] = {"cooperative": "has eager rebalances only"}
+    gaps: Mapping[str, str] = NO_STREAMS
     is_program = False
 
     def missing(self) -> str | None:
@@ -88,6 +91,10 @@ class Headrace:
     def join(self, bootstrap: str, topic: str, group: str, how: Joining) -> "HeadraceMember":
         """A new member of a group."""
         return HeadraceMember(bootstrap, topic, group, how)
+
+    def share(self, bootstrap: str, topic: str, group: str, is_explicit: bool) -> HeadraceShareMember:
+        """A ShareConsumer."""
+        return HeadraceShareMember(bootstrap, topic, group, is_explicit)
 
     def read_committed(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
         """With its isolation_level."""
@@ -169,14 +176,17 @@ class HeadraceMember:
     def __init__(self, bootstrap: str, topic: str, group: str, how: Joining) -> None:
         from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 
+        by_protocol = {"assignors": [how.strategy]} if how.protocol == "classic" else {}
         settings = ConsumerSettings(
             group_id=group,
             group_instance_id=how.instance or None,
+            group_protocol=how.protocol,
             auto_offset_reset="earliest",
-            auto_commit_interval_ms=None,
+            auto_commit=False,
+            **by_protocol,  # type: ignore[arg-type]
         )
         self.consumer = Consumer(bootstrap, settings)
-        self.consumer.subscribe([topic])
+        self.consumer.subscribe(re.compile(how.regex) if how.regex else [topic])
 
     def assignment(self) -> set[int]:
         """The partitions it holds now."""

@@ -10,6 +10,9 @@ from typing import Any
 
 from tests.conformance.model import (
     MESSAGES,
+    NO_NEW_GROUPS,
+    NO_SHARES,
+    NO_STREAMS,
     Consumed,
     FromOffset,
     FromTime,
@@ -29,7 +32,7 @@ class KafkaPython:
 
     name = "kafka-python"
     messages: Sequence[Message] = MESSAGES
-    gaps: Mapping[str, str] = {}
+    gaps: Mapping[str, str] = {**NO_NEW_GROUPS, **NO_SHARES, **NO_STREAMS}
     is_program = False
     settings: Mapping[str, Any] = {}
     """What every one of its producers and consumers is told."""

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.conformance.model import (
+    NO_NEW_GROUPS,
+    NO_SHARES,
+    NO_STREAMS,
+    OAUTHBEARER,
     Consumed,
     FromOffset,
     FromTime,
@@ -45,7 +49,11 @@ KCAT_MESSAGES = (
 NO_COMMAND = "has no command for it"
 GAPS = {
     "cooperative": "assigns whole assignments, never a part of one",
+    **NO_NEW_GROUPS,
+    **NO_SHARES,
+    **NO_STREAMS,
     **dict.fromkeys(("commit", "abort", "transform", "fence"), "has one transaction for all it writes"),
+    OAUTHBEARER: "takes tokens from an endpoint only",
     "settings": NO_COMMAND,
     "alter": NO_COMMAND,
     "partitions": NO_COMMAND,

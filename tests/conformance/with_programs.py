@@ -1,9 +1,19 @@
 """The grid's face of the clients in other languages: Java, franz-go, sarama, kafkajs."""
 
+import atexit
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from tests.conformance.model import (
     MESSAGES,
+    NEW_REGEX,
+    NEW_STATIC,
+    NO_NEW_GROUPS,
+    NO_SHARES,
+    NO_STREAMS,
+    OAUTHBEARER,
+    STREAMS,
     Consumed,
     FromOffset,
     FromTime,
@@ -20,11 +30,15 @@ from tests.conformance.programs import (
     NodeProgram,
     Program,
     consumed,
+    java_command,
     missing_tools,
     record_line,
 )
+from tests.conformance.sharing import FranzShareMember, JavaShareMember
 from tests.conformance.transforming import transformed
 from tests.eventually import collected
+from tests.peers.kafka_streams import build_word_count, start_word_count
+from tests.peers.share_consumers import PROGRAM, JavaShareConsumers
 
 
 class ProgramClient:
@@ -45,6 +59,10 @@ class ProgramClient:
         if self._machine is None:
             self._machine = Machine(self.program, self.always)
         return self._machine
+
+    def secure_with(self, how: Mapping[str, object] | None) -> None:
+        """Say with every command from now on how connections are secured; None for plain text."""
+        self.machine.always = {**self.always, **({} if how is None else {"secure": how})}
 
     def prepare(self) -> None:
         """Build and start the program, which may take minutes the first time."""
@@ -99,7 +117,7 @@ class ProgramClient:
 
     def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
         """With a consumer and a producer."""
-        member = self.join(bootstrap, what.source, what.group, Joining())
+        member = self.join(bootstrap, what.source, what.group, Joining(protocol=what.protocol))
         producer = self.transactional(bootstrap, what.transactional_id)
         return transformed(member, producer, what, commit, lambda: producer.send_offsets(member, what))
 
@@ -217,12 +235,51 @@ class ProgramTransactions:
         self.machine.ask(what, producer=self.producer, **how)
 
 
+SHORTEST_SESSION_MS = 6_000  # that a broker takes, unless it is told otherwise
+
+
+class Java(ProgramClient):
+    """A release of Apache Kafka's client, and of Kafka Streams."""
+
+    def __init__(self, version: str, gaps: Mapping[str, str]) -> None:
+        self.java = JavaProgram(version)
+        super().__init__(f"java {version}", version, self.java, gaps)
+
+    def build_word_count(self) -> None:
+        """Fetch Kafka Streams."""
+        build_word_count(self.version())
+
+    def count_words(
+        self, bootstrap: str, source: str, target: str, directory: Path, protocol: str
+    ) -> subprocess.Popen[bytes]:
+        """WordCount.java with Kafka Streams of this release."""
+        return start_word_count(bootstrap, source, target, directory, protocol, self.version(), SHORTEST_SESSION_MS)
+
+
+class JavaOfToday(Java):
+    """A release that has share consumers. Theirs is a JVM beside Grid's, which all tests share."""
+
+    _shares: JavaShareConsumers | None = None
+
+    def share(self, bootstrap: str, topic: str, group: str, is_explicit: bool) -> JavaShareMember:
+        """A KafkaShareConsumer."""
+        if self._shares is None:
+            self._shares = JavaShareConsumers([*java_command(self.java.library(), str(PROGRAM)), bootstrap])
+            atexit.register(self._shares.stop)
+        return JavaShareMember(self._shares, topic, group, is_explicit)
+
+
 class FranzGo(ProgramClient):
     """franz-go has one object that consumes, produces and commits offsets in transactions."""
+
+    def share(self, bootstrap: str, topic: str, group: str, is_explicit: bool) -> FranzShareMember:
+        """A client of a share group; it may acknowledge either way."""
+        return FranzShareMember(self.machine, bootstrap, topic, group)
 
     def transform(self, bootstrap: str, what: Transforming, commit: bool) -> list[Consumed]:
         """With its GroupTransactSession."""
         how = {"topic": what.source, "target": what.target, "group": what.group, "name": what.transactional_id}
+        how["protocol"] = what.protocol
         read = self.machine.ask("transform", bootstrap=bootstrap, position=what.records, commit=commit, **how)
         return [consumed(each) for each in read]
 
@@ -238,15 +295,40 @@ class KafkaJs(ProgramClient):
         return message._replace(headers=tuple(sorted(message.headers, key=lambda header: names.index(header[0]))))
 
 
+NO_STREAMS_PROTOCOL = {STREAMS: "has no streams protocol"}
 NO_PLUGIN = "has it from a plugin that is a native add-on"
 PROGRAMS: tuple[ProgramClient, ...] = (
-    *(ProgramClient(f"java {each}", each, JavaProgram(each)) for each in ("4.3.1", "3.9.2", "2.8.2")),
-    FranzGo("franz-go", "1.22.2", GoProgram("franz")),
+    JavaOfToday("4.3.1", {}),
+    Java("3.9.2", {NEW_REGEX: "evaluates regular expressions itself", **NO_SHARES, **NO_STREAMS_PROTOCOL}),
+    Java(
+        "2.8.2",
+        {
+            OAUTHBEARER: "reads no token from a file or an endpoint by itself",
+            **NO_NEW_GROUPS,
+            **NO_SHARES,
+            **NO_STREAMS_PROTOCOL,
+        },
+    ),
+    FranzGo(
+        "franz-go",
+        "1.22.2",
+        GoProgram("franz"),
+        {
+            NEW_STATIC: "leaves without its instance id, so that it cannot return before its session has ended",
+            **NO_STREAMS,
+        },
+    ),
     ProgramClient(
         "sarama",
         "1.61.1",
         GoProgram("sarama"),
-        {"by key": "places keys by FNV-1a", "cooperative": "has eager rebalances only"},
+        {
+            "by key": "places keys by FNV-1a",
+            "cooperative": "has eager rebalances only",
+            **NO_NEW_GROUPS,
+            **NO_SHARES,
+            **NO_STREAMS,
+        },
     ),
     KafkaJs(
         "kafkajs",
@@ -257,6 +339,9 @@ PROGRAMS: tuple[ProgramClient, ...] = (
             "zstd": NO_PLUGIN,
             "cooperative": "has eager rebalances only",
             "static": "has no static members",
+            **NO_NEW_GROUPS,
+            **NO_SHARES,
+            **NO_STREAMS,
         },
     ),
 )

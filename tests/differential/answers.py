@@ -51,9 +51,18 @@ UNORDERED: Mapping[str, tuple[str, ...]] = {
     "transaction_states": ("transactional_id",),
     "active_producers": ("last_sequence", "producer_epoch"),
     "groups": ("group_id",),
+    "subscribed_topic_names": (),
+    "members": ("member_id",),
     "configs": ("name",),
+    "entity": ("entity_type",),
+    "values": ("key",),
     "results": ("resource_name", "name", "group_id"),
     "api_keys": ("api_key",),
+    "active_tasks": ("subtopology_id",),
+    "standby_tasks": ("subtopology_id",),
+    "active_partitions": ("topic",),
+    "standby_partitions": ("topic",),
+    "topic_configs": ("key",),
     "supported_features": ("name",),
     "finalized_features": ("name",),
 }
@@ -110,11 +119,13 @@ def _struct(value: Any, name: str, definition: schema.Message, version: int, tok
 
 def _list(items: list[Any], name: str, convert: Callable[[Any], Plain]) -> Plain:
     first = items[0] if items else None
-    if isinstance(first, int) and name in UNORDERED:
+    if isinstance(first, int | str) and name in UNORDERED:
         items = sorted(items)
     elif present := [key for key in UNORDERED.get(name, ()) if hasattr(first, key)]:
         items = sorted(items, key=lambda each: (getattr(each, present[0]) is not None, getattr(each, present[0])))
-    return [convert(each) for each in items]
+    converted = [convert(each) for each in items]
+    # Of a heartbeat's topics only the ids are there, which differ: their order is that of the tokens.
+    return sorted(converted, key=str) if name == "topic_partitions" else converted
 
 
 def _scalar(value: Any, name: str, tokens: Tokens) -> Plain:

@@ -10,6 +10,7 @@ ask.quietly(m.MetadataRequest(...))                        not recorded
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
@@ -21,6 +22,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message, Struct
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.records.format2.batch import Record, encode_batch, read_header
+from tests.broker.quota_requests import alter, describe
 from tests.differential.answers import Plain, Tokens, plain
 from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
@@ -136,7 +138,16 @@ class Conversation:
         answer = self.quietly(m.CreateTopicsRequest(topics=[wish], timeout_ms=10_000), 5)
         assert answer.topics[0].error_code == 0, answer
         self.served(name, partitions)
+        self._applied()
         return name
+
+    def _applied(self) -> None:
+        """Wait until every part of the broker knows what its partitions know. Apache Kafka's coordinators learn of a
+        topic a little after that; a later change is seen only when they have."""
+        fence = f"fence-{uuid.uuid4().hex[:8]}"
+        self.quietly(alter({"client_id": fence}, producer_byte_rate=1e9), 1)
+        self.settle(lambda found: bool(found.entries), describe(("client-id", 0, fence)), 1)
+        self.quietly(alter({"client_id": fence}, producer_byte_rate=None), 1)
 
     def served(self, name: str, partitions: int = 1) -> None:
         """Wait until a topic's partitions can be read."""

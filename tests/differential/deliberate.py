@@ -75,7 +75,13 @@ EVERYWHERE = (
             "a setting of headrace's own, or one that Apache Kafka 3.9 still had",
             theirs="(absent)",
         )
-        for name in ("headrace.flush.acks", "message.format.version", "message.timestamp.difference.max.ms")
+        for name in (
+            "headrace.flush.acks",
+            "headrace.kafka07.enable",
+            "headrace.reliable",
+            "message.format.version",
+            "message.timestamp.difference.max.ms",
+        )
     ),
     *(
         Differs(

@@ -1,9 +1,15 @@
 """ApiVersions, and requests that no broker can read, asked of headrace and of Apache Kafka."""
 
+import sys
+from pathlib import Path
+
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from tests.differential.conversation import Conversation
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Brokers, scenario
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from apache_kafka_apis import APACHE_KAFKA
 
 API = ApiKey.API_VERSIONS
 SERVED = (*range(4), *range(8, 17), *range(18, 22), 23, *range(32, 36), 37, *range(42, 48), 60, 75)
@@ -38,3 +44,9 @@ def test_refuses_names_of_clients(ask: Conversation) -> None:
 def test_answers_unknown_versions(ask: Conversation) -> None:
     answer = ask.quietly(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     ask.note("code", answer.error_code)
+
+
+def test_the_table_of_apis_has_what_apache_kafka_advertises(brokers: Brokers) -> None:
+    telemetry = {71, 72}  # advertised with a reporter for them only
+    table = {key: newest for key, (newest, _) in APACHE_KAFKA.items() if newest is not None and key not in telemetry}
+    assert {key: each for key, each in brokers.theirs.items() if key not in telemetry} == table

@@ -39,17 +39,7 @@ def test_commits_offsets_of_unknown_topics(ask: Conversation) -> None:
         ask(commit_request(group, key, (0, 5)))
 
 
-@scenario(
-    COMMIT,
-    differs=[
-        Differs(
-            "OffsetCommit.topics[].partitions[].error_code",
-            "a member of a classic group joins again after ILLEGAL_GENERATION, in every version",
-            ours="ILLEGAL_GENERATION",
-            theirs="GROUP_ID_NOT_FOUND",
-        )
-    ],
-)
+@scenario(COMMIT)
 def test_checks_members_of_commits(ask: Conversation) -> None:
     topic, group = ask.topic(), ask.name("g")
     answer = ask.quietly(join_request(group), 3)

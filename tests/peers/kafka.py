@@ -11,7 +11,7 @@ The jars are kept in `HEADRACE_PEERS_CACHE`, or `~/.cache/headrace-peers`.
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,9 +37,16 @@ SHARED_SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-"""Settings that have the same meaning for headrace."""
+"""Settings that have the same meaning for headrace. A group's heartbeat is answered with the new assignment at once."""
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -51,7 +58,9 @@ inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 log.dirs={directory}/log
+log.initial.task.delay.ms=200
 """
+"""Checkpoints, retention and the cleaner begin at once: half a minute after the start otherwise."""
 
 
 def missing_tools() -> str | None:
@@ -69,19 +78,37 @@ def jars(version: str = VERSION) -> Path:
 
 
 @contextmanager
-def run_kafka(directory: Path, *, is_kept: bool = True) -> Iterator[str]:
+def run_kafka(
+    directory: Path,
+    *,
+    is_kept: bool = True,
+    settings: Mapping[str, str] = SHARED_SETTINGS,
+    options: Sequence[str] | None = None,
+    listener: str | None = None,
+) -> Iterator[str]:
     """One Apache Kafka node with its data below `directory`; yields "127.0.0.1:PORT" and ends it afterwards.
 
-    `is_kept`: its files are read later, so it stops cleanly, which takes long with hundreds of partitions.
+    `listener`: a further one, such as `SASL_PLAINTEXT://127.0.0.1:PORT`, whose protocol has the listener's name.
+
+    `is_kept`: its files are read later, so it stops cleanly, which takes long with hundreds of partitions. `options` of
+    its JVM are by default those of `kafka_classes`.
     """
+    shared = shared_classes() if options is None else options
     port, controller_port = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
-    properties.write_text(properties_of(port, controller_port, directory))
-    run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), logs=directory)
+    text = properties_of(port, controller_port, directory, settings)
+    if listener is not None:  # of a name that is given twice, the last value counts
+        text += f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},{listener}\n"
+        text += f"advertised.listeners=PLAINTEXT://127.0.0.1:{port},{listener}\n"
+        name = listener.partition(":")[0]
+        text += f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{name}:{name}\n"
+    properties.write_text(text)
+    tool = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+    _run([*java_command(directory, "-Xmx256m", *QUICK_START), *tool], timeout=WITHIN_SECONDS)
     with (directory / "stdout.log").open("wb") as output:
         process = subprocess.Popen(
-            [*java_command(directory, "-Xms512m", "-Xmx512m", *QUICK_START), "kafka.Kafka", str(properties)],
+            [*java_command(directory, "-Xms512m", "-Xmx512m", *QUICK_START, *shared), "kafka.Kafka", str(properties)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -95,9 +122,16 @@ def run_kafka(directory: Path, *, is_kept: bool = True) -> Iterator[str]:
         stop_process(process)
 
 
-def properties_of(port: int, controller_port: int, directory: Path) -> str:
-    """The text of a node's server.properties."""
-    shared = "".join(f"{key}={value}\n" for key, value in SHARED_SETTINGS.items())
+def properties_of(
+    port: int, controller_port: int, directory: Path, settings: Mapping[str, str] = SHARED_SETTINGS
+) -> str:
+    """The text of a node's server.properties; {port} in a setting becomes the port."""
+    ports = {"{port}": str(port), "{controller_port}": str(controller_port)}
+    shared = ""
+    for key, value in settings.items():
+        for placeholder, number in ports.items():
+            value = value.replace(placeholder, number)
+        shared += f"{key}={value}\n"
     return PROPERTIES.format(port=port, controller_port=controller_port, directory=directory) + shared
 
 
@@ -105,7 +139,7 @@ def run_tool(
     main_class: str, *arguments: str, logs: Path, timeout: float = WITHIN_SECONDS, with_stderr: bool = False
 ) -> str:
     """What one of Kafka's command line tools prints on stdout, and on stderr behind it when that is asked for."""
-    command = [*java_command(logs, "-Xmx256m", "-XX:TieredStopAtLevel=1"), main_class, *arguments]
+    command = [*java_command(logs, "-Xmx256m", *QUICK_START, *shared_classes()), main_class, *arguments]
     return _run(command, timeout=timeout, with_stderr=with_stderr)
 
 
@@ -117,6 +151,13 @@ def java_command(logs: Path, *options: str, more_jars: Sequence[Path] = ()) -> l
     logging = [f"-Dkafka.logs.dir={logs}", f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
     path = os.pathsep.join(f"{directory}/*" for directory in (jars(), *more_jars))
     return ["java", "-Djava.awt.headless=true", *options, *logging, "-cp", path]
+
+
+def shared_classes() -> Sequence[str]:
+    """Options by which a JVM with these jars starts faster."""
+    from tests.peers import kafka_classes  # which runs a broker to make them
+
+    return kafka_classes.options()
 
 
 def _run(command: list[str], *, timeout: float, with_stderr: bool = False) -> str:

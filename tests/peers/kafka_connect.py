@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import eventually_serves, free_ports, tail
 from tests.peers import kafka
 from tests.peers.cache import build_once
@@ -85,6 +85,20 @@ class ConnectWorker:
             return response.status, json.loads(answer) if is_json and answer else None
         finally:
             connection.close()
+
+    def ask_until_served(self, method: str, path: str, body: object = None) -> object:
+        """The answer to a request that may be repeated. The status is 409 or 500 while the workers rebalance, which
+        they do at any time on a busy machine, and from a leader that does not know yet that it was replaced."""
+        refused: list[tuple[int, object]] = []
+
+        def is_served() -> bool:
+            refused[:] = [self.ask(method, path, body)]
+            return refused[0][0] not in (409, 500, 503)
+
+        eventually(is_served, f"an answer to {method} {path}", every_s=0.2, state=lambda: refused)
+        [(status, answer)] = refused
+        assert status in (200, 201, 202, 204), answer
+        return answer
 
     def state_of(self, connector: str) -> list[str]:
         """The states of a connector and of its tasks, as "RUNNING"; nothing if the worker does not know them yet."""

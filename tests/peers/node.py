@@ -2,7 +2,7 @@
 with a ZooKeeper, which lives in the same process class and from the same jars.
 
     with ZooKeeper(directory) as zookeeper:
-        with KafkaNode(directory, zookeeper=f"{zookeeper.address}/one") as node:
+        with KafkaNode(directory, zookeeper=zookeeper.chroot("one")) as node:
             node.kill(); node.start(); node.stop()
 """
 
@@ -18,7 +18,7 @@ from typing import Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail
+from tests.harness import answers_api_versions, eventually_serves, free_ports, stop_process, tail, unused
 from tests.peers import kafka
 from tests.peers.cache import build_once
 
@@ -32,6 +32,7 @@ broker.id=1
 listeners=PLAINTEXT://127.0.0.1:{port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={log_dirs}
+log.initial.task.delay.ms=200
 zookeeper.connect={zookeeper}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=3
@@ -52,13 +53,24 @@ def old_jars() -> Path:
     return home / "lib"
 
 
-def old_java(directory: Path, *options: str) -> list[str]:
-    """The start of a command line that runs a class of Kafka 3.9 or its ZooKeeper."""
+def old_classes() -> Sequence[str]:
+    """Options by which a JVM with these jars starts faster."""
+    from tests.peers import kafka_classes  # which runs a broker to make them
+
+    return kafka_classes.options(OLD)
+
+
+def old_java(directory: Path, *options: str, shared: Sequence[str] | None = None) -> list[str]:
+    """The start of a command line that runs a class of Kafka 3.9 or its ZooKeeper.
+
+    `shared` are by default the options of `kafka_classes`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     logging = directory / "log4j.properties"
     logging.write_text(LOG4J)
     settings = [f"-Dkafka.logs.dir={directory}", f"-Dlog4j.configuration=file:{logging}"]
     fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
+    fast += old_classes() if shared is None else shared
     return ["java", *fast, *options, *settings, "-cp", f"{old_jars()}/*"]
 
 
@@ -121,6 +133,10 @@ class ZooKeeper(_Process):
         self.wait(process, lambda: _accepts_connections(port), "ZooKeeper")
         return self
 
+    def chroot(self, name: str) -> str:
+        """An address with a directory that nobody uses, nor an earlier try of the same test."""
+        return f"{self.address}/{unused(name)}"
+
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -129,9 +145,22 @@ class KafkaNode(_Process):
     """One Apache Kafka broker, id 1: KRaft (4.3), or 3.9 when a ZooKeeper is named."""
 
     def __init__(
-        self, directory: Path, *, zookeeper: str | None = None, log_dirs: Sequence[Path] = (), settings: str = ""
+        self,
+        directory: Path,
+        *,
+        zookeeper: str | None = None,
+        log_dirs: Sequence[Path] = (),
+        settings: str = "",
+        options: Sequence[str] = (),
+        shared: Sequence[str] | None = None,
     ) -> None:
+        """`settings` may name its ports: @port@, which the tests use, @peer@ and @control@. `options` are Java's.
+
+        `shared` are Java's too, for 3.9: by default those of `kafka_classes`.
+        """
         super().__init__(directory)
+        self.shared = shared
+        self.options = options
         self.zookeeper = zookeeper
         self.log_dirs = list(log_dirs) or [directory / "log"]
         self.settings = settings
@@ -139,7 +168,7 @@ class KafkaNode(_Process):
 
     def start(self) -> Self:
         """Start it, and wait until it answers."""
-        port, controller_port = free_ports(2)
+        port, controller_port, control_port = free_ports(3)
         self.bootstrap = f"127.0.0.1:{port}"
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
@@ -151,11 +180,13 @@ class KafkaNode(_Process):
             if not (self.log_dirs[0] / "meta.properties").exists():
                 tool = ("kafka.tools.StorageTool", "format", "-t", kafka.CLUSTER_ID, "-c", str(properties))
                 kafka.run_tool(*tool, logs=self.directory)
-            command = kafka.java_command(self.directory, *memory)
+            command = kafka.java_command(self.directory, *memory, *kafka.shared_classes())
         else:
             text = COMMON.format(port=port, log_dirs=self._dirs(), zookeeper=self.zookeeper)
-            properties.write_text(text + self.settings)
-            command = old_java(self.directory, *memory[:2])
+            own = self.settings.replace("@port@", str(port)).replace("@peer@", str(controller_port))
+            own = own.replace("@control@", str(control_port))
+            properties.write_text(text + own)
+            command = old_java(self.directory, *memory[:2], *self.options, shared=self.shared)
         process = self.launch([*command, "kafka.Kafka", str(properties)])
         self.wait(process, lambda: answers_api_versions(port), "Apache Kafka")
         return self

@@ -41,7 +41,11 @@ public class Grid {
                 answer.put("ok", run(JSON.readTree(line)));
             } catch (Exception problem) {
                 Throwable cause = problem instanceof ExecutionException ? problem.getCause() : problem;
-                answer.put("error", cause.toString());
+                Throwable root = cause;
+                while (root.getCause() != null) {
+                    root = root.getCause();
+                }
+                answer.put("error", root == cause ? cause.toString() : cause + ": " + root);
                 answer.put("code", Errors.forException(cause).code());
             }
             out.println(JSON.writeValueAsString(answer));
@@ -70,7 +74,7 @@ public class Grid {
             case "close_producer": producers.remove(producer).close(Duration.ZERO); return null;
             case "close": consumers.remove(consumer).close(); return null;
             default:
-                try (Admin admin = Admin.create(Map.<String, Object>of("bootstrap.servers", c.get("bootstrap").asText()))) {
+                try (Admin admin = Admin.create(secured(c, Map.of("bootstrap.servers", c.get("bootstrap").asText())))) {
                     return administer(admin, c, c.path("topic").asText(), c.path("group").asText());
                 }
         }
@@ -111,6 +115,17 @@ public class Grid {
         }
     }
 
+    /** Settings with the command's options of security. */
+    static Map<String, Object> secured(JsonNode c, Map<String, Object> settings) {
+        Map<String, Object> all = new HashMap<>(settings);
+        c.path("secure").path("options").fields().forEachRemaining(each -> all.put(each.getKey(), each.getValue().asText()));
+        Object url = all.get("sasl.oauthbearer.token.endpoint.url");
+        if (url != null) {
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url.toString());
+        }
+        return all;
+    }
+
     static OffsetSpec spec(long when) {
         return when == -1 ? OffsetSpec.latest() : when == -2 ? OffsetSpec.earliest() : OffsetSpec.forTimestamp(when);
     }
@@ -119,7 +134,7 @@ public class Grid {
         Map<String, Object> settings = Map.of("bootstrap.servers", c.get("bootstrap").asText(),
             "compression.type", c.get("codec").asText(), "acks", c.get("acks").asText(),
             "enable.idempotence", c.get("idempotent").asBoolean(), "linger.ms", 20, "max.request.size", 10 << 20);
-        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+        try (var producer = new KafkaProducer<>(secured(c, settings), new ByteArraySerializer(), new ByteArraySerializer())) {
             return send(producer, c);
         }
     }
@@ -193,7 +208,7 @@ public class Grid {
         return consumer.position(partition, PATIENCE);
     }
 
-    static Object join(JsonNode c) {
+    static Object join(JsonNode c) throws Exception {
         Map<String, Object> settings = new HashMap<>(Map.of("group.id", c.get("group").asText()));
         if (c.get("strategy").asText().equals("cooperative-sticky")) {
             settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
@@ -201,7 +216,18 @@ public class Grid {
         if (!c.get("instance").asText().isEmpty()) {
             settings.put("group.instance.id", c.get("instance").asText());
         }
-        consumer(c, settings).subscribe(List.of(c.get("topic").asText()));
+        if (c.get("protocol").asText().equals("consumer")) {
+            settings.put("group.protocol", "consumer");
+            settings.put("heartbeat.interval.ms", null);
+        }
+        KafkaConsumer<byte[], byte[]> consumer = consumer(c, settings);
+        if (c.get("regex").asText().isEmpty()) {
+            consumer.subscribe(List.of(c.get("topic").asText()));
+        } else {  // clients before 4.0 do not have the class
+            Class<?> pattern = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+            Object regex = pattern.getConstructor(String.class).newInstance(c.get("regex").asText());
+            consumer.getClass().getMethod("subscribe", pattern).invoke(consumer, regex);
+        }
         return null;
     }
 
@@ -210,7 +236,8 @@ public class Grid {
             "enable.auto.commit", false, "auto.offset.reset", "earliest", "heartbeat.interval.ms", 300,
             "fetch.max.wait.ms", 100));
         settings.putAll(more);
-        var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        settings.values().removeIf(Objects::isNull);
+        var consumer = new KafkaConsumer<>(secured(c, settings), new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumers.put(c.get("consumer").asText(), consumer);
         return consumer;
     }

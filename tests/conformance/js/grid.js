@@ -3,6 +3,7 @@
 // A command is {"do": NAME, ...}; its answer is {"ok": ...} or {"error": TEXT, "code": KAFKA'S ERROR CODE}. Bytes are
 // base64. kafkajs reads in groups only, so whoever reads a partition is alone in a group of its own.
 'use strict'
+const fs = require('node:fs')
 const readline = require('node:readline')
 const { randomUUID } = require('node:crypto')
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require('kafkajs')
@@ -12,10 +13,27 @@ const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snapp
 const consumers = new Map()
 const producers = new Map()
 
-const kafka = (c) => new Kafka({ brokers: [c.bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3, initialRetryTime: 50 } })
+const kafka = (c) =>
+  new Kafka({ brokers: [c.bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3, initialRetryTime: 50 }, ...secured(c.secure) })
 const bytes = (text) => (text === null ? null : Buffer.from(text, 'base64'))
 const text = (buffer) => (buffer === null || buffer === undefined ? null : Buffer.from(buffer).toString('base64'))
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+// The settings of a secured connection; none where the command names none.
+function secured(how) {
+  const settings = {}
+  if (how?.ca) {
+    const own = how.certificate ? fs.readFileSync(how.certificate) : undefined
+    settings.ssl = { ca: [fs.readFileSync(how.ca)], cert: own, key: own }
+  }
+  if (how?.mechanism) {
+    const mechanism = how.mechanism.toLowerCase()
+    const provider = async () => ({ value: how.token })
+    settings.sasl =
+      mechanism === 'oauthbearer' ? { mechanism, oauthBearerProvider: provider } : { mechanism, username: how.user, password: how.password }
+  }
+  return settings
+}
 
 async function produce(c) {
   const producer = kafka(c).producer({ idempotent: c.idempotent, allowAutoTopicCreation: false })

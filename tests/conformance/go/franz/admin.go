@@ -11,7 +11,11 @@ import (
 )
 
 func administer(ctx context.Context, c lines.Command) (any, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Bootstrap))
+	options, err := seeds(c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, err
 	}

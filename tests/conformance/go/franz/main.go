@@ -22,6 +22,7 @@ type consumer struct {
 	client   *kgo.Client
 	lock     sync.Mutex
 	assigned map[int32]bool
+	shared   *shared // of a share group's consumer
 }
 
 var consumers = map[string]*consumer{}
@@ -61,6 +62,14 @@ func run(c lines.Command) (any, error) {
 		return consumers[c.Consumer].assignment(), nil
 	case "commit":
 		return nil, consumers[c.Consumer].client.CommitUncommittedOffsets(ctx)
+	case "share":
+		return nil, share(c)
+	case "take":
+		return consumers[c.Consumer].take(c.Ms)
+	case "acknowledge":
+		return nil, consumers[c.Consumer].acknowledge(c.Position, c.Value)
+	case "commit_shared":
+		return nil, consumers[c.Consumer].commitShared(ctx)
 	case "transactional":
 		return nil, transactional(ctx, c)
 	case "begin_transaction":
@@ -86,10 +95,14 @@ func run(c lines.Command) (any, error) {
 }
 
 func produce(ctx context.Context, c lines.Command) error {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.ProducerBatchCompression(codecs[c.Codec]), kgo.ProducerLinger(20 * time.Millisecond),
-		kgo.ProducerBatchMaxBytes(10 << 20), kgo.BrokerMaxWriteBytes(100 << 20), kgo.RequiredAcks(acks(c.Acks)),
+	options, err := seeds(c)
+	if err != nil {
+		return err
 	}
+	options = append(options,
+		kgo.ProducerBatchCompression(codecs[c.Codec]), kgo.ProducerLinger(20*time.Millisecond),
+		kgo.ProducerBatchMaxBytes(10<<20), kgo.BrokerMaxWriteBytes(100<<20), kgo.RequiredAcks(acks(c.Acks)),
+	)
 	if !c.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
@@ -166,9 +179,12 @@ func open(ctx context.Context, c lines.Command) error {
 	if c.Isolation == "read_committed" {
 		isolation = kgo.ReadCommitted()
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.FetchIsolationLevel(isolation),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: at}}))
+	options, err := seeds(c)
+	if err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(append(options, kgo.FetchMaxWait(100*time.Millisecond), kgo.FetchIsolationLevel(isolation),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: at}}))...)
 	consumers[c.Consumer] = &consumer{client: client}
 	return err
 }
@@ -189,6 +205,12 @@ func join(c lines.Command) error {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.HeartbeatInterval(300 * time.Millisecond),
 		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),
+	}
+	if c.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
+	}
+	if c.Regex != "" {
+		options = append(options, kgo.ConsumeRegex(), kgo.ConsumeTopics("^"+c.Regex+"$"))
 	}
 	if c.Instance != "" {
 		options = append(options, kgo.InstanceID(c.Instance))

@@ -24,11 +24,15 @@ func transactional(ctx context.Context, c lines.Command) error {
 
 // transform reads records in a group, and writes them to another topic with the group's offsets in one transaction.
 func transform(ctx context.Context, c lines.Command) (any, error) {
-	session, err := kgo.NewGroupTransactSession(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(c.Bootstrap), kgo.TransactionalID(c.Name), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.RequireStableFetchOffsets(),
-	)
+	}
+	if c.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
+	}
+	session, err := kgo.NewGroupTransactSession(options...)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ package lines
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,6 +20,8 @@ type Record struct {
 	Key       []byte   `json:"key"`
 	Value     []byte   `json:"value"`
 	Headers   []Header `json:"headers"`
+	// Deliveries counts how often a share group has delivered it, this time included; 0 elsewhere.
+	Deliveries int32 `json:"deliveries"`
 }
 
 // Header is a name and what may be null.
@@ -48,9 +52,43 @@ type Command struct {
 	Group      string   `json:"group"`
 	Strategy   string   `json:"strategy"`
 	Instance   string   `json:"instance"`
+	Protocol   string   `json:"protocol"`
+	Regex      string   `json:"regex"`
 	Name       string   `json:"name"`
 	Value      string   `json:"value"`
 	Version    string   `json:"version"`
+	Secure     *Secure  `json:"secure"`
+}
+
+// Secure says how a connection is secured; a command without it means plain text. Files are PEM.
+type Secure struct {
+	CA          string `json:"ca"`
+	Certificate string `json:"certificate"`
+	Mechanism   string `json:"mechanism"`
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	Token       string `json:"token"`
+}
+
+// TLS is the configuration of an encrypted connection; nil for another one.
+func (s *Secure) TLS() (*tls.Config, error) {
+	if s == nil || s.CA == "" {
+		return nil, nil
+	}
+	authority, err := os.ReadFile(s.CA)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	if s.Certificate != "" {
+		own, err := tls.LoadX509KeyPair(s.Certificate, s.Certificate)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config, nil
 }
 
 // GroupState is what describing a group says.

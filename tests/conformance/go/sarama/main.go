@@ -90,6 +90,7 @@ func settings(c lines.Command) *sarama.Config {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+	secure(config, c.Secure)
 	return config
 }
 

@@ -8,12 +8,15 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import Admin
 from tests.client.brokers import BROKERS, address_of
 from tests.harness import HeadraceServer
+from tests.peers import kafka
 
 
 @pytest.fixture(scope="session")
 def shared_headrace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceServer]:
     """One `headrace serve` for all tests that do not stop it."""
-    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+    settings = {name: value for name, value in kafka.SHARED_SETTINGS.items() if name.startswith("group.")}
+    settings |= {"group.share.min.heartbeat.interval.ms": "100", "group.share.heartbeat.interval.ms": "200"}
+    settings["offsets.topic.num.partitions"] = "3"
     server = HeadraceServer(tmp_path_factory.mktemp("headrace") / "data", settings)
     server.start()
     yield server

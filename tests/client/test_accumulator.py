@@ -151,3 +151,28 @@ def test_columns_are_cut_into_fitting_slices_without_a_gap(batch_bytes: int) -> 
     assert [part.start for part in slices] == [3, *(part.stop for part in slices[:-1])]
     assert slices[-1].stop == 50
     assert all(size <= batch_bytes or part.stop - part.start == 1 for part, size in cut(slices[0], batch_bytes))
+
+
+def test_nothing_overtakes_the_first_batch_of_a_producer_that_the_broker_does_not_know() -> None:
+    held = Accumulator(Limits(100, 1.0, 1000, 60.0), is_idempotent=True)
+    for _ in range(9):
+        append(held)
+    [first] = send(held)
+    assert send(held) == [] and held.next_due_s() is None
+    held.queues[P0].give_back(first, 5.0)
+    assert send(held, 4.0) == [] and held.next_due_s() == 5.0
+    assert send(held, 5.0) == [first]
+    held.done(first, is_stored=True)
+    assert [batch.base_sequence for batch in [*send(held), *send(held)]] == [2, 4]
+
+
+@pytest.mark.parametrize(("is_known", "at_once"), [(True, 2), (False, 1)])
+def test_a_new_epoch_is_known_and_a_new_producer_id_is_not(is_known: bool, at_once: int) -> None:
+    held = Accumulator(Limits(100, 1.0, 1000, 60.0), is_idempotent=True)
+    append(held)
+    [first] = send(held, flushing=True)
+    held.done(first, is_stored=True)
+    held.queues[P0].forget_sequences(is_known=is_known)
+    for _ in range(9):
+        append(held)
+    assert len([*send(held), *send(held)]) == at_once

@@ -1,6 +1,8 @@
 """Assignments are Java's: the examples of `RangeAssignorTest` and `RoundRobinAssignorTest`."""
 
-from headrace.client.consumer.assignors import Member, assign_range, assign_round_robin
+from headrace.client.consumer.assignors.member import Member
+from headrace.client.consumer.assignors.range_assignor import assign_range
+from headrace.client.consumer.assignors.round_robin import assign_round_robin
 from headrace.types import TopicPartition
 
 

@@ -1,7 +1,6 @@
 """Positions, groups and commits, on our broker and on Apache Kafka."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Thread
@@ -11,13 +10,14 @@ import pytest
 from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.consumer.group_session import GroupTimes
 from headrace.client.core.failures import NoOffset
+from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
 from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
-from tests.eventually import WITHIN_SECONDS, collected
+from tests.eventually import WITHIN_SECONDS, collected, eventually
 
 QUICK = GroupTimes(session_timeout_ms=6_000, heartbeat_interval_ms=100, max_poll_interval_ms=10_000)
 MakeConsumer = Callable[..., Consumer]
@@ -121,7 +121,7 @@ def test_a_member_alone_gets_everything_and_resumes_after_its_commit(consumer_of
 def test_only_commit_commits_where_automatic_commits_are_off(consumer_of: MakeConsumer, topic: str) -> None:
     group = topic_name("manual")
     partition = TopicPartition(topic, 0)
-    consumer = consumer_of(group_id=group, auto_commit_interval_ms=None)
+    consumer = consumer_of(group_id=group, auto_commit=False)
     consumer.assign([partition])
     assert len(drain(consumer, 25)) == 25
     assert consumer.committed([partition]) == {}
@@ -144,14 +144,15 @@ def test_two_members_share_and_one_takes_over(consumer_of: MakeConsumer, topic: 
     found = drain(first, 100)
     second = consumer_of(group_id=group, assignors=(assignor,))
     second.subscribe([topic])
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while len(first.assignment) != 2 or len(second.assignment) != 2:
-        found += [int(record.value or b"") for one in (first, second) for record in one.poll(50)]
-        assert time.monotonic() < deadline, (first.assignment, second.assignment)
+
+    def have(*counts: int) -> bool:
+        for one in (first, second)[: len(counts)]:
+            found.extend(int(record.value or b"") for record in one.poll(50))
+        return (len(first.assignment), len(second.assignment))[: len(counts)] == counts
+
+    eventually(lambda: have(2, 2), "two partitions each", every_s=0)
     second.close()
-    while len(first.assignment) != 4:
-        found += [int(record.value or b"") for record in first.poll(50)]
-        assert time.monotonic() < deadline, first.assignment
+    eventually(lambda: have(4), "all partitions", every_s=0)
     assert sorted(found) == list(range(100)), "nothing lost, nothing twice"
     assert taken == [("assigned", 4), ("revoked", 4), ("assigned", 2), ("revoked", 2), ("assigned", 4)]
 
@@ -160,18 +161,19 @@ def test_a_rebalance_heard_of_during_poll_is_joined_with_the_subscription(
     consumer_of: MakeConsumer, admin: Admin, topic: str
 ) -> None:
     group = topic_name("interrupted")
-    consumer = consumer_of(group_id=group, auto_commit_interval_ms=None)
+    consumer = consumer_of(group_id=group, auto_commit=False)
     consumer.subscribe([topic])
     assert len(drain(consumer, 100)) == 100
     session = consumer._session
     assert session is not None
-    poll = Thread(target=consumer.poll, args=(1_000,))
+    found: list[object] = []
+    poll = Thread(target=lambda: found.extend(consumer.poll(1_000)))
     with session._lock:  # as the heartbeat's thread holds it while it waits for its answer
         poll.start()
         poll.join(0.2)
         session.membership.heard(ErrorCode.REBALANCE_IN_PROGRESS)
     poll.join(WITHIN_SECONDS)
-    drain(consumer, 100)
+    drain(consumer, 100 - len(found))
     (member,) = GroupAdmin(admin.cluster).describe_group(group).members
     assert sorted(member.assignment) == sorted(consumer.assignment) == [(topic, partition) for partition in range(4)]
 
@@ -207,7 +209,7 @@ def test_a_group_is_seen_from_outside(consumer_of: MakeConsumer, admin: Admin, t
     [
         ({"auto_offset_reset": "middle"}, "auto_offset_reset='middle'"),
         ({"isolation_level": "none"}, "isolation_level='none'"),
-        ({"assignors": ["sticky"]}, "'sticky'"),
+        ({"assignors": ["fair"]}, "'fair'"),
         ({"group_id": ""}, "group_id is empty"),
     ],
 )
@@ -219,3 +221,93 @@ def test_a_wrong_setting_is_named(settings: dict[str, object], named: str) -> No
 def test_subscribe_needs_a_group() -> None:
     with Consumer("127.0.0.1:1") as consumer, pytest.raises(InvalidConfig, match="group_id"):
         consumer.subscribe(["t"])
+
+
+def test_a_paused_partition_returns_nothing_of_what_was_fetched_before(consumer_of: MakeConsumer, topic: str) -> None:
+    place = TopicPartition(topic, 0)
+    consumer = consumer_of()
+    consumer.assign([place])
+    first = consumer.poll(WITHIN_SECONDS * 1000, max_records=5)
+    consumer.pause([place])
+    assert consumer.poll(100) == []
+    consumer.resume([place])
+    assert [first[-1].offset + 1] == [record.offset for record in consumer.poll(WITHIN_SECONDS * 1000, max_records=1)]
+
+
+def test_a_poll_returns_in_time_while_all_that_was_fetched_is_paused(consumer_of: MakeConsumer, topic: str) -> None:
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    consumer = consumer_of()
+    consumer.assign(places)
+    consumer.poll(WITHIN_SECONDS * 1000)  # the answer has records of the others, too
+    consumer.pause(places)
+    assert consumer.poll(50) == []
+
+
+def test_a_wake_up_ends_the_wait_of_a_poll(consumer_of: MakeConsumer, topic: str) -> None:
+    consumer = consumer_of(auto_offset_reset="latest")
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.poll(10)
+    polling = Thread(target=consumer.poll, args=(WITHIN_SECONDS * 1000,))
+    polling.start()
+    consumer.wakeup()
+    polling.join(WITHIN_SECONDS / 2)
+    assert not polling.is_alive()
+
+
+def test_a_callback_may_commit_while_the_consumer_closes(consumer_of: MakeConsumer, topic: str) -> None:
+    group = topic_name("closing")
+    consumer = consumer_of(group_id=group, auto_commit=False)
+    consumer.subscribe([topic], on_revoked=lambda _: consumer.commit())
+    drain(consumer, 100)
+    consumer.close()
+    again = consumer_of(group_id=group)
+    assert sum(again.committed([TopicPartition(topic, n) for n in range(4)]).values()) == 100
+
+
+def test_a_topic_that_was_created_anew_is_read_from_its_first_record(
+    consumer_of: MakeConsumer, admin: Admin, broker: str, topic: str
+) -> None:
+    consumer = consumer_of(group_id=topic_name("anew"))
+    places = [TopicPartition(topic, partition) for partition in range(4)]
+    consumer.assign(places)
+    assert len(drain(consumer, 100)) == 100
+    admin.delete_topics([topic])
+    eventually(lambda: topic not in [each.name for each in admin.list_topics()])
+    admin.create_topic(topic, 4, 1)
+    with Producer(broker) as producer:
+        for number in range(200):  # more than the old topic had, so that the old positions are in range
+            producer.send(topic, b"%d" % number, partition=number % 4)
+    assert sorted(drain(consumer, 200)) == list(range(200))
+    assert [consumer.position(place) for place in places] == [50] * 4
+
+
+def test_commits_after_a_record_after_a_batch_and_with_a_text(consumer_of: MakeConsumer, topic: str) -> None:
+    consumer = consumer_of(group_id=topic_name("by-record"), auto_commit=False)
+    place = TopicPartition(topic, 2)
+    consumer.assign([place])
+    first, second, third = collected(lambda _: consumer.poll(200, 3), 3)
+    consumer.commit(first)
+    assert consumer.committed([place]) == {place: 1}
+    consumer.commit([third, second])
+    assert consumer.committed([place]) == {place: 3}
+    consumer.commit({place: OffsetAndMetadata(2, "again")})
+    assert consumer.committed_with_metadata([place]) == {place: OffsetAndMetadata(2, "again")}
+    assert consumer.lag() == {place: 22}
+
+
+def test_partitions_that_are_assigned_again_go_on_where_they_were(consumer_of: MakeConsumer, topic: str) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = consumer_of()
+    consumer.assign([first])
+    assert [record.offset for record in collected(lambda _: consumer.poll(200, 3), 3)] == [0, 1, 2]
+    consumer.assign([first, second])
+    rest = collected(lambda _: consumer.poll(200), 47)
+    assert [record.offset for record in rest if record.partition == 0] == list(range(3, 25))
+    consumer.seek(first, 0)
+    consumer.pause([second])
+    for record in consumer:
+        if record.offset == 5:
+            consumer.assign([first])
+        if record.offset == 8:
+            break
+    assert consumer.position(first) == 9

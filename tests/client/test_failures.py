@@ -38,6 +38,21 @@ def test_a_refused_connection_names_the_address_at_once(free_port: int) -> None:
         Admin(f"127.0.0.1:{free_port}").list_topics()
 
 
+def test_a_client_that_waits_for_brokers_reaches_one_that_starts_later(server: HeadraceServer) -> None:
+    server.kill()
+    restart = threading.Timer(1, server.restart)
+    restart.start()
+    with Cluster(server.bootstrap, ClientSettings(waits_for_brokers=True)) as cluster:
+        assert [topic.name for topic in Admin(cluster).list_topics()] == ["t"]
+    restart.join()
+
+
+def test_a_client_that_waits_for_brokers_ends_in_time_and_names_the_address(free_port: int) -> None:
+    settings = ClientSettings(waits_for_brokers=True, api_timeout_ms=300)
+    with pytest.raises(DeadlineExceeded, match=rf"in time; .*127.0.0.1:{free_port}: Connection refused"):
+        Admin(Cluster(f"127.0.0.1:{free_port}", settings)).list_topics()
+
+
 def test_the_next_bootstrap_address_is_tried(server: HeadraceServer, free_port: int) -> None:
     with Admin(f"127.0.0.1:{free_port},{server.bootstrap}") as admin:
         assert [topic.name for topic in admin.list_topics()] == ["t"]

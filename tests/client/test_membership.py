@@ -2,21 +2,21 @@
 
 import pytest
 
-from headrace.client.consumer.membership import (
-    Membership,
-    MemberState,
+from headrace.client.consumer.consumer_protocol import (
+    Subscription,
     decode_assignment,
     encode_assignment,
     encode_subscription,
 )
+from headrace.client.consumer.membership import Membership, MemberState
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
-# version 1 | 1 assignment: "t", partitions 0 and 1 | no user data: as kafka-clients writes it
-GOLDEN_ASSIGNMENT = bytes.fromhex("0001 00000001 000174 00000002 00000000 00000001 ffffffff")
-# version 1 | topics "a" and "b" | no user data | no owned partitions
-GOLDEN_SUBSCRIPTION = bytes.fromhex("0001 00000002 000161 000162 ffffffff 00000000")
+# version 3 | 1 assignment: "t", partitions 0 and 1 | no user data: as kafka-clients writes it
+GOLDEN_ASSIGNMENT = bytes.fromhex("0003 00000001 000174 00000002 00000000 00000001 ffffffff")
+# version 3 | topics "a" and "b" | no user data | no owned partitions | no generation | no rack
+GOLDEN_SUBSCRIPTION = bytes.fromhex("0003 00000002 000161 000162 ffffffff 00000000 ffffffff ffff")
 
 
 def membership(instance: str | None = None) -> Membership:
@@ -26,7 +26,9 @@ def membership(instance: str | None = None) -> Membership:
 def joined_as(member: Membership, leader: str, members: dict[str, list[str]]) -> bool:
     member.join_request(["t"])
     listed = [
-        m.JoinGroupResponse.JoinGroupResponseMember(member_id=name, metadata=encode_subscription(topics))
+        m.JoinGroupResponse.JoinGroupResponseMember(
+            member_id=name, metadata=encode_subscription(Subscription(topics), "range")
+        )
         for name, topics in members.items()
     ]
     answer = m.JoinGroupResponse(generation_id=7, protocol_name="range", leader=leader, member_id="me", members=listed)
@@ -39,7 +41,7 @@ def test_assignment_bytes_are_those_of_java() -> None:
 
 
 def test_subscription_bytes_are_those_of_java() -> None:
-    assert encode_subscription(["b", "a"]) == GOLDEN_SUBSCRIPTION
+    assert encode_subscription(Subscription(["b", "a"]), "range") == GOLDEN_SUBSCRIPTION
 
 
 def test_an_empty_assignment_is_no_partitions() -> None:

@@ -220,3 +220,15 @@ def test_topics_are_created_described_and_deleted(admin: Admin) -> None:
 def test_a_wrong_setting_is_named(settings: ProducerSettings, named: str) -> None:
     with pytest.raises(InvalidConfig, match=named):
         Producer("127.0.0.1:1", settings)
+
+
+def test_records_of_a_new_topic_keep_their_order(broker: str, admin: Admin) -> None:
+    """Apache Kafka's brokers refuse the first batch now and then, because the topic is so new."""
+    for _ in range(8):
+        name = topic_name("new")
+        admin.create_topic(name, 2, 1)
+        with Producer(broker, batch_size=2_000) as producer:
+            sent = [producer.send(name, b"%d" % number, partition=number % 2) for number in range(1_000)]
+        for which in (0, 1):
+            offsets = [delivery.result().offset for delivery in sent[which::2]]
+            assert offsets == list(range(500))

@@ -4,91 +4,79 @@
                              ▲
                      group session (join, heartbeat, commit)
 
-`position` follows the records that poll returned, not those fetched, so a commit after `poll` covers exactly the
-returned records. One thread uses a consumer. Source: `KafkaConsumer`. Left out: the group protocol of KIP-848,
-cooperative rebalancing, incremental fetch sessions.
+A commit after `poll` covers exactly the records that it returned, and one inside `for record in consumer` the records
+up to this one. One thread uses a consumer. Source: `KafkaConsumer`. Left out: incremental fetch sessions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Unpack
 
-from headrace.client.consumer.assignors import ASSIGNORS
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
 from headrace.client.consumer.fetcher import Chunk, Fetcher
-from headrace.client.consumer.fetching import FETCH_SIZES, READ_COMMITTED, READ_UNCOMMITTED, FetchSizes
-from headrace.client.consumer.group_session import GroupSession, GroupTimes
-from headrace.client.consumer.membership import REJOIN, Membership, MemberState
+from headrace.client.consumer.membership import REJOIN
+from headrace.client.consumer.one_thread import Usage, of_one_thread
+from headrace.client.consumer.positions import Positions
+from headrace.client.consumer.rebalancing import Rebalancing
+from headrace.client.consumer.selection import Offsets, offset_of, offsets_of, partition_of, partitions_of, topics_of
+from headrace.client.consumer.sessions import Session, session_of
+from headrace.client.consumer.settings import ISOLATION, ConsumerSettings
+from headrace.client.consumer.subscription import Rebalanced, Subscription
 from headrace.client.core.cluster import Cluster
-from headrace.client.core.failures import ClientClosed, NoOffset
-from headrace.client.core.group_metadata import GroupMetadata
+from headrace.client.core.failures import ClientClosed
+from headrace.client.core.group_metadata import GroupMetadata, OffsetAndMetadata
+from headrace.client.core.option_types import ConsumerOptions
+from headrace.client.core.record_times import checked_ms
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
-from headrace.client.operations.admin import EARLIEST, LATEST, Admin
-from headrace.errors import ErrorCode, InvalidConfig, KafkaError, OffsetOutOfRange
+from headrace.client.operations.admin import EARLIEST, LATEST, Admin, OffsetAndTime
+from headrace.client.security.arguments import settings_of
+from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import Offset, TopicPartition
 
-Rebalanced = Callable[[Collection[TopicPartition]], None]
-_RESETS = {"earliest": EARLIEST, "latest": LATEST}
-_ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+__all__ = ["Consumer", "ConsumerSettings"]
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """The settings of a consumer."""
-
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    assignors: Sequence[str] = ("range",)
-    times: GroupTimes = field(default_factory=GroupTimes)
-    auto_offset_reset: str = "latest"
-    auto_commit_interval_ms: int | None = 5_000
-    """None: only `commit` commits."""
-    isolation_level: str = "read_uncommitted"
-    max_poll_records: int = 500
-    sizes: FetchSizes = FETCH_SIZES
-
-    def check(self) -> None:
-        """Raises InvalidConfig, which names the setting."""
-        if self.auto_offset_reset not in (*_RESETS, "none"):
-            raise InvalidConfig(f"auto_offset_reset={self.auto_offset_reset!r}: expected earliest, latest or none")
-        if self.isolation_level not in _ISOLATION:
-            raise InvalidConfig(f"isolation_level={self.isolation_level!r}: expected {' or '.join(_ISOLATION)}")
-        for name in self.assignors:
-            if name not in ASSIGNORS:
-                raise InvalidConfig(f"assignors: {name!r} is not one of {', '.join(ASSIGNORS)}")
-        if self.group_id == "":
-            raise InvalidConfig("group_id is empty: leave it out to consume without a group")
+_SETTLED_MS, _REBALANCING_MS = 200, 50
+"""How often a poll that waits for records looks whether the group has changed, and whether a change goes on."""
 
 
 class Consumer:
     """Reads partitions in order. Use `with` or `close` to leave the group at once."""
 
+    settings: ConsumerSettings
+
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] | Mapping[str, object] | None = None,
         settings: ConsumerSettings | None = None,
         client: ClientSettings | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.settings = settings or ConsumerSettings()
-        self.settings.check()
-        self._isolation_level = _ISOLATION[self.settings.isolation_level]
-        self._cluster = Cluster(bootstrap, client)
+        """`bootstrap` is HOST:PORT, several of them, or a mapping with `bootstrap.servers` and other settings.
+
+        `options` are settings by Kafka's names or ours (`client.core.options`), over those of `settings` and
+        `client`. Raises InvalidConfig.
+        """
+        address, self.settings, client = settings_of(
+            "consumer", bootstrap, settings or ConsumerSettings(), client, options
+        )
+        self.usage: Usage = Usage()
+        self._isolation_level = ISOLATION[self.settings.isolation_level]
+        self._cluster = Cluster(address, client)
         self._admin = Admin(self._cluster)
-        self._fetcher = Fetcher(self._cluster, self.settings.sizes, self._isolation_level)
-        self._session: GroupSession | None = self._new_session()
-        self._topics: Collection[str] | re.Pattern[str] | None = None
-        self._joined_counts: Mapping[str, int] = {}
-        self._on_assigned: Rebalanced | None = None
-        self._on_revoked: Rebalanced | None = None
-        self._assigned: list[TopicPartition] = []
-        self._positions: dict[TopicPartition, Offset] = {}
-        self._committed: dict[TopicPartition, Offset] = {}
-        self._next_commit = Deadline.after_ms(self.settings.auto_commit_interval_ms or 0)
+        self._fetcher = Fetcher(self._cluster, self.settings.sizes, self._isolation_level, self.settings.client_rack)
+        self._session: Session | None = session_of(self._cluster, self.settings)
+        self._positions = Positions(self._admin, self._fetcher, self._session, self.settings)
+        self._rebalancing: Rebalancing | None = None
+        if self._session is not None:
+            self._rebalancing = Rebalancing(self._session, self._positions, lambda: self._auto_commit(now=True))
+        self._subscription: Subscription | None = None
+        self._next_commit = Deadline.after_ms(self.settings.auto_commit_interval_ms)
         self._current: tuple[Chunk, ChunkRecords] | None = None
+        self._is_closing = False
         self._closed = False
 
     def __enter__(self) -> Consumer:
@@ -97,78 +85,174 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check_process(self) -> None:
+        """Raises ClientForked in a fork of the process that made the consumer."""
+        self._cluster.check_process()
+
     # -- what to read
 
+    @of_one_thread
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions, without joining a group (commits still go to `group_id`)."""
-        self._topics = None
-        self._use(list(partitions))
+        """Read exactly these partitions, without joining a group (commits still go to `group_id`).
 
+        Pairs of a topic and a number are taken, too. Ends a subscription. Raises TypeError.
+        """
+        chosen = partitions_of(partitions)
+        self._end_subscription()
+        self._positions.use(chosen)
+
+    @of_one_thread
     def subscribe(
         self,
         topics: Collection[str] | re.Pattern[str],
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
     ) -> None:
         """Read these topics, or all whose whole name matches the pattern, sharing them with the rest of the group.
 
-        The callbacks run inside `poll`, before the first record of new partitions and after the last one of old ones.
+        The callbacks run inside `poll` and `close`: before the first record of new partitions and after the last one of
+        old ones. `on_lost` (if None, `on_revoked`) is called where this member was out of the group, so that others may
+        own the partitions already. A topic that does not exist is a warning in the log. Raises InvalidConfig without a
+        group_id, TypeError and ValueError.
         """
+        wanted = topics_of(topics)
         if self._session is None:
             raise InvalidConfig("subscribe requires a group_id: set one, or use assign")
-        self._topics = topics
-        self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        self._session.membership.rejoin()
+        if wanted == []:
+            self.unsubscribe()
+            return
+        if self._subscription is None:
+            self._positions.use([])
+        self._subscription = Subscription(self._admin, wanted, on_assigned, on_revoked, on_lost)
+        self._session.member.rejoin()
+
+    @of_one_thread
+    def unsubscribe(self) -> None:
+        """Leave the group, after a commit if these are automatic, and read nothing."""
+        self._end_subscription()
+        self._positions.use([])
+
+    @property
+    def subscription(self) -> list[str] | re.Pattern[str]:
+        """The subscribed topics, or the pattern; an empty list without a subscription."""
+        wanted = [] if self._subscription is None else self._subscription.wanted
+        return wanted if isinstance(wanted, re.Pattern) else list(wanted)
 
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are assigned at the moment."""
-        return list(self._assigned)
+        return list(self._positions.assigned)
 
+    @of_one_thread
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`."""
-        self._fetcher.paused |= set(partitions)
+        """Return no records of these partitions until `resume`, or until another member has had them."""
+        chosen = partitions_of(partitions)
+        for partition in chosen:
+            self._positions.check_assigned(partition)
+        self._fetcher.paused.update(chosen)
+        if self._current is not None and (current := self._current[0].partition) in chosen:
+            self._positions.seek(current, self._positions.following[current])  # drops the rest of its records
 
+    @of_one_thread
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Continue after `pause`."""
-        self._fetcher.paused -= set(partitions)
+        self._fetcher.paused.difference_update(partitions_of(partitions))
+
+    @property
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return set(self._fetcher.paused)
 
     # -- where to read
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Return the records of `partition` from `offset` on."""
-        self._check_assigned(partition)
-        self._positions[partition] = Offset(offset)
-        self._fetcher.seek(partition, Offset(offset))
+    @of_one_thread
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Return the records of `partition` from `offset` on. Raises TypeError, ValueError and KafkaError."""
+        self._positions.seek(partition_of(partition), offset_of(offset))
 
+    @of_one_thread
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first offset of these partitions, or of all."""
-        self._seek_to(EARLIEST, partitions)
+        self._positions.seek_to(EARLIEST, self._chosen(partitions))
 
+    @of_one_thread
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Seek to the end of these partitions, or of all."""
-        self._seek_to(LATEST, partitions)
+        self._positions.seek_to(LATEST, self._chosen(partitions))
 
+    @of_one_thread
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Seek to the first record at or after a time, or to the end if there is none."""
-        wanted = partitions or tuple(self._assigned)
-        found = self._admin.list_offsets(dict.fromkeys(wanted, timestamp_ms), isolation_level=self._isolation_level)
-        for partition, place in found.items():
-            if place.offset >= 0:
-                self.seek(partition, place.offset)
-            else:
-                self.seek_to_end(partition)
+        """Seek to the first record at or after a time, or to the end if there is none. Raises InvalidRecord."""
+        self._positions.seek_to(checked_ms(timestamp_ms), self._chosen(partitions))
 
+    @of_one_thread
     def position(self, partition: TopicPartition) -> Offset:
         """The offset of the next record that poll returns."""
-        self._check_assigned(partition)
-        self._find_positions()
-        return self._positions[partition]
+        chosen = partition_of(partition)
+        self._positions.check_assigned(chosen)
+        self._positions.find_missing()
+        return self._positions.following[chosen]
+
+    @of_one_thread
+    def beginning_offsets(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Offset]:
+        """The first offset of each of these partitions (None: of the assigned ones)."""
+        return self._positions.beginnings(self._chosen(partitions))
+
+    @of_one_thread
+    def end_offsets(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Offset]:
+        """The offset after the last readable record of each of these partitions (None: of the assigned ones)."""
+        return self._positions.ends(self._chosen(partitions))
+
+    @of_one_thread
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTime | None]:
+        """The first record at or after a time in each partition, or None if there is none. Raises InvalidRecord."""
+        wanted = {partition_of(partition): checked_ms(time_ms) for partition, time_ms in times_ms.items()}
+        found = self._positions.offsets(wanted)
+        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    @of_one_thread
+    def lag(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """How many offsets each assigned partition has from its position to its end. Asks the brokers."""
+        chosen = self._chosen(partitions)
+        for partition in chosen:
+            self._positions.check_assigned(partition)
+        self._positions.find_missing()
+        ends = self._positions.ends(chosen)
+        return {partition: max(0, ends[partition] - self._positions.following[partition]) for partition in chosen}
+
+    def _chosen(self, partitions: Collection[TopicPartition] | None) -> list[TopicPartition]:
+        return partitions_of(partitions) if partitions else list(self._positions.assigned)
 
     # -- reading
 
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Every record, one after the other, and then those that come, until the consumer is closed.
+
+        The position is after the record that was given last, so a commit in the loop includes it. A seek, or the loss
+        of the partition, ends the records that were fetched of it. Do not poll inside the loop.
+        """
+        while not self._closed:
+            records = self.poll()
+            if not records:
+                continue
+            partition = TopicPartition(records[0].topic, records[0].partition)
+            following = self._positions.following
+            at = after = following[partition]
+            for record in records:
+                if following is not self._positions.following or following.get(partition) != at:
+                    if self._positions.following.get(partition) == at:  # assigned as before: the rest comes again
+                        self._positions.seek(partition, at)
+                    break
+                at = following[partition] = after if record is records[-1] else Offset(record.offset + 1)
+                yield record
+
+    @of_one_thread
     def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` records of one partition; an empty list if none arrives within `timeout_ms`."""
+        """Up to `max_records` records of one partition; an empty list if none arrives within `timeout_ms`.
+
+        Raises KafkaError, also if nothing is subscribed or assigned, and ConcurrentUse.
+        """
         deadline = Deadline.after_ms(timeout_ms)
         limit = max_records or self.settings.max_poll_records
         self._before_reading(deadline)
@@ -178,17 +262,34 @@ class Consumer:
                 if chunk is None:
                     return []
                 self._current = (chunk, self._records_of(chunk))
-            chunk, rest = self._current
-            is_wanted = self._fetcher.is_current(chunk)
-            found = rest.take(limit) if is_wanted else []
-            if rest.is_done or not is_wanted:
-                self._current = None
-                self._consumed(chunk, chunk.following)
-            else:
-                self._consumed(chunk, Offset(found[-1].offset + 1))
+            found = self._take_begun(*self._current, limit)
             if found:
                 return found
 
+    def _take_begun(self, chunk: Chunk, rest: ChunkRecords, limit: int) -> list[ConsumerRecord]:
+        """The next records of the begun chunk; none if its position was set since, or they were the last."""
+        is_wanted = self._fetcher.is_current(chunk)
+        found = rest.take(limit) if is_wanted else []
+        if rest.is_done or not is_wanted:
+            self._current = None
+            self._positions.consumed(chunk, chunk.following)
+        else:
+            self._positions.consumed(chunk, Offset(found[-1].offset + 1))
+        return found
+
+    def _poll_at_once(self, limit: int) -> list[ConsumerRecord]:
+        """As `poll`, where it has decoded records and nobody to ask before; else none. It never waits."""
+        if self._current is None or not self._current[1].has_rows:
+            return []
+        if self._session is not None and self.settings.auto_commit and self._next_commit.expired:
+            return []
+        if self._subscription is not None and self._session is not None:
+            if not self._session.is_settled or self._subscription.is_to_check:
+                return []
+            self._session.polled()
+        return self._take_begun(*self._current, limit)
+
+    @of_one_thread
     def poll_columns(
         self, timeout_ms: float = 1_000, options: ReadOptions | None = None
     ) -> list[tuple[TopicPartition, RecordColumns]]:
@@ -199,178 +300,133 @@ class Consumer:
         begun, self._current = self._current, None
         chunk = begun[0] if begun is not None and self._fetcher.is_current(begun[0]) else self._next_chunk(deadline)
         while chunk is not None:
-            position = max(chunk.position, self._positions.get(chunk.partition, chunk.position))
+            position = self._positions.of(chunk)
             found = [(chunk.partition, columns) for columns in columns_of(chunk.answer, position, None, how)]
-            self._consumed(chunk, chunk.following)
+            self._positions.consumed(chunk, chunk.following)
             if found:
                 return found
             chunk = self._next_chunk(deadline)
         return []
 
-    def _records_of(self, chunk: Chunk) -> ChunkRecords:
-        position = max(chunk.position, self._positions.get(chunk.partition, chunk.position))
-        return ChunkRecords(chunk.partition, chunk.answer, position, self._isolation_level)
+    def wakeup(self) -> None:
+        """End the wait of the poll in progress, or of the next one. Any thread may call."""
+        self._fetcher.wakeup.set()
 
-    def _consumed(self, chunk: Chunk, following: Offset) -> None:
-        if self._fetcher.is_current(chunk):
-            self._positions[chunk.partition] = following
+    def _records_of(self, chunk: Chunk) -> ChunkRecords:
+        return ChunkRecords(chunk.partition, chunk.answer, self._positions.of(chunk), self._isolation_level)
 
     def _next_chunk(self, deadline: Deadline) -> Chunk | None:
+        """The next chunk, or None at the deadline or after `wakeup`. The group may change meanwhile."""
         while True:
-            chunk = self._fetcher.next_chunk(deadline)
+            limit = deadline
+            if self._subscription is not None and self._session is not None:
+                limit = deadline.sooner(_SETTLED_MS if self._session.is_settled else _REBALANCING_MS)
+            chunk = self._fetcher.next_chunk(limit)
             lost = self._fetcher.take_out_of_range()
-            if not lost:
+            if lost:
+                self._positions.reset(lost)
+            elif chunk is not None or deadline.expired or not limit.expired:
                 return chunk
-            self._reset(lost)
+            else:
+                self._before_reading(deadline)
 
     def _before_reading(self, deadline: Deadline) -> None:
+        self._check_open()
+        if self._subscription is not None and self._rebalancing is not None:
+            self._rebalancing.follow(self._subscription, deadline)
+        elif not self._positions.assigned:
+            raise KafkaError("nothing to read: call subscribe or assign before poll", ErrorCode.INVALID_REQUEST)
+        self._auto_commit()
+        self._positions.find_missing()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("the consumer is closed")
-        if self._topics is not None:
-            self._follow_group(deadline)
-        self._auto_commit()
-        self._find_positions()
 
     # -- the group
 
-    def _new_session(self) -> GroupSession | None:
-        settings = self.settings
-        if settings.group_id is None:
-            return None
-        membership = Membership(
-            settings.group_id,
-            settings.assignors,
-            settings.times.session_timeout_ms,
-            settings.times.max_poll_interval_ms,
-            settings.group_instance_id,
-        )
-        return GroupSession(self._cluster, membership, settings.times)
-
-    def _follow_group(self, deadline: Deadline) -> None:
-        """Join the group if this member is not in it (any more), and apply the new assignment."""
-        session = self._session
-        assert session is not None and self._topics is not None
-        if self._cluster.metadata_is_old and self._counts(self._subscribed()) != self._joined_counts:
-            session.membership.rejoin()
-        session.polled()
-        if session.membership.state is MemberState.STABLE:
-            return
-        if self._assigned:
-            self._revoke()
-        topics = self._subscribed()
-        assigned = session.advance(topics, self._counts, deadline)
-        if assigned is not None:
-            self._joined_counts = self._counts(topics)
-            self._use(assigned)
-            if self._on_assigned is not None:
-                self._on_assigned(self._assigned)
-
-    def _revoke(self) -> None:
-        self._auto_commit(now=True)
-        if self._on_revoked is not None:
-            self._on_revoked(self._assigned)
-        self._use([])
-
-    def _subscribed(self) -> list[str]:
-        assert self._topics is not None
-        if not isinstance(self._topics, re.Pattern):
-            return sorted(self._topics)
-        matches = self._topics.fullmatch
-        return [topic.name for topic in self._admin.list_topics() if matches(topic.name)]
-
-    def _counts(self, topics: Collection[str]) -> dict[str, int]:
-        if not topics:
-            return {}
-        known = self._cluster.refresh(set(topics)).topics
-        return {name: len(known[name].partitions) for name in topics if name in known}
-
-    # -- positions
-
-    def _use(self, partitions: list[TopicPartition]) -> None:
-        self._assigned = partitions
-        self._fetcher.keep_only(partitions)
-        self._positions = {known: at for known, at in self._positions.items() if known in partitions}
-        self._committed = {known: at for known, at in self._committed.items() if known in partitions}
-        self._current = None
-
-    def _find_positions(self) -> None:
-        """Set missing positions: to the group's committed offsets, or as `auto_offset_reset` says."""
-        missing = [partition for partition in self._assigned if partition not in self._positions]
-        if not missing:
-            return
-        if self._session is not None:
-            for partition, place in self._session.committed(missing).items():
-                self._committed[partition] = place.offset
-                self.seek(partition, place.offset)
-        still = [partition for partition in missing if partition not in self._positions]
-        if still and self.settings.auto_offset_reset == "none":
-            raise NoOffset(
-                f"{still[0]}: group {self.settings.group_id} has no committed offset and auto_offset_reset is none; "
-                "seek to an offset, or set auto_offset_reset to earliest or latest"
-            )
-        if still:
-            self._seek_to(_RESETS[self.settings.auto_offset_reset], still)
-
-    def _seek_to(self, where: int, partitions: Collection[TopicPartition]) -> None:
-        wanted = partitions or self._assigned
-        found = self._admin.list_offsets(dict.fromkeys(wanted, where), isolation_level=self._isolation_level)
-        for partition, place in found.items():
-            self.seek(partition, place.offset)
-
-    def _reset(self, lost: Mapping[TopicPartition, OffsetOutOfRange]) -> None:
-        if self.settings.auto_offset_reset == "none":
-            raise next(iter(lost.values()))
-        self._seek_to(_RESETS[self.settings.auto_offset_reset], [p for p in lost if p in self._assigned])
-
-    def _check_assigned(self, partition: TopicPartition) -> None:
-        if partition not in self._assigned:
-            raise KafkaError(f"{partition} is not assigned to this consumer", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def _end_subscription(self) -> None:
+        if self._subscription is not None and self._rebalancing is not None:
+            self._rebalancing.leave(self._subscription)
+        self._subscription = None
 
     # -- committing
 
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets (of the next records to read), or all positions. Raises KafkaError if refused."""
-        if self._session is None:
-            raise InvalidConfig("commit needs a group_id")
-        chosen = self._positions if offsets is None else offsets
-        wanted = {partition: Offset(offset) for partition, offset in chosen.items()}
-        self._session.commit(wanted)
-        self._committed.update(wanted)
+    @of_one_thread
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit these offsets (of the next records to read), those after one record or several, or all positions.
+
+        An OffsetAndMetadata also has a text, which `committed_with_metadata` returns. Raises KafkaError if refused.
+        """
+        session = self._group("commit")
+        self._check_open()
+        if offsets is None:
+            wanted = {partition: OffsetAndMetadata(at) for partition, at in self._positions.following.items()}
+        else:
+            wanted = offsets_of(offsets)
+        self._commit(session, wanted)
+
+    @of_one_thread
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The committed offsets of the group, without partitions that have none."""
+        found = self._group("committed").committed(partitions_of(partitions))
+        return {partition: place.offset for partition, place in found.items()}
+
+    @of_one_thread
+    def committed_with_metadata(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As `committed`, with the texts that were committed."""
+        found = self._group("committed_with_metadata").committed(partitions_of(partitions))
+        return {partition: OffsetAndMetadata(place.offset, place.metadata or "") for partition, place in found.items()}
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's membership, for `Producer.send_offsets`: a member that lost its place commits nothing."""
-        if self._session is None:
-            raise InvalidConfig("group_metadata needs a group_id")
-        member = self._session.membership
+        member = self._group("group_metadata").member
         return GroupMetadata(member.group_id, member.generation, member.member_id, member.group_instance_id)
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The committed offsets of the group, without partitions that have none."""
+    def _group(self, call: str) -> Session:
         if self._session is None:
-            raise InvalidConfig("committed needs a group_id")
-        return {partition: place.offset for partition, place in self._session.committed(list(partitions)).items()}
+            raise InvalidConfig(f"{call} needs a group_id")
+        return self._session
+
+    def _commit(self, session: Session, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        session.commit(wanted)
+        self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})
 
     def _auto_commit(self, *, now: bool = False) -> None:
-        interval_ms = self.settings.auto_commit_interval_ms
-        if self._session is None or interval_ms is None or not (now or self._next_commit.expired):
+        settings = self.settings
+        if self._session is None or not settings.auto_commit or not (now or self._next_commit.expired):
             return
-        self._next_commit = Deadline.after_ms(interval_ms)
-        changed = {known: at for known, at in self._positions.items() if self._committed.get(known) != at}
+        self._next_commit = Deadline.after_ms(settings.auto_commit_interval_ms)
         try:
-            self._session.commit(changed)
-            self._committed.update(changed)
+            self._commit(self._session, self._positions.to_commit())
         except KafkaError as cause:
             if cause.code not in REJOIN:
                 raise
 
     def close(self) -> None:
-        """Commit (if auto-commit is on), leave the group, and close the connections."""
-        if self._closed:
+        """Commit (if auto-commit is on), leave the group, and close the connections.
+
+        In a fork of the process it does nothing: the consumer is its parent's. Raises ConcurrentUse.
+        """
+        if self._closed or self._cluster.is_forked:
             return
-        self._closed = True
+        self._close()
+
+    @of_one_thread
+    def _close(self) -> None:
+        if self._is_closing:  # a callback closes
+            return
+        self._is_closing = True
         try:
-            self._auto_commit(now=True)
+            if self._subscription is not None and self._rebalancing is not None and self._positions.assigned:
+                self._rebalancing.give_all_up(self._subscription)
+            else:
+                self._auto_commit(now=True)
         finally:
+            self._closed = True  # callbacks may still commit
             if self._session is not None:
                 self._session.close()
             self._cluster.close()
+            self._fetcher.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from headrace.records.any_format import scan_any, scan_any_spans
 from headrace.records.format2 import rows
 from headrace.records.format2.batch import Headers, headers_at
 from headrace.records.format2.columns import BATCHES_BYTES_MAX, RecordColumns, SpanTable
+from headrace.records.format2.header import BatchHeader
 from headrace.types import Offset, TopicPartition
 
 BATCH_ROWS = 65_536
@@ -21,7 +22,11 @@ SCANNED_ROWS = 8_192  # at a time, for records as objects: they are wanted soon
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The columns to decode, the approximate rows and bytes of a chunk, and the fetch sizes."""
+    """The columns to decode, the approximate rows and bytes of a chunk, the fetch sizes, and the reader's rack.
+
+    `producer_ids` are the producers whose records are wanted (None: all). Formats before 2 have no producer ids, so
+    their records are always there.
+    """
 
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCHES_BYTES_MAX
@@ -30,6 +35,8 @@ class ReadOptions:
     headers: bool = False
     isolation_level: int = READ_UNCOMMITTED
     sizes: FetchSizes = FETCH_SIZES
+    producer_ids: Collection[int] | None = None
+    rack: str = ""
 
 
 READ_OPTIONS = ReadOptions()
@@ -52,7 +59,7 @@ def columns_of(
     answer: Fetched, position: Offset, end: Offset | None = None, options: ReadOptions = READ_OPTIONS
 ) -> Iterator[RecordColumns]:
     """The records in [position, end), in chunks of about `batch_rows`: whole batches, no empty chunk."""
-    skip = aborted_filter(answer.aborted) if options.isolation_level else None
+    skip = _skip_of(answer, options)
     rest, offset = answer.records, int(position)
     while len(rest):
         columns = scan_any(
@@ -73,6 +80,20 @@ def columns_of(
         rest, offset = rest[columns.bytes_consumed :], columns.next_offset
 
 
+def _skip_of(answer: Fetched, options: ReadOptions) -> Callable[[BatchHeader, memoryview], bool] | None:
+    """The batches to leave out; None if there are none."""
+    is_aborted = aborted_filter(answer.aborted) if options.isolation_level else None
+    wanted = options.producer_ids
+    if wanted is None:
+        return is_aborted
+
+    def skip(header: BatchHeader, batch: memoryview) -> bool:
+        is_dropped = is_aborted is not None and is_aborted(header, batch)  # sees every batch, to follow transactions
+        return is_dropped or header.is_control or header.producer_id not in wanted
+
+    return skip
+
+
 class ChunkRecords:
     """The records of an answer from `position` on, as Python objects that are created when taken."""
 
@@ -85,7 +106,12 @@ class ChunkRecords:
         self._skip = aborted_filter(answer.aborted) if isolation_level else None
         self._table = SpanTable(0)
         self._row = 0
-        self.is_done = False
+        self.is_done: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether records are decoded already, so that `take` returns some."""
+        return self._row < self._table.count
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         """The next records; fewer than `limit` if these are the last (`is_done`), or if a corrupt batch follows.

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.client.consumer.fetch_sources import FetchSources
 from headrace.client.consumer.fetching import (
     Fetched,
     FetchSizes,
@@ -25,6 +26,7 @@ from headrace.client.consumer.fetching import (
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Pending, pump_any
 from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.core.wakeup import Wakeup
 from headrace.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from headrace.protocol import messages as m
 from headrace.types import NO_EPOCH, BrokerId, Offset, TopicPartition
@@ -59,9 +61,10 @@ class _Flight:
 class Fetcher:
     """Fetches for the partitions that have a position; used by one thread."""
 
-    def __init__(self, cluster: Cluster, sizes: FetchSizes, isolation_level: int) -> None:
+    def __init__(self, cluster: Cluster, sizes: FetchSizes, isolation_level: int, rack: str | None = None) -> None:
         self.paused: set[TopicPartition] = set()
         self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self.wakeup: Wakeup = Wakeup()
         self._cluster = cluster
         self._sizes = sizes
         self._isolation_level = isolation_level
@@ -69,10 +72,14 @@ class Fetcher:
         self._generations: dict[TopicPartition, int] = {}
         self._flights: list[_Flight] = []
         self._chunks: deque[Chunk] = deque()
-        self._out_of_range: list[OffsetOutOfRange] = []
-        self._lost_positions: set[TopicPartition] = set()
+        self._lost_positions: dict[TopicPartition, OffsetOutOfRange] = {}
+        self._sources = FetchSources(cluster, rack)
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until: Deadline | None = None
+
+    def close(self) -> None:
+        """Close what it waits with; the connections are the cluster's."""
+        self.wakeup.close()
 
     # -- positions
 
@@ -88,6 +95,8 @@ class Fetcher:
             self.seek(partition, Offset(0))
             del self._next[partition]
             self.paused.discard(partition)
+            self._sources.forget(partition)
+        self._sources.keep_only({partition.topic for partition in partitions})
 
     def is_current(self, chunk: Chunk) -> bool:
         """Whether the chunk is still valid: the position of its partition was not set since."""
@@ -95,14 +104,13 @@ class Fetcher:
 
     def take_out_of_range(self) -> dict[TopicPartition, OffsetOutOfRange]:
         """Partitions whose position the broker refused, with the errors. Their positions are removed."""
-        lost = dict(zip(self._lost_positions, self._out_of_range, strict=True))
-        self._lost_positions, self._out_of_range = set(), []
+        lost, self._lost_positions = self._lost_positions, {}
         return lost
 
     # -- chunks
 
     def next_chunk(self, deadline: Deadline) -> Chunk | None:
-        """The oldest chunk of a partition that is not paused; None if none arrives in time.
+        """The oldest chunk of a partition that is not paused; None if none arrives in time, or after `wakeup.set()`.
 
         Raises KafkaErrors that are not retriable, such as CorruptMessage.
         """
@@ -116,8 +124,11 @@ class Fetcher:
                 return None
             self._wait(deadline)
             self._collect()
-            if deadline.expired and not self._chunks:
+            if not self._has_chunk() and (self.wakeup.take() or deadline.expired):
                 return None
+
+    def _has_chunk(self) -> bool:
+        return any(chunk.partition not in self.paused for chunk in self._chunks)
 
     def _take(self) -> Chunk | None:
         for index, chunk in enumerate(self._chunks):
@@ -132,7 +143,7 @@ class Fetcher:
             limit = deadline.sooner(self._pause_until.remaining_s * 1000)
         elif not self._flights:
             limit = deadline.sooner(self._cluster.settings.retry_backoff_ms)
-        pump_any([flight.connection for flight in self._flights], limit.remaining_s)
+        pump_any([flight.connection for flight in self._flights], limit.remaining_s, self.wakeup.fileno())
 
     def _collect(self) -> None:
         done = [flight for flight in self._flights if flight.pending.done]
@@ -162,14 +173,15 @@ class Fetcher:
         try:
             answer = fetched(partition, question.position, part)
         except OffsetOutOfRange as cause:
-            self._next.pop(partition, None)
-            self._lost_positions.add(partition)
-            self._out_of_range.append(cause)
+            if not self._sources.forget(partition):  # a follower may lack what the leader has
+                self._lose(partition, cause)
             return
         except KafkaError as cause:
             self._failed(cause, [partition])
             return
         self._backoff.reset()
+        if part.preferred_read_replica >= 0:
+            self._sources.prefer(partition, part.preferred_read_replica)
         self.high_watermarks[partition] = answer.high_watermark
         following = following_offset(answer.records, question.position)
         if following > question.position:
@@ -183,6 +195,7 @@ class Fetcher:
         if not cause.code.retriable:
             raise cause
         for partition in partitions:
+            self._sources.forget(partition)
             self._cluster.forget(partition.topic)
         self._pause_until = Deadline.after_ms(self._backoff.next_ms())
 
@@ -192,8 +205,20 @@ class Fetcher:
         if self._pause_until is not None and not self._pause_until.expired:
             return
         self._pause_until = None
-        for leader, requested in self._fetchable().items():
+        fetchable = self._fetchable()
+        for topic in self._sources.take_anew():
+            for partition in [known for known in self._next if known.topic == topic]:
+                where = f"{partition} at offset {self._next[partition]}"
+                self.seek(partition, Offset(0))  # drops what was fetched
+                self._lose(partition, OffsetOutOfRange(f"{where}: the topic was deleted and created anew"))
+            fetchable = {}
+        for leader, requested in fetchable.items():
             self._send(leader, requested)
+
+    def _lose(self, partition: TopicPartition, cause: OffsetOutOfRange) -> None:
+        """The position means nothing; `take_out_of_range` tells."""
+        self._next.pop(partition, None)
+        self._lost_positions[partition] = cause
 
     def _fetchable(self) -> dict[BrokerId, dict[TopicPartition, _Question]]:
         """Partitions with no fetch in flight and room for a chunk, by leaders that have no request in flight."""
@@ -214,9 +239,9 @@ class Fetcher:
     def _leader(self, partition: TopicPartition) -> BrokerId | None:
         deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
         try:
-            return self._cluster.leader(partition, deadline)
+            return self._sources.broker(partition, deadline)
         except KafkaError as cause:
-            self._failed(cause, [])
+            self._failed(cause, [partition])  # also a partition that is newer than the metadata
             return None
 
     def _send(self, leader: BrokerId, requested: dict[TopicPartition, _Question]) -> None:
@@ -224,7 +249,7 @@ class Fetcher:
         positions = {partition: Position(question.position, NO_EPOCH) for partition, question in requested.items()}
         try:
             connection = self._cluster.connection(leader, deadline)
-            request = fetch_request(positions, self._sizes, self._isolation_level)
+            request = fetch_request(positions, self._sizes, self._isolation_level, self._sources.rack)
             pending = connection.send(request, m.FetchResponse, deadline)
         except KafkaError as cause:
             self._failed(cause, requested)

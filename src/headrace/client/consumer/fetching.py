@@ -56,9 +56,9 @@ class Fetched(NamedTuple):
 
 
 def fetch_request(
-    positions: Mapping[TopicPartition, Position], sizes: FetchSizes, isolation_level: int
+    positions: Mapping[TopicPartition, Position], sizes: FetchSizes, isolation_level: int, rack: str = ""
 ) -> m.FetchRequest:
-    """The request to one leader for all `positions`, in their order (the first is served first)."""
+    """The request to one broker for all `positions`, in their order (the first is served first)."""
     topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
     for (topic, partition), position in positions.items():
         asked = m.FetchRequest.FetchPartition(
@@ -76,6 +76,7 @@ def fetch_request(
         isolation_level=isolation_level,
         session_id=0,
         session_epoch=_FULL_FETCH_EPOCH,
+        rack_id=rack,
         topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=asked) for topic, asked in topics.items()],
     )
 

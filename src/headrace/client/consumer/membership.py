@@ -1,4 +1,4 @@
-"""The state machine of one member of a consumer group. Does no IO, and reads no clock.
+"""The state machine of one member of a classic consumer group. Does no IO, and reads no clock.
 
     UNJOINED ──JoinGroup──▶ JOINING ──answer──▶ SYNCING ──answer──▶ STABLE
         ▲                      │                   │                  │  heartbeat: REBALANCE_IN_PROGRESS,
@@ -6,25 +6,35 @@
 
 The first JoinGroup is answered with MEMBER_ID_REQUIRED and an id to come back with (KIP-394). The member that the
 coordinator names leader gets all subscriptions, computes the assignment and sends it in its SyncGroup; the others send
-an empty one. Subscriptions and assignments are Kafka's ConsumerProtocol: version int16, then the
-message. Rebalancing is eager: partitions are given up before joining. Source: `ConsumerCoordinator`.
+an empty one. `owned` are the partitions that the member holds at the moment:
+
+    eager         gives them all up before it joins
+    cooperative   joins with them; gives up what its assignment lacks, and joins again so that others get it (KIP-429)
+
+A group is cooperative if each of a member's assignors is, as in Java's clients. A member without a generation was
+out of the group: what it holds is lost, not given up. Source: `ConsumerCoordinator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from headrace.client.consumer.assignors import ASSIGNORS, Member
+from headrace.client.consumer.assignors.by_name import ASSIGNORS, COOPERATIVE_STICKY
+from headrace.client.consumer.assignors.member import NO_GENERATION, NO_RACKS, Member, Racks
+from headrace.client.consumer.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    decode_member,
+    encode_assignment,
+    encode_subscription,
+)
 from headrace.client.core.failures import error_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
-PROTOCOL_TYPE = "consumer"
-_PROTOCOL_VERSION = 1
-_NEWEST_PROTOCOL_VERSION = 3
-_NO_GENERATION = -1
 _LEAVE_BY_LIST = 3
 
 REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
@@ -55,25 +65,46 @@ class Membership:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
         group_instance_id: str | None = None,
+        rack: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
-        self.member_id = ""
-        self.generation = _NO_GENERATION
-        self.state = MemberState.UNJOINED
-        self.assignment: list[TopicPartition] = []
+        self.member_id: str = ""
+        self.generation: int = NO_GENERATION
+        self.state: MemberState = MemberState.UNJOINED
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.joined_topics: set[str] = set()
+        self.is_cooperative: bool = set(assignors) == {COOPERATIVE_STICKY}
+        self._previous: Sequence[TopicPartition] = ()
+        self._assigned_in = NO_GENERATION
         self._assignors = assignors
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._rack = rack
         self._protocol = ""
         self._members: list[Member] = []
 
     # -- joining
 
+    def to_give_up(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
+        """What of `owned` goes before the member joins for `topics`: revoked while `is_member`, else lost."""
+        if self.state is not MemberState.UNJOINED:
+            return frozenset()
+        if self.is_cooperative and self.is_member:
+            wanted = set(topics)
+            return frozenset(partition for partition in self.owned if partition.topic not in wanted)
+        return self.owned
+
+    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """The member holds these partitions no more."""
+        self.owned -= frozenset(partitions)
+
     def join_request(self, topics: Sequence[str]) -> m.JoinGroupRequest:
         """UNJOINED -> JOINING."""
         self.state = MemberState.JOINING
-        metadata = encode_subscription(topics)
+        self.joined_topics = set(topics)
+        subscription = Subscription(topics, sorted(self.owned), self._previous, self._assigned_in, self._rack)
+        asked = m.JoinGroupRequest.JoinGroupRequestProtocol
         return m.JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -81,9 +112,7 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                m.JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in self._assignors
-            ],
+            protocols=[asked(name=name, metadata=encode_subscription(subscription, name)) for name in self._assignors],
         )
 
     def joined(self, answer: m.JoinGroupResponse) -> bool:
@@ -96,7 +125,8 @@ class Membership:
         self.member_id = answer.member_id
         self.generation = answer.generation_id
         self._protocol = answer.protocol_name or ""
-        self._members = [decode_member(member) for member in answer.members] if answer.leader == self.member_id else []
+        leads = answer.leader == self.member_id and not answer.skip_assignment
+        self._members = [decode_member(member, self._protocol) for member in answer.members] if leads else []
         self.state = MemberState.SYNCING
         return True
 
@@ -105,11 +135,13 @@ class Membership:
         """Topics whose partition counts `sync_request` needs: all subscribed topics for the leader, else none."""
         return set().union(*(member.topics for member in self._members))
 
-    def sync_request(self, partition_counts: Mapping[str, int]) -> m.SyncGroupRequest:
+    def sync_request(
+        self, partition_counts: Mapping[str, int], partition_racks: Racks = NO_RACKS
+    ) -> m.SyncGroupRequest:
         """The SyncGroup request: with the assignment from the leader, empty from the others."""
         assignments = []
         if self._members:
-            shares = ASSIGNORS[self._protocol](self._members, partition_counts)
+            shares = ASSIGNORS[self._protocol](self._members, partition_counts, partition_racks)
             assignments = [
                 m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(share))
                 for member_id, share in shares.items()
@@ -125,11 +157,14 @@ class Membership:
         )
 
     def synced(self, answer: m.SyncGroupResponse) -> list[TopicPartition]:
-        """SYNCING -> STABLE; returns this member's partitions."""
+        """SYNCING -> STABLE; returns this member's partitions. UNJOINED if others wait for what it must give up."""
         self._raise_for(answer.error_code)
-        self.assignment = decode_assignment(answer.assignment)
-        self.state = MemberState.STABLE
-        return self.assignment
+        assignment = decode_assignment(answer.assignment)
+        must_give_up = not self.owned.issubset(assignment)
+        self.owned = frozenset(assignment)
+        self._previous, self._assigned_in = assignment, self.generation
+        self.state = MemberState.UNJOINED if must_give_up else MemberState.STABLE
+        return assignment
 
     # -- being a member
 
@@ -149,6 +184,11 @@ class Membership:
         identity = m.LeaveGroupRequest.MemberIdentity(member_id=self.member_id, reason="the consumer is being closed")
         return m.LeaveGroupRequest(group_id=self.group_id, members=[identity])
 
+    @property
+    def is_member(self) -> bool:
+        """Whether this member belongs to a generation of the group, as far as it knows."""
+        return self.generation != NO_GENERATION
+
     def rejoin(self) -> None:
         """STABLE -> UNJOINED, because the subscription of this member has changed."""
         if self.state is MemberState.STABLE:
@@ -160,62 +200,33 @@ class Membership:
 
     def heard(self, code: int) -> None:
         """Apply the error code of a heartbeat or commit: STABLE -> UNJOINED if it requires a rejoin."""
-        if code in REJOIN:
+        if code in REJOIN and self.state is MemberState.STABLE:
             self._unjoin(code)
+
+    def error(self, code: int, what: str) -> KafkaError:
+        """The error for a code, with what to do about it."""
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return error_for(
+                code,
+                f"{what}: another member has taken group_instance_id={self.group_instance_id!r}: give each running "
+                "consumer its own",
+            )
+        if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return error_for(
+                code,
+                f"{what}: no assignor of partition_assignment_strategy={','.join(self._assignors)} is one that all "
+                "other members have: add one of theirs (`headrace group describe` shows the group's)",
+            )
+        return error_for(code, what)
 
     def _unjoin(self, code: int) -> None:
         self.state = MemberState.UNJOINED
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self.generation = _NO_GENERATION
+            self.generation = NO_GENERATION
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
 
     def _raise_for(self, code: int) -> None:
         if code:
             self._unjoin(code)
-            raise error_for(code, f"group {self.group_id}")
-
-
-def encode_subscription(topics: Sequence[str]) -> bytes:
-    """The subscription that a member sends to the leader: its topics, sorted."""
-    message = m.ConsumerProtocolSubscription(topics=sorted(topics))
-    return _PROTOCOL_VERSION.to_bytes(2, "big") + message.encode(_PROTOCOL_VERSION)
-
-
-def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """The assignment that the leader sends to a member."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    assigned = [
-        m.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=indexes)
-        for topic, indexes in topics.items()
-    ]
-    message = m.ConsumerProtocolAssignment(assigned_partitions=assigned)
-    return _PROTOCOL_VERSION.to_bytes(2, "big") + message.encode(_PROTOCOL_VERSION)
-
-
-def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """A member's partitions; none for empty bytes, which some coordinators send to a member without partitions."""
-    if not data:
-        return []
-    message, _ = m.ConsumerProtocolAssignment.decode(_version_of(data), memoryview(data), 2)
-    return [
-        TopicPartition(assigned.topic, partition)
-        for assigned in message.assigned_partitions
-        for partition in assigned.partitions
-    ]
-
-
-def decode_member(member: m.JoinGroupResponse.JoinGroupResponseMember) -> Member:
-    """A member in the JoinGroup answer to the leader."""
-    data = bytes(member.metadata)
-    message, _ = m.ConsumerProtocolSubscription.decode(_version_of(data), memoryview(data), 2)
-    return Member(member.member_id, frozenset(message.topics), member.group_instance_id)
-
-
-def _version_of(data: bytes) -> int:
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if version < 0:
-        raise KafkaError(f"consumer protocol version {version} is not supported", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return min(version, _NEWEST_PROTOCOL_VERSION)
+            raise self.error(code, f"group {self.group_id}")

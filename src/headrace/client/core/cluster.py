@@ -9,13 +9,18 @@ connection belongs to its user (a producer's sender thread, a consumer's poll). 
 answer is dropped and opened again on next use. `retry` repeats calls until a deadline.
 """
 
+import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from headrace.client.core.connection import Connection, R
-from headrace.client.core.failures import BrokerUnreachable, ClientClosed, DeadlineExceeded, error_for
+from headrace.client.core.failures import BrokerUnreachable, ClientClosed, DeadlineExceeded, SecurityMismatch, error_for
+from headrace.client.core.forks import forked_error, watch
 from headrace.client.core.metadata import EMPTY_VIEW, ClusterView, PartitionInfo, TopicInfo, merge, view_from
+from headrace.client.core.missing_topics import WARN_AFTER_MS, missing_text
 from headrace.client.core.settings import Address, ClientSettings, parse_addresses
 from headrace.client.core.timing import Backoff, Deadline
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -23,7 +28,12 @@ from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.types import NO_LEADER, BrokerId, TopicPartition
 
+if TYPE_CHECKING:
+    from headrace.network.sasl.login import Login
+
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _STALE_METADATA = frozenset(
     {
@@ -47,14 +57,19 @@ class Cluster:
     """Metadata, connections and retries for one client."""
 
     def __init__(self, bootstrap: str | Sequence[str], settings: ClientSettings | None = None) -> None:
-        self.settings = settings or ClientSettings()
-        self.bootstrap = parse_addresses(bootstrap)
+        self.settings: ClientSettings = settings or ClientSettings()
+        self.bootstrap: list[Address] = parse_addresses(bootstrap)
         self.view: ClusterView = EMPTY_VIEW
         self._lock = threading.RLock()
         self._control: Connection | None = None
         self._data: dict[BrokerId, Connection] = {}
+        self._dialled: WeakSet[Connection] = WeakSet()
         self._closed = False
         self._refreshed_at: Deadline | None = None
+        self._credentials: Login | None = None
+        self._process = os.getpid()
+        self._is_forked = False
+        watch(self)
 
     def __enter__(self) -> "Cluster":
         return self
@@ -65,11 +80,34 @@ class Cluster:
     def close(self) -> None:
         """Close every connection; requests in flight fail."""
         self._closed = True
+        if self._is_forked:  # the connections are the parent's, and its lock may be held
+            return
         with self._lock:
             for connection in [*self._data.values(), *([self._control] if self._control else [])]:
                 connection.close()
             self._data.clear()
             self._control = None
+
+    def interrupt(self) -> None:
+        """Fail the call in progress, and all later ones, because the client closes. Any thread may call."""
+        self._closed = True
+        for connection in self._dialled.copy():
+            connection.interrupt()
+
+    def forked(self) -> None:
+        """This process is a fork of the one that made the cluster: every later call raises ClientForked."""
+        self._is_forked = True
+        self.view = EMPTY_VIEW
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that made the cluster."""
+        return self._is_forked
+
+    def check_process(self) -> None:
+        """Raises ClientForked in a fork."""
+        if self._is_forked:
+            raise forked_error(self._process)
 
     def deadline(self) -> Deadline:
         """The deadline of a public call that starts now."""
@@ -85,6 +123,7 @@ class Cluster:
             topics=None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=create,
         )
+        self.check_process()
         with self._lock:
             answer = self.call_any(request, m.MetadataResponse, deadline or self.deadline())
             self.view = merge(self.view, view_from(answer), all_topics=topics is None)
@@ -100,11 +139,38 @@ class Cluster:
         """The topic, from memory or by a request; waits while it is being created.
 
         Raises UnknownTopicOrPartition if there is none; with `create`, DeadlineExceeded if it is not created in time.
+        A wait that takes long is logged, with the name and similar ones.
         """
         known = self.view.topics.get(name)
         if known is not None and known.error == ErrorCode.NONE and known.partitions:
             return known
-        return self.retry(lambda: self._ask_topic(name, create), deadline or self.deadline(), wait_for_topic=create)
+        limit = deadline or self.deadline()
+        patience, told = Deadline.after_ms(WARN_AFTER_MS if create else 0), ""
+
+        def attempt() -> TopicInfo:
+            nonlocal told
+            try:
+                return self._ask_topic(name, create)
+            except UnknownTopicOrPartition as cause:
+                if not told and patience.expired:
+                    told = missing_text(name, self._similar_names())
+                    if create:
+                        _log.warning("%s (no broker has created it; waiting %.0f s)", told, limit.remaining_s)
+                raise UnknownTopicOrPartition(told) if told else cause from None
+
+        return self.retry(attempt, limit, wait_for_topic=create)
+
+    def _similar_names(self) -> list[str]:
+        """The names of all topics, for an error. The error must not be that they could not be had in the time left."""
+        try:
+            return self.topic_names(Deadline.after_ms(WARN_AFTER_MS))
+        except KafkaError:
+            return []
+
+    def topic_names(self, deadline: Deadline) -> list[str]:
+        """The names of all topics, without remembering them."""
+        answer = self.call_any(m.MetadataRequest(topics=None), m.MetadataResponse, deadline)
+        return sorted(view_from(answer).topics)
 
     def partition(self, partition: TopicPartition, deadline: Deadline | None = None) -> PartitionInfo:
         """The partition's metadata; UnknownTopicOrPartition says how many partitions the topic has."""
@@ -125,6 +191,7 @@ class Cluster:
 
     def forget(self, topic: str) -> None:
         """Drop the metadata of `topic`, so that the next use requests it."""
+        self.check_process()
         with self._lock:
             self.view = self.view._replace(topics={k: v for k, v in self.view.topics.items() if k != topic})
 
@@ -138,6 +205,7 @@ class Cluster:
 
     def connection(self, broker: BrokerId, deadline: Deadline) -> Connection:
         """The data connection to `broker`, opened and negotiated when needed."""
+        self.check_process()
         held = self._data.get(broker)
         if held is not None and held.usable:
             return held
@@ -157,15 +225,28 @@ class Cluster:
 
     def dial(self, address: Address, deadline: Deadline) -> Connection:
         """A new, negotiated connection, owned by the caller."""
+        self.check_process()
         if self._closed:
             raise ClientClosed("the client is closed")
+        login = self._login()
         connection = Connection.open(address, self.settings, deadline)
+        self._dialled.add(connection)
         try:
             connection.negotiate(deadline.sooner(self.settings.request_timeout_ms))
+            if login is not None:
+                connection.authenticate(login, deadline.sooner(self.settings.request_timeout_ms))
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _login(self) -> "Login | None":
+        """The credentials for every broker. Raises InvalidConfig."""
+        if self._credentials is None and self.settings.sasl is not None:
+            from headrace.network.sasl.login import login_of
+
+            self._credentials = login_of(self.settings.sasl)
+        return self._credentials
 
     # -- calls
 
@@ -176,6 +257,7 @@ class Cluster:
 
     def call_any(self, request: Message, answer: type[R], deadline: Deadline) -> R:
         """The answer of any reachable broker; tries each known address once. Any thread may call."""
+        self.check_process()
         with self._lock:
             failure: KafkaError | None = None
             for _ in range(2):
@@ -193,6 +275,7 @@ class Cluster:
 
     def call_controller(self, request: Message, answer: type[R], deadline: Deadline) -> R:
         """One attempt on the controller, as the newest metadata names it."""
+        self.check_process()
         with self._lock:
             controller = self.view.controller
             if controller not in self.view.brokers:
@@ -203,14 +286,14 @@ class Cluster:
         if self._control is not None and self._control.usable:
             return self._control
         self._control = None
-        failures = []
+        failures: list[KafkaError] = []
         for address in dict.fromkeys([*self.bootstrap, *self.view.brokers.values()]):
             try:
                 self._control = self.dial(address, deadline)
                 return self._control
             except (BrokerUnreachable, DeadlineExceeded) as cause:
-                failures.append(cause.message)
-        raise BrokerUnreachable("; ".join(failures))
+                failures.append(cause)
+        raise _joined(failures)
 
     # -- retrying
 
@@ -218,30 +301,41 @@ class Cluster:
         """Call until it succeeds, fails for good, or time runs out. Refreshes metadata if the error requires it.
 
         An unknown topic is final unless `wait_for_topic`. If no broker was ever reached, that is final too, so that a
-        wrong address is reported at once.
+        wrong address is reported at once, unless the settings say `waits_for_brokers`.
         """
         backoff = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
+        answered: KafkaError | None = None  # the last attempt often has too little time left to be answered
         while True:
             try:
                 return attempt()
             except KafkaError as cause:
-                if not self._worth_retrying(cause, wait_for_topic):
+                is_late = isinstance(cause, DeadlineExceeded)
+                gives_up = not self._worth_retrying(cause, wait_for_topic)
+                if gives_up and not (is_late and answered):
                     raise
-                if deadline.expired:
+                if not is_late:
+                    answered = cause
+                if gives_up or deadline.expired:
+                    if answered is None:
+                        raise
                     raise DeadlineExceeded(
-                        f"the operation did not succeed in time; the last attempt failed with: {cause}"
+                        f"the operation did not succeed in time; the last attempt failed with: {answered}"
                     ) from cause
                 if cause.code in _STALE_METADATA:
                     self._refresh_quietly(deadline)
             deadline.sleep_ms(backoff.next_ms())
 
     def _worth_retrying(self, cause: KafkaError, wait_for_topic: bool) -> bool:
-        if self._closed or isinstance(cause, DeadlineExceeded):
+        if self._closed:
             return False
+        if isinstance(cause, DeadlineExceeded):
+            return self.settings.waits_for_brokers
         if cause.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return wait_for_topic
+        if isinstance(cause, SecurityMismatch) and cause.is_certain:
+            return False
         if isinstance(cause, BrokerUnreachable):
-            return bool(self.view.brokers)
+            return self.settings.waits_for_brokers or bool(self.view.brokers)
         return cause.code.retriable
 
     def _refresh_quietly(self, deadline: Deadline) -> None:
@@ -249,3 +343,13 @@ class Cluster:
             self.refresh(list(self.view.topics), deadline)
         except KafkaError:
             pass  # the next attempt fails the same way and reports it
+
+
+def _joined(failures: Sequence[KafkaError]) -> BrokerUnreachable:
+    """The failures of all addresses as one. What security settings to change comes first; equal texts come once."""
+    refused = [each for each in failures if isinstance(each, SecurityMismatch)]
+    text = "; ".join(dict.fromkeys(each.message for each in (*refused, *failures)))
+    if not refused:
+        return BrokerUnreachable(text)
+    is_certain = len(refused) == len(failures) and all(each.is_certain for each in refused)
+    return SecurityMismatch(text, is_certain=is_certain)

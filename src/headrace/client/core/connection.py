@@ -10,19 +10,29 @@ the owner opens another.
 
 import select
 import socket
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded
+from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded, SecurityMismatch
 from headrace.client.core.settings import RESPONSE_BYTES_MAX, Address, ClientSettings
 from headrace.client.core.timing import Deadline
 from headrace.client.core.versions import BrokerVersions
-from headrace.errors import InvalidRequest
+from headrace.client.security.refusals import (
+    closed_unanswered,
+    is_end,
+    is_tls_alert,
+    is_tls_error,
+    spoke_plain_text,
+    tls_failed,
+)
+from headrace.errors import InvalidRequest, KafkaError
 from headrace.network.transport import PlainTransport, Transport
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.protocol.codec.wire import Chunk
 from headrace.protocol.conversation.asking import Conversation
+from headrace.protocol.conversation.authentication import RENEW_AT, authentication
 from headrace.protocol.conversation.frames import SpareBuffers
 from headrace.protocol.conversation.negotiation import negotiation
 from headrace.protocol.headers import read_response_header
@@ -30,6 +40,10 @@ from headrace.protocol.headers import read_response_header
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from headrace.network.sasl.login import Login
+
+READABLE, WRITABLE = 1, 4
+"""Those of `poll`, which Windows does not have."""
 _NO_VERSIONS = BrokerVersions("(not negotiated)", {})
 
 
@@ -43,8 +57,8 @@ class Payload:
     __slots__ = ("data", "size")
 
     def __init__(self, data: bytearray) -> None:
-        self.data = data
-        self.size = len(data)
+        self.data: bytearray = data
+        self.size: int = len(data)
 
 
 def _data_of(chunk: Chunk) -> bytearray:
@@ -58,7 +72,7 @@ class Pending(Generic[R]):
     __slots__ = ("_answer", "_api_key", "_error", "_frame", "version")
 
     def __init__(self, api_key: int, version: int, answer: type[R]) -> None:
-        self.version = version
+        self.version: int = version
         self._api_key = api_key
         self._answer = answer
         self._frame: memoryview | None = None
@@ -94,15 +108,23 @@ class Pending(Generic[R]):
 class Connection:
     """A stream to one broker with its requests in flight and its negotiated versions."""
 
-    __slots__ = ("_conversation", "_error", "_transport", "address", "versions")
+    __slots__ = (
+        "__weakref__", "_conversation", "_error", "_is_greeted", "_is_used", "_login", "_renewal", "_settings",
+        "_transport", "address", "versions",
+    )  # fmt: skip
 
-    def __init__(self, transport: Transport, address: Address, client_id: str) -> None:
+    def __init__(self, transport: Transport, address: Address, settings: ClientSettings) -> None:
         self._transport = transport
+        self._settings = settings
+        self._is_greeted = False  # whether anything was received
+        self._is_used = False  # whether a request after the negotiation was answered
         self._conversation: Conversation[Pending[Any]] = Conversation(
-            client_id, answer_bytes_max=RESPONSE_BYTES_MAX, spares=SpareBuffers()
+            settings.client_id, answer_bytes_max=RESPONSE_BYTES_MAX, spares=SpareBuffers()
         )
         self._error: BrokerUnreachable | None = None
-        self.address = address
+        self._login: Login | None = None
+        self._renewal: Deadline | None = None  # when to authenticate again
+        self.address: Address = address
         self.versions: BrokerVersions = _NO_VERSIONS
 
     @classmethod
@@ -112,10 +134,14 @@ class Connection:
         try:
             sock = socket.create_connection(address, timeout=max(0.001, limit.remaining_s))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport = _transport_over(sock, address, settings.tls)
         except OSError as cause:
             raise BrokerUnreachable(f"cannot connect to {address}: {cause.strerror or cause}") from cause
-        return cls(transport, address, settings.client_id)
+        try:
+            transport = _transport_over(sock, address, settings.tls)
+        except OSError as cause:
+            sock.close()
+            raise tls_failed(address, cause) from cause
+        return cls(transport, address, settings)
 
     def negotiate(self, deadline: Deadline) -> None:
         """Request the broker's versions, before any other request. Raises KafkaError if the broker refuses."""
@@ -128,7 +154,31 @@ class Connection:
                 request, version = asking.send(pending.frame())
             except StopIteration as done:
                 self.versions = BrokerVersions(str(self.address), *done.value)
+                self._is_used = False
                 return
+
+    def authenticate(self, login: "Login", deadline: Deadline) -> None:
+        """Authenticate by SASL, right after `negotiate`. When the session's lifetime is nearly over, the next request
+        authenticates again first. Raises AuthenticationFailed."""
+        self._login, self._renewal = login, None
+        asking = authentication(str(self.address), login.client(self.address.host), self.versions.ranges)
+        request, version = next(asking)
+        while True:
+            pending = self.send(request, m.SaslAuthenticateResponse, deadline, version)
+            self.settle(pending, deadline)
+            try:
+                request, version = asking.send(pending.frame())
+            except StopIteration as done:
+                if done.value:
+                    self._renewal = Deadline.after_ms(int(done.value * RENEW_AT))
+                return
+
+    def _authenticate_again(self, login: "Login", deadline: Deadline) -> None:
+        try:
+            self.authenticate(login, deadline)
+        except KafkaError as cause:
+            self._break(BrokerUnreachable(f"connection to {self.address} lost: {cause.message}"))
+            raise
 
     def fileno(self) -> int:
         """The socket's descriptor, for a selector."""
@@ -183,8 +233,14 @@ class Connection:
                 pass
         except InvalidRequest as cause:
             self._break(BrokerUnreachable(f"connection to {self.address} lost: {cause.message}"))
+        except SecurityMismatch as cause:
+            self._break(cause)
         except OSError as cause:
-            self._break(BrokerUnreachable(f"connection to {self.address} lost: {cause.strerror or cause}"))
+            self._break(self._lost(cause))
+
+    def interrupt(self) -> None:
+        """End the wait of the thread that uses the connection, which then finds it broken. Any thread may call."""
+        self._transport.shut_down()
 
     def close(self) -> None:
         """Close the connection; requests in flight fail."""
@@ -195,6 +251,8 @@ class Connection:
     ) -> tuple[int, Pending[R]]:
         if self._error is not None:
             raise self._error
+        if self._renewal is not None and self._renewal.expired and self._login is not None:
+            self._authenticate_again(self._login, deadline)
         api_key = request.API_KEY
         assert api_key is not None, f"{type(request).__name__} is not a request"
         if version is None:
@@ -206,7 +264,7 @@ class Connection:
         try:
             self._send_all([size + header, *body], deadline)
         except OSError as cause:
-            self._break(BrokerUnreachable(f"connection to {self.address} lost: {cause.strerror or cause}"))
+            self._break(self._lost(cause))
             assert self._error is not None
             raise self._error from cause
         return correlation_id, Pending(api_key, version, answer)
@@ -217,7 +275,7 @@ class Connection:
             try:
                 sent = self._transport.send_parts(rest)
             except BlockingIOError:
-                if not _ready(self._transport.fileno(), select.POLLOUT, deadline.remaining_s):
+                if not _ready(self._transport.fileno(), WRITABLE, deadline.remaining_s):
                     raise TimeoutError("the request could not be sent before the deadline") from None
                 continue
             while rest and sent >= len(rest[0]):
@@ -234,9 +292,38 @@ class Connection:
             return False
         if count == 0:
             raise ConnectionResetError("the broker closed the connection")
+        if not self._is_greeted:
+            self._is_greeted = True
+            if self._settings.tls is None and is_tls_alert(room):
+                raise spoke_plain_text(self.address)
         for pending, frame in self._conversation.received(count):
             pending.complete(frame)
+            self._is_used = True
         return count == len(room) or self._transport.is_buffering
+
+    def _lost(self, cause: OSError) -> BrokerUnreachable:
+        """The error of a connection that broke, with what to change where that is known."""
+        settings = self._settings
+        if settings.tls is not None and is_end(cause):
+            cause = self._alert() or cause  # the peer said why before it closed, and a send found it closed
+        if is_tls_error(cause) and not is_end(cause):
+            return tls_failed(self.address, cause)
+        if is_end(cause) and not self._is_used:
+            return closed_unanswered(
+                self.address,
+                is_negotiated=self.versions is not _NO_VERSIONS,
+                has_tls=settings.tls is not None,
+                has_sasl=settings.sasl is not None,
+            )
+        return BrokerUnreachable(f"connection to {self.address} lost: {cause.strerror or cause}")
+
+    def _alert(self) -> OSError | None:
+        """The TLS alert that waits to be read, if there is one."""
+        try:
+            self._transport.receive_into(memoryview(bytearray(1)))
+        except OSError as error:
+            return error if is_tls_error(error) and not is_end(error) else None
+        return None
 
     def _break(self, error: BrokerUnreachable) -> None:
         if self._error is None:
@@ -259,21 +346,38 @@ def _transport_over(sock: socket.socket, address: Address, tls: "SSLContext | No
 
 
 def _ready(fd: int, events: int, timeout_s: float) -> bool:
-    poller = select.poll()
-    poller.register(fd, events)
-    return bool(poller.poll(timeout_s * 1000))
+    return bool(_poll({fd: events}, timeout_s))
 
 
 def pump_any(connections: Iterable[Connection], timeout_s: float, wake_fd: int | None = None) -> bool:
     """Wait until a connection (or `wake_fd`) is readable, then receive; returns whether anything was readable."""
     by_fd = {connection.fileno(): connection for connection in connections if connection.usable}
-    poller = select.poll()
-    for fd in by_fd:
-        poller.register(fd, select.POLLIN)
+    wanted = dict.fromkeys(by_fd, READABLE)
     if wake_fd is not None:
-        poller.register(wake_fd, select.POLLIN)
-    ready = poller.poll(max(0.0, timeout_s) * 1000)
-    for fd, _ in ready:
+        wanted[wake_fd] = READABLE
+    ready = _poll(wanted, max(0.0, timeout_s))
+    for fd in ready:
         if fd in by_fd:
             by_fd[fd].pump()
     return bool(ready)
+
+
+def _by_poll(wanted: Mapping[int, int], timeout_s: float) -> list[int]:
+    """The descriptors that are ready for what is wanted of them, or have failed."""
+    poller = select.poll()
+    for fd, events in wanted.items():
+        poller.register(fd, events)
+    return [fd for fd, _ in poller.poll(timeout_s * 1000)]
+
+
+def _by_select(wanted: Mapping[int, int], timeout_s: float) -> list[int]:
+    """As `_by_poll`, on Windows, which has no poll and whose select takes sockets of any number."""
+    if not wanted:
+        time.sleep(timeout_s)
+        return []
+    readable = [fd for fd, events in wanted.items() if events == READABLE]
+    writable = [fd for fd, events in wanted.items() if events == WRITABLE]
+    return [fd for ready in select.select(readable, writable, [*wanted], timeout_s) for fd in ready]
+
+
+_poll = _by_poll if hasattr(select, "poll") else _by_select

@@ -12,6 +12,17 @@ class BrokerUnreachable(KafkaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class SecurityMismatch(BrokerUnreachable):
+    """A broker refuses this client's security settings, or the client the broker's; the message says what to change.
+
+    `is_certain` is False where a broker that merely stops would do the same.
+    """
+
+    def __init__(self, message: str, *, is_certain: bool = True) -> None:
+        super().__init__(message)
+        self.is_certain = is_certain
+
+
 class DeadlineExceeded(KafkaError):
     """The deadline of a call passed; the message names the last error that was seen."""
 
@@ -26,6 +37,16 @@ class BufferExhausted(KafkaError):
 
 class ClientClosed(KafkaError):
     """A call on a producer, consumer or cluster that was closed."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class ClientForked(ClientClosed):
+    """A call on a client in a fork of the process that made it."""
+
+
+class ConcurrentUse(KafkaError):
+    """Two threads called one consumer at the same time."""
 
     code = ErrorCode.INVALID_REQUEST
 

@@ -1,4 +1,4 @@
-"""The membership of a consumer in its group, which a producer names when it commits the group's offsets."""
+"""What a group keeps: the membership of a consumer, which a producer names when it commits, and committed offsets."""
 
 from typing import NamedTuple
 
@@ -10,3 +10,10 @@ class GroupMetadata(NamedTuple):
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset (of the next record to read), with the text that was committed beside it."""
+
+    offset: int
+    metadata: str = ""

@@ -3,10 +3,14 @@
 Names end in their unit: `_ms`, `_bytes`. Defaults are Kafka's unless a comment says why not.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from ssl import SSLContext
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.client.core.options import CLIENT, accepts_kafka_names, check
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 RESPONSE_BYTES_MAX = 512 << 20
 """The longest answer that a client takes; a length above it means that the peer does not speak Kafka."""
@@ -22,9 +26,10 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@accepts_kafka_names("client")
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The connection, timeout and retry settings of a client."""
+    """The connection, timeout and retry settings of a client. Raises InvalidConfig for a value out of range."""
 
     client_id: str = "headrace"
     connect_timeout_ms: int = 10_000
@@ -33,7 +38,14 @@ class ClientSettings:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    tls: SSLContext | None = None
+    tls: "SSLContext | None" = None
+    sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    """Kafka's `sasl.*` options, secrets included; None connects without SASL. See `headrace.client.security`."""
+    waits_for_brokers: bool = False
+    """Whether calls wait up to `api_timeout_ms` for a first broker. Otherwise a wrong address is reported at once."""
+
+    def __post_init__(self) -> None:
+        check(CLIENT, self)
 
 
 def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:

@@ -5,7 +5,7 @@ below are this client's: from the versions of Kafka 0.11 (record batches v2 need
 version that is useful to this client.
 
     Produce, Fetch <= 12            from 13 on topics are named by id only
-    OffsetCommit <= 8, OffsetFetch <= 7     from OffsetFetch 8 on several groups share a request
+    OffsetCommit <= 9, OffsetFetch <= 7     from OffsetFetch 8 on several groups share a request
     FindCoordinator <= 3            from 4 on several keys share a request
     AddPartitionsToTxn <= 3         4 and 5 are for brokers
     ElectLeaders >= 1               0 knows no unclean election
@@ -21,7 +21,7 @@ SPOKEN: Mapping[int, tuple[int, int]] = {
     ApiKey.FETCH: (4, 12),
     ApiKey.LIST_OFFSETS: (1, 8),
     ApiKey.METADATA: (4, 12),
-    ApiKey.OFFSET_COMMIT: (2, 8),
+    ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.OFFSET_FETCH: (1, 7),
     ApiKey.FIND_COORDINATOR: (0, 3),
     ApiKey.JOIN_GROUP: (0, 9),
@@ -52,6 +52,26 @@ SPOKEN: Mapping[int, tuple[int, int]] = {
     ApiKey.ELECT_LEADERS: (1, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+    ApiKey.SHARE_FETCH: (1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.DESCRIBE_ACLS: (1, 3),
+    ApiKey.CREATE_ACLS: (1, 3),
+    ApiKey.DELETE_ACLS: (1, 3),
+    ApiKey.ALTER_INSTANCES: (0, 0),
+    ApiKey.DESCRIBE_INSTANCES: (0, 0),
+    ApiKey.DESCRIBE_INSTANCE_FLOW: (0, 0),
 }
 
 
@@ -68,8 +88,13 @@ class BrokerVersions:
     ) -> None:
         self._broker = broker
         self._served = served
-        self.transaction_version = (features or {}).get(_TRANSACTION_VERSION, 0)
+        self.transaction_version: int = (features or {}).get(_TRANSACTION_VERSION, 0)
         """The cluster's level of `transaction.version`."""
+
+    @property
+    def ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The first and last version of each API that the broker serves."""
+        return self._served
 
     def choose(self, api_key: int, newest: int | None = None) -> int:
         """The highest common version, at most `newest`. UnsupportedVersion names the broker and both ranges."""

@@ -7,23 +7,31 @@ topic, group or partition. A call with several topics stops at the first failure
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import error_for
 from headrace.client.core.metadata import ClusterView, TopicInfo
+from headrace.client.core.option_types import ClientOptions
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
+from headrace.client.security.arguments import settings_of
 from headrace.errors import ErrorCode, InvalidConfig, known_code
 from headrace.protocol import messages as m
+from headrace.protocol.codec.message import Message
 from headrace.types import BrokerId, Offset, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
 MAX_TIMESTAMP = -3
 
+R = TypeVar("R", bound=Message)
+
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
+RESOURCE_LOGGER = 8
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
 _SET, _DELETE = 0, 1
 _DEFAULT_SOURCE = 5
 _BROKER_DEFAULT = -1
@@ -71,9 +79,21 @@ class LogDir(NamedTuple):
 class Admin:
     """Administrative calls on one cluster; any thread may use it, one at a time."""
 
-    def __init__(self, bootstrap: str | Sequence[str] | Cluster, settings: ClientSettings | None = None) -> None:
+    cluster: Cluster
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | Mapping[str, object] | Cluster | None = None,
+        settings: ClientSettings | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        """`bootstrap` is HOST:PORT, several of them, or a mapping with `bootstrap.servers` and other settings."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
+        if isinstance(bootstrap, Cluster):
+            self.cluster = bootstrap
+        else:
+            address, _, client = settings_of("client", bootstrap, None, settings, options)
+            self.cluster = Cluster(address, client)
 
     def __enter__(self) -> Admin:
         return self
@@ -85,6 +105,11 @@ class Admin:
         """Close the connections, unless the caller provided the cluster."""
         if self._owns_cluster:
             self.cluster.close()
+
+    def interrupt(self) -> None:
+        """Fail the call in progress, unless the caller provided the cluster. Any thread may call."""
+        if self._owns_cluster:
+            self.cluster.interrupt()
 
     # -- topics
 
@@ -151,7 +176,7 @@ class Admin:
     # -- settings
 
     def describe_configs(self, resource_type: int, name: str) -> list[ConfigEntry]:
-        """All settings of a topic (RESOURCE_TOPIC) or a broker (RESOURCE_BROKER, its id as text), by name."""
+        """All settings of a resource, by name. The name of a broker is its id as text; "" stands for all brokers."""
         deadline = self.cluster.deadline()
         requested = m.DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=resource_type, resource_name=name, configuration_keys=None
@@ -173,7 +198,8 @@ class Admin:
     def alter_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set settings, or reset them to their defaults with None. Other settings do not change."""
+        """Set settings, or reset them to their defaults with None. Other settings do not change. Names as of
+        `describe_configs`."""
         deadline = self.cluster.deadline()
         altered = [
             m.IncrementalAlterConfigsRequest.AlterableConfig(
@@ -187,11 +213,23 @@ class Admin:
         request = m.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
         def attempt() -> None:
-            answer = self.cluster.call_any(request, m.IncrementalAlterConfigsResponse, deadline)
+            answer = self._ask_owner(request, m.IncrementalAlterConfigsResponse, resource_type, name, deadline)
             for result in answer.responses:
                 _check(result.error_code, f"settings of {name}", result.error_message)
 
         self.cluster.retry(attempt, deadline)
+
+    def list_config_resources(self, resource_type: int) -> list[str]:
+        """The names of the resources of a type, by name: of groups and subscriptions those that set something."""
+        deadline = self.cluster.deadline()
+        request = m.ListConfigResourcesRequest(resource_types=[resource_type])
+
+        def attempt() -> list[str]:
+            answer = self.cluster.call_any(request, m.ListConfigResourcesResponse, deadline)
+            _check(answer.error_code, "the resources", None)
+            return sorted(each.resource_name for each in answer.config_resources)
+
+        return self.cluster.retry(attempt, deadline)
 
     # -- offsets
 
@@ -283,16 +321,18 @@ class Admin:
     def _describe_configs(
         self, request: m.DescribeConfigsRequest, resource_type: int, name: str, deadline: Deadline
     ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
-        if resource_type == RESOURCE_BROKER:
-            if not name.isdecimal():
-                raise InvalidConfig(f"broker {name!r} is not a broker id: expected a number")
-            self.cluster.refresh([], deadline)
-            answer = self.cluster.call(BrokerId(int(name)), request, m.DescribeConfigsResponse, deadline)
-        else:
-            answer = self.cluster.call_any(request, m.DescribeConfigsResponse, deadline)
-        result = answer.results[0]
+        result = self._ask_owner(request, m.DescribeConfigsResponse, resource_type, name, deadline).results[0]
         _check(result.error_code, f"settings of {name}", result.error_message)
         return result
+
+    def _ask_owner(self, request: Message, response: type[R], resource_type: int, name: str, deadline: Deadline) -> R:
+        """The answer of the broker that has the resource: any, or the one that it is about."""
+        if resource_type not in (RESOURCE_BROKER, RESOURCE_LOGGER) or not name:
+            return self.cluster.call_any(request, response, deadline)
+        if not name.isdecimal():
+            raise InvalidConfig(f"broker {name!r} is not a broker id: expected a number")
+        self.cluster.refresh([], deadline)
+        return self.cluster.call(BrokerId(int(name)), request, response, deadline)
 
     def _by_leader(
         self, requested: Mapping[TopicPartition, int], deadline: Deadline

@@ -10,38 +10,43 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from headrace.client.consumer.membership import PROTOCOL_TYPE, decode_assignment
+from headrace.client.consumer.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection
 from headrace.client.core.failures import error_for
 from headrace.client.core.settings import Address
 from headrace.client.core.timing import Deadline
+from headrace.client.operations.group_kinds import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    GroupDescription,
+    GroupMember,
+    describe_consumer,
+    describe_share,
+    describe_streams,
+    share_offsets,
+)
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.types import Offset, TopicPartition
 
 T = TypeVar("T")
+_DESCRIBE = {CONSUMER: describe_consumer, SHARE: describe_share, STREAMS: describe_streams}
 
 _GROUP_KEY_TYPE = 0
 _ALL_TOPICS: list[m.OffsetFetchRequest.OffsetFetchRequestTopic] | None = None
 
 
 class GroupListing(NamedTuple):
-    """One group as a broker lists it; `state` is empty if the broker is older than Kafka 2.6."""
+    """One group as a broker lists it; `state` is empty if the broker is older than Kafka 2.6, `kind` (Classic,
+    Consumer, Share or Streams) if it is older than 3.8."""
 
     group_id: str
     state: str
     protocol_type: str
-
-
-class GroupMember(NamedTuple):
-    """One member of a group, with its partitions."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: tuple[TopicPartition, ...]
+    kind: str = ""
 
 
 class CommittedOffset(NamedTuple):
@@ -49,16 +54,6 @@ class CommittedOffset(NamedTuple):
 
     offset: Offset
     metadata: str
-
-
-class GroupDescription(NamedTuple):
-    """A group and its members; `assignor` is empty while there are none."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    assignor: str
-    members: tuple[GroupMember, ...]
 
 
 class GroupAdmin:
@@ -72,8 +67,14 @@ class GroupAdmin:
         deadline = self._cluster.deadline()
         return self._cluster.retry(lambda: self._list(deadline), deadline)
 
-    def describe_group(self, group_id: str) -> GroupDescription:
-        """One group; its state is Dead if it does not exist."""
+    def kind_of(self, group_id: str) -> str:
+        """The kind of a group; Classic if it does not exist, or the brokers know no other kind."""
+        return next((each.kind for each in self.list_groups() if each.group_id == group_id), "") or CLASSIC
+
+    def describe_group(self, group_id: str, kind: str = CLASSIC) -> GroupDescription:
+        """One group of a `kind`; the state of a classic one is Dead if it does not exist."""
+        if kind in _DESCRIBE:
+            return self._at_coordinator(group_id, _DESCRIBE[kind](group_id))
 
         def call(connection: Connection, deadline: Deadline) -> GroupDescription:
             request = m.DescribeGroupsRequest(groups=[group_id])
@@ -85,8 +86,10 @@ class GroupAdmin:
 
         return self._at_coordinator(group_id, call)
 
-    def offsets(self, group_id: str) -> dict[TopicPartition, Offset]:
-        """Every offset that the group has committed."""
+    def offsets(self, group_id: str, kind: str = CLASSIC) -> dict[TopicPartition, Offset]:
+        """Every offset that the group has committed; of a share group, the start of each partition."""
+        if kind == SHARE:
+            return self._at_coordinator(group_id, share_offsets(group_id))
         return {partition: place.offset for partition, place in self.committed(group_id).items()}
 
     def committed(
@@ -150,6 +153,35 @@ class GroupAdmin:
 
         self._at_coordinator(group_id, call)
 
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC for a topic that a member subscribes to."""
+        requested = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
+        request = m.OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                requested(
+                    name=name,
+                    partitions=[
+                        m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=each.partition)
+                        for each in some
+                    ],
+                )
+                for name, some in groupby(sorted(partitions), lambda each: each.topic)
+            ],
+        )
+
+        def call(connection: Connection, deadline: Deadline) -> None:
+            answer = connection.call(request, m.OffsetDeleteResponse, deadline)
+            if answer.error_code:
+                raise error_for(answer.error_code, f"offsets of group {group_id}")
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    if part.error_code:
+                        where = TopicPartition(topic.name, part.partition_index)
+                        raise error_for(part.error_code, f"offset of group {group_id} for {where}")
+
+        self._at_coordinator(group_id, call)
+
     def delete_group(self, group_id: str) -> None:
         """Delete a group with its offsets. Raises NON_EMPTY_GROUP while it has members."""
 
@@ -168,7 +200,10 @@ class GroupAdmin:
             answer = self._cluster.call(broker, m.ListGroupsRequest(), m.ListGroupsResponse, deadline)
             if answer.error_code:
                 raise error_for(answer.error_code, f"groups of broker {broker}")
-            found |= {GroupListing(group.group_id, group.group_state, group.protocol_type) for group in answer.groups}
+            found |= {
+                GroupListing(group.group_id, group.group_state, group.protocol_type, group.group_type.capitalize())
+                for group in answer.groups
+            }
         return sorted(found)
 
     def _at_coordinator(self, group_id: str, call: Callable[[Connection, Deadline], T]) -> T:

@@ -45,21 +45,32 @@ def _number(batch: Batch) -> int:
 class PartitionQueue:
     """One partition's records in their three queues."""
 
-    __slots__ = ("in_flight", "next_sequence", "open", "retries", "retry_at_s", "waiting")
+    __slots__ = ("in_flight", "is_known", "next_sequence", "open", "partition", "retries", "retry_at_s", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, partition: TopicPartition, *, is_known: bool) -> None:
+        self.partition = partition
+        self.is_known = is_known
+        """Whether the broker knows the producer, and so refuses a batch that overtakes another; see `head`."""
         self.retries: deque[Batch] = deque()
         self.waiting: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.open: Batch | None = None
-        self.next_sequence = 0
-        self.retry_at_s = 0.0
+        self.next_sequence: int = 0
+        self.retry_at_s: float = 0.0
 
     def head(self, now_s: float) -> Batch | None:
-        """The next batch to send; None if there is none, or if a retry has to wait for its time."""
+        """The next batch to send; None if there is none, or if it has to wait: a retry for its time, and others for
+        the first batch, because a broker that does not know the producer yet begins with any sequence number. Apache
+        Kafka's brokers refuse first batches of a new topic now and then, and would store the second one before.
+        """
         if self.retries:
             return self.retries[0] if not self.in_flight and now_s >= self.retry_at_s else None
-        return self.waiting[0] if self.waiting else None
+        return self.waiting[0] if self.waiting and not self.waits_for_first else None
+
+    @property
+    def waits_for_first(self) -> bool:
+        """Whether the first batch is in flight alone."""
+        return not self.is_known and bool(self.in_flight)
 
     def take_head(self) -> Batch:
         """Move the head into flight and give it its sequence number."""
@@ -78,9 +89,11 @@ class PartitionQueue:
         self.retries = deque(sorted([*self.retries, batch], key=_number))
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
-    def forget_sequences(self) -> None:
-        """Start the sequences at 0 for a new producer id, for new batches and for retries."""
+    def forget_sequences(self, *, is_known: bool = False) -> None:
+        """Start the sequences at 0 for new batches and for retries: of a new producer id or, if the brokers still know
+        the producer, of a new epoch."""
         self.next_sequence = 0
+        self.is_known &= is_known
         for batch in self.retries:
             batch.base_sequence = NO_SEQUENCE
             batch.encoded = None
@@ -94,10 +107,11 @@ class PartitionQueue:
 class Accumulator:
     """The queues of all partitions, and the number of bytes in them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, is_idempotent: bool = False) -> None:
         self.limits = limits
+        self._is_idempotent = is_idempotent
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.bytes_held = 0
+        self.bytes_held: int = 0
         self._numbers = count()
 
     def append(
@@ -109,21 +123,34 @@ class Accumulator:
         headers: Headers,
         now_s: float,
     ) -> tuple[Delivery, int]:
+        """Add one record, as `add` does, and say what it takes."""
+        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
+        return self.add(self.queue(partition), key, value, timestamp_ms, headers, size, now_s)
+
+    def add(
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers,
+        size: int,
+        now_s: float,
+    ) -> tuple[Delivery, int]:
         """Add one record; also returns whether the sender must wake: a batch got a send time, or is ready now.
 
-        Raises TypeError and ValueError for a value that no record can hold; then nothing was added.
+        `size` is that of the record without its headers. Raises TypeError and ValueError for a value that no record can
+        hold; then nothing was added.
         """
-        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
         for name, content in headers:
             size += len(name) + (len(content) if content else 0) + RECORD_OVERHEAD_BYTES
-        queue = self.queues.get(partition) or self._queue(partition)
         batch = queue.open
         news = NOTHING_NEW
         if batch is None or batch.size_bytes + size > self.limits.batch_bytes:
             news = BATCH_OPENED if batch is None else BATCH_FILLED
             rows = RowBuffer(HEADER_BYTES)
             rows.append(key, value, timestamp_ms, headers)
-            batch = queue.open = self._new_batch(queue, partition, rows, now_s)
+            batch = queue.open = self._new_batch(queue, queue.partition, rows, now_s)
         else:
             batch.content.append(key, value, timestamp_ms, headers)  # type: ignore[union-attr]  # open ones have rows
         index = batch.count
@@ -134,7 +161,7 @@ class Accumulator:
 
     def add_columns(self, partition: TopicPartition, rows: ColumnSlice, size_bytes: int, now_s: float) -> Batch:
         """Add a slice as one closed batch, after the existing batches (see `cut`)."""
-        queue = self._queue(partition)
+        queue = self.queue(partition)
         queue.open = None
         batch = self._new_batch(queue, partition, rows, now_s)
         batch.count = rows.stop - rows.start
@@ -142,9 +169,10 @@ class Accumulator:
         self.bytes_held += batch.size_bytes
         return batch
 
-    def done(self, batch: Batch) -> None:
+    def done(self, batch: Batch, *, is_stored: bool = False) -> None:
         """Remove a batch that was acknowledged or has failed, and free its bytes."""
         queue = self.queues[batch.partition]
+        queue.is_known |= is_stored
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
         self.bytes_held -= batch.size_bytes
@@ -161,7 +189,8 @@ class Accumulator:
         due = [
             queue.retry_at_s if queue.retries else queue.waiting[0].opened_s + self.limits.linger_s
             for queue in self.queues.values()
-            if (queue.retries and not queue.in_flight) or (queue.waiting and not queue.retries)
+            if (queue.retries and not queue.in_flight)
+            or (queue.waiting and not queue.retries and not queue.waits_for_first)
         ]
         return min(due, default=None)
 
@@ -214,10 +243,11 @@ class Accumulator:
         """Every batch not yet acknowledged, oldest first within a partition."""
         return [batch for queue in self.queues.values() for batch in [*queue.in_flight, *queue.retries, *queue.waiting]]
 
-    def _queue(self, partition: TopicPartition) -> PartitionQueue:
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        """The partition's queue; it stays the same one."""
         queue = self.queues.get(partition)
         if queue is None:
-            queue = self.queues[partition] = PartitionQueue()
+            queue = self.queues[partition] = PartitionQueue(partition, is_known=not self._is_idempotent)
         return queue
 
     def _new_batch(

@@ -11,17 +11,22 @@ Joined once: any sequence of bytes or None. pyarrow is recognised by duck typing
 
 from __future__ import annotations
 
+import warnings
 from array import array
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
+from headrace.client.core.record_times import checked_ms, is_in_seconds
 from headrace.client.core.timing import now_ms
 from headrace.client.producer.delivery import ColumnSlice
+from headrace.client.producer.mistakes import column_refusal, no_column
 from headrace.errors import InvalidRecord
 from headrace.limits import INT32_MAX
 from headrace.records.format2.columns import BinaryColumn, HeadersColumn
 from headrace.records.format2.columns import column_of as records_column_of
+
+_FRAMES = ("pandas", "polars", "numpy")
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -37,17 +42,39 @@ class ArrowArray(Protocol):
     def __len__(self) -> int: ...
 
 
-ColumnLike: TypeAlias = BinaryColumn | Sequence[bytes | None] | ArrowArray
+class Listable(Protocol):
+    """A column of pandas or numpy."""
+
+    def __len__(self) -> int: ...
+    def tolist(self) -> Any: ...
 
 
-def column_of(given: ColumnLike | None) -> BinaryColumn | None:
-    """`given` as a column; None if it is None or has only nulls."""
+ColumnLike: TypeAlias = BinaryColumn | Sequence[bytes | None] | ArrowArray | Listable
+
+
+def column_of(given: ColumnLike | None, name: str = "values") -> BinaryColumn | None:
+    """`given` as a column; None if it is None or has only nulls. Raises InvalidRecord, which has its name."""
     if given is None or isinstance(given, BinaryColumn):
         return given
     if _is_arrow(given):
         return _column_of_arrow(given)
-    assert not isinstance(given, ArrowArray)
-    return column_of_values(given)
+    values: Any = given
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Sized):
+        raise no_column(name, values)
+    if _library(values) in _FRAMES:
+        values = _listed(values, name)
+    try:
+        return column_of_values(values)
+    except (TypeError, AttributeError) as cause:
+        raise column_refusal(name, values, cause) from cause
+
+
+def _listed(given: Any, name: str) -> list[bytes | None]:
+    """A column of pandas, polars or numpy as a list: its text encoded, its missing values None."""
+    if hasattr(given, "columns"):
+        raise no_column(name, given)
+    values = given.to_list() if hasattr(given, "to_list") else given.tolist()
+    return [each.encode() if isinstance(each, str) else None if each != each else each for each in values]
 
 
 def row_count(column: BinaryColumn) -> int:
@@ -85,7 +112,11 @@ def int64_column(values: Iterable[int] | ArrowArray | memoryview) -> array[int] 
 
 
 def _is_arrow(given: object) -> TypeGuard[ArrowArray]:
-    return type(given).__module__.partition(".")[0] == "pyarrow"
+    return _library(given) == "pyarrow"
+
+
+def _library(given: object) -> str:
+    return type(given).__module__.partition(".")[0]
 
 
 def _column_of_arrow(given: Any) -> BinaryColumn | None:
@@ -128,7 +159,7 @@ def slice_of(
     timestamps_ms: int | Sequence[int] | memoryview | None,
     headers: Sequence[Headers] | HeadersColumn | None,
 ) -> ColumnSlice:
-    """The arguments as columns of one length. Raises InvalidRecord if the lengths differ."""
+    """The arguments as columns of one length. Raises InvalidRecord if the lengths differ, or for a wrong value."""
     given = {"keys": keys, "values": values, "timestamps_ms": timestamps_ms, "headers": headers}
     lengths = {name: _length(column) for name, column in given.items() if _length(column) is not None}
     counts = set(lengths.values())
@@ -138,12 +169,29 @@ def slice_of(
     count = counts.pop()
     assert count is not None
     times: array[int] | memoryview
-    if timestamps_ms is None or isinstance(timestamps_ms, int):
-        times = array("q", [now_ms() if timestamps_ms is None else timestamps_ms]) * count
+    if timestamps_ms is None or not isinstance(timestamps_ms, Sized):
+        times = array("q", [now_ms() if timestamps_ms is None else checked_ms(timestamps_ms)]) * count
     else:
-        times = int64_column(timestamps_ms)
+        times = _times_of(timestamps_ms)
     made = headers if headers is None or isinstance(headers, HeadersColumn) else headers_column(headers)
-    return ColumnSlice(column_of(keys), column_of(values), times, made, 0, count)
+    return ColumnSlice(column_of(keys, "keys"), column_of(values), times, made, 0, count)
+
+
+def _times_of(given: Any) -> array[int] | memoryview:
+    """Times as an int64 buffer. The first one shows the unit. Seconds are a warning: a column may be a copy of data."""
+    plain = given.tolist() if _library(given) in ("pandas", "numpy") else given
+    try:
+        times = int64_column(plain)
+    except TypeError:
+        for each in plain:
+            checked_ms(each)
+        raise
+    if len(times) and is_in_seconds(times[0]):
+        warnings.warn(
+            f"timestamps_ms[0]={times[0]} is in seconds (as milliseconds it is early 1970): multiply by 1000",
+            stacklevel=4,
+        )
+    return times
 
 
 def _length(column: object) -> int | None:

@@ -12,21 +12,29 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from array import array
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.core.failures import DeadlineExceeded
+from headrace.client.core.loops import complete, running_loop, set_done
 from headrace.errors import KafkaError
 from headrace.records.format2.columns import BinaryColumn, HeadersColumn
 from headrace.records.format2.rows import RowBuffer
 from headrace.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
 
 NO_SEQUENCE = -1
 RECORD_OVERHEAD_BYTES = 12
 """What a record costs beside its key, value and headers: an estimate, on the safe side for small records."""
 
 _log = logging.getLogger(__name__)
+
+_callbacks_lock = threading.Lock()
+"""One for all batches, held for an instant: a callback is called once, whichever thread is first."""
 
 
 class RecordMetadata(NamedTuple):
@@ -59,6 +67,7 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_done",
+        "_waiters",
         "attempts",
         "base_offset",
         "base_sequence",
@@ -67,6 +76,7 @@ class Batch:
         "encoded",
         "error",
         "expires_s",
+        "is_error_told",
         "log_append_time_ms",
         "number",
         "opened_s",
@@ -82,21 +92,28 @@ class Batch:
         opened_s: float,
         expires_s: float,
     ) -> None:
-        self.partition = partition
+        self.partition: TopicPartition = partition
         self.content = content
-        self.number = number
-        self.opened_s = opened_s
-        self.expires_s = expires_s
-        self.count = 0
-        self.size_bytes = 0
-        self.attempts = 0
-        self.base_sequence = NO_SEQUENCE
+        self.number: int = number
+        self.opened_s: float = opened_s
+        self.expires_s: float = expires_s
+        self.count: int = 0
+        self.size_bytes: int = 0
+        self.attempts: int = 0
+        self.base_sequence: int = NO_SEQUENCE
         self.encoded: bytearray | None = None
-        self.base_offset = -1
-        self.log_append_time_ms = -1
+        self.base_offset: int = -1
+        self.log_append_time_ms: int = -1
         self.error: KafkaError | None = None
         self._callbacks: list[tuple[int, DeliveryCallback]] = []
+        self._waiters: list[asyncio.Future[None]] = []
         self._done = threading.Event()
+        self.is_error_told: bool = False
+
+    def __del__(self) -> None:
+        """Tells of records that were lost although the program goes on: nobody can ask for their result any more."""
+        if self.error is not None and self.is_done and not self.is_error_told:
+            _lost.tell(self)
 
     @property
     def is_done(self) -> bool:
@@ -105,11 +122,16 @@ class Batch:
 
     def outcome(self, timeout_s: float | None) -> KafkaError | None:
         """Wait until the batch is done; returns its error or None. Raises DeadlineExceeded after the timeout."""
-        if not self._done.wait(timeout_s):
+        if not self.wait_until(timeout_s):
             raise DeadlineExceeded(
                 f"{self.partition}: not acknowledged within {timeout_s} s; the producer continues to retry"
             )
+        self.is_error_told = True
         return self.error
+
+    def wait_until(self, timeout_s: float | None) -> bool:
+        """Wait until the batch is done; whether it is after the timeout."""
+        return self._done.wait(timeout_s)
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until the batch is done; raises its error."""
@@ -123,8 +145,14 @@ class Batch:
         self.log_append_time_ms = log_append_time_ms
         self.error = error
         self.encoded = None
-        self._done.set()
-        callbacks, self._callbacks = self._callbacks, []
+        with _callbacks_lock:
+            self._done.set()
+            callbacks, self._callbacks = self._callbacks, []
+            waiters, self._waiters = self._waiters, []
+        if waiters:
+            complete(waiters)
+        if callbacks:
+            self.is_error_told = True
         for index, callback in callbacks:
             self._call_back(index, callback)
         if isinstance(self.content, ColumnSlice):
@@ -134,13 +162,20 @@ class Batch:
 
     def add_callback(self, index: int, callback: DeliveryCallback) -> None:
         """Call when done, from the sender's thread, or at once if already done. Exceptions are logged."""
-        if self._done.is_set():
-            self._call_back(index, callback)
-        else:
-            self._callbacks.append((index, callback))
-            if self._done.is_set() and (index, callback) in self._callbacks:
-                self._callbacks.remove((index, callback))
-                self._call_back(index, callback)
+        with _callbacks_lock:
+            if not self._done.is_set():
+                self._callbacks.append((index, callback))
+                return
+            self.is_error_told = True
+        self._call_back(index, callback)
+
+    def add_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """Complete `waiter` on its event loop when done; a loop is woken once for all that wait there."""
+        with _callbacks_lock:
+            if not self._done.is_set():
+                self._waiters.append(waiter)
+                return
+        set_done([waiter])
 
     def metadata(self, index: int) -> RecordMetadata:
         """The place of record `index` of the batch."""
@@ -162,14 +197,56 @@ class Batch:
             _log.exception("a delivery callback for %s raised an exception", self.partition)
 
 
+class _Lost:
+    """Logs the batches that failed and whose result nobody has asked for, a line every `PAUSE_S` at most."""
+
+    PAUSE_S = 1.0
+
+    def __init__(self) -> None:
+        self._next_s = float("-inf")
+        self._untold = 0
+
+    def tell(self, batch: Batch) -> None:
+        """Logs or counts one."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            self._untold += batch.count
+            return
+        self._next_s = now_s + self.PAUSE_S
+        others, self._untold = self._untold, 0
+        _log.error(
+            "%d %s for %s not delivered%s, and nobody asked for their result: %s. "
+            "Call result() on what send() returns, or await it, or add_done_callback()",
+            batch.count,
+            "record" if batch.count == 1 else "records",
+            batch.partition,
+            f" (and {others} before)" if others else "",
+            batch.error,
+        )
+
+
+_lost = _Lost()
+
+
 class Delivery:
-    """The future of one record."""
+    """The future of one record: `result()` in a thread, `await delivery` in a coroutine."""
 
     __slots__ = ("_batch", "_index")
 
     def __init__(self, batch: Batch, index: int) -> None:
         self._batch = batch
         self._index = index
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """The place of the record. Raises KafkaError if it could not be delivered."""
+        batch = self._batch
+        if not batch.is_done:
+            waiter = running_loop().create_future()
+            batch.add_waiter(waiter)
+            yield from waiter
+        if batch.error is not None:
+            batch.wait(0)
+        return batch.metadata(self._index)
 
     def done(self) -> bool:
         """Whether the record was acknowledged or has failed."""
@@ -195,7 +272,12 @@ class ColumnsDelivery:
     __slots__ = ("batches",)
 
     def __init__(self, batches: Sequence[Batch]) -> None:
-        self.batches = batches
+        self.batches: Sequence[Batch] = batches
+
+    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
+        """As `result`, in a coroutine."""
+        yield from settled(self.batches).__await__()
+        return self.result(0)
 
     @property
     def count(self) -> int:
@@ -209,5 +291,18 @@ class ColumnsDelivery:
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
         """The place of the first record of each batch; raises the first failure."""
         for batch in self.batches:
-            batch.wait(timeout_s)
+            error = batch.outcome(timeout_s)
+            if error is not None:
+                for each in self.batches:
+                    each.is_error_told = True
+                raise error
         return [batch.metadata(0) for batch in self.batches]
+
+
+async def settled(batches: Iterable[Batch]) -> None:
+    """Wait on the running event loop until all batches are done, whatever their outcome."""
+    for batch in batches:
+        if not batch.is_done:
+            waiter = running_loop().create_future()
+            batch.add_waiter(waiter)
+            await waiter

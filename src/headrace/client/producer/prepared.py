@@ -17,7 +17,6 @@ transactions without time-out; Apache Kafka 4.3 does not serve it yet.
 from __future__ import annotations
 
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
@@ -95,6 +94,8 @@ def end_all_prepared(
 
     if not prepared:
         return {}
+    from concurrent.futures import ThreadPoolExecutor  # of what most producers never do
+
     with ThreadPoolExecutor(min(_ENDED_AT_ONCE_MAX, len(prepared)), "headrace-end-prepared") as threads:
         errors = zip(prepared, threads.map(end, prepared), strict=True)
         return {one: error for one, error in errors if error is not None}

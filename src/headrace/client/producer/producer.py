@@ -20,19 +20,20 @@ A transaction that another process commits is prepared (`headrace.client.produce
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from time import monotonic, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
 from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.metadata import ClusterView, TopicInfo
-from headrace.client.core.settings import ClientSettings
+from headrace.client.core.option_types import ProducerOptions
+from headrace.client.core.record_times import EARLIEST_PLAUSIBLE_MS, LATEST_PLAUSIBLE_MS, checked_ms
+from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
-from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, cut
+from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, PartitionQueue, cut
 from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
@@ -42,64 +43,27 @@ from headrace.client.producer.delivery import (
     Delivery,
     DeliveryCallback,
 )
+from headrace.client.producer.mistakes import refusal
 from headrace.client.producer.partition_rows import scatter
 from headrace.client.producer.partitioner import StickyPartition, partition_for_key
 from headrace.client.producer.prepared import PreparedTransaction
-from headrace.client.producer.sender import Sender, SendPolicy
+from headrace.client.producer.sender import Sender
+from headrace.client.producer.settings import ACKS, ProducerSettings
 from headrace.client.producer.transactions import (
     TransactionError,
     Transactions,
     TransactionState,
 )
-from headrace.errors import ErrorCode, InvalidConfig, InvalidRecord, KafkaError, UnknownTopicOrPartition
-from headrace.records.codecs.compression import Codec
+from headrace.client.security.arguments import settings_of
+from headrace.errors import ErrorCode, InvalidConfig, KafkaError, UnknownTopicOrPartition
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
 
-ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
-IDEMPOTENT_IN_FLIGHT_MAX = 5
+__all__ = ["ACKS", "Producer", "ProducerSettings"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """The settings of a producer."""
-
-    acks: int | str = "all"
-    compression: str = "none"
-    compression_level: int | None = None
-    idempotence: bool | None = None
-    """None: yes, where acks=all allows it."""
-    linger_ms: float = 5
-    batch_bytes: int = 256 << 10
-    request_bytes: int = 8 << 20
-    buffer_memory_bytes: int = 64 << 20
-    max_block_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    max_in_flight: int = 5
-    transactional_id: str | None = None
-    """The name under which the producer's transactions survive it: a new producer with the same name ends them."""
-    transaction_timeout_ms: int = 60_000
-
-    def policy(self, request_timeout_ms: int) -> SendPolicy:
-        """The checked settings of the sender. InvalidConfig names the wrong setting."""
-        acks = ACKS.get(self.acks)
-        if acks is None:
-            raise InvalidConfig(f"acks={self.acks!r}: expected 0, 1 or 'all'")
-        idempotent = acks == -1 if self.idempotence is None else self.idempotence
-        if idempotent and acks != -1:
-            raise InvalidConfig(f"acks={self.acks!r} cannot be idempotent: set acks='all' or idempotence=False")
-        if idempotent and self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
-            raise InvalidConfig(f"max_in_flight={self.max_in_flight}: at most 5 is allowed with idempotence")
-        if self.transactional_id is not None and not (self.transactional_id and idempotent):
-            raise InvalidConfig(
-                f"transactional_id={self.transactional_id!r}: a name is needed, and acks='all' with idempotence"
-            )
-        try:
-            codec = Codec[self.compression.upper()]
-        except KeyError:
-            names = ", ".join(known.name.lower() for known in Codec)
-            raise InvalidConfig(f"compression={self.compression!r}: expected one of {names}") from None
-        return SendPolicy(acks, codec, self.compression_level, idempotent, self.max_in_flight, request_timeout_ms)
+Part: TypeAlias = tuple[int | None, ColumnSlice, int]
+"""Rows of one partition (None: of any), and their bytes in a batch."""
 
 
 class _Lane(NamedTuple):
@@ -107,30 +71,41 @@ class _Lane(NamedTuple):
 
     view: ClusterView
     partitions: list[TopicPartition]
-    sticky: TopicPartition
+    sticky: PartitionQueue
 
 
 class Producer:
     """Sends records to topics. Use `with` or `close` to be sure that all records are delivered."""
 
+    settings: ProducerSettings
+
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] | Mapping[str, object] | None = None,
         settings: ProducerSettings | None = None,
         client: ClientSettings | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        self.settings = settings or ProducerSettings()
-        client = client or ClientSettings()
+        """`bootstrap` is HOST:PORT, several of them, or a mapping with `bootstrap.servers` and other settings.
+
+        `options` are settings by Kafka's names or ours (`client.core.options`), over those of `settings` and
+        `client`. Raises InvalidConfig.
+        """
+        address, self.settings, client = settings_of(
+            "producer", bootstrap, settings or ProducerSettings(), client, options
+        )
         policy = self.settings.policy(client.request_timeout_ms)
-        self._cluster = Cluster(bootstrap, client)
+        self._cluster = Cluster(address, client)
         self._accumulator = Accumulator(
             Limits(
                 self.settings.batch_bytes,
                 self.settings.linger_ms / 1000,
                 self.settings.request_bytes,
                 self.settings.delivery_timeout_ms / 1000,
-            )
+            ),
+            is_idempotent=policy.idempotent,
         )
+        self._buffer_bytes = self.settings.buffer_memory_bytes
         self._sticky: dict[str, StickyPartition] = {}
         self._lanes: dict[str, _Lane] = {}
         self._closed = False
@@ -140,6 +115,9 @@ class Producer:
             None if name is None else Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         )
         self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions)
+        self._start()
+
+    def _start(self) -> None:
         self._sender.start()
 
     def __enter__(self) -> Producer:
@@ -155,42 +133,51 @@ class Producer:
         key: bytes | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Give a record to the sender. Blocks up to `max_block_ms` while the topic is unknown or the buffer is full.
 
-        Raises UnknownTopicOrPartition, BufferExhausted, BrokerUnreachable, and InvalidRecord for values that are not
-        bytes. The Delivery has later errors.
+        `timestamp_ms` is in milliseconds since 1970 (None: now); `headers` are pairs or a dict. Raises
+        UnknownTopicOrPartition, BufferExhausted, BrokerUnreachable, ClientForked, and InvalidRecord for values that no
+        record can hold. The Delivery has later errors.
         """
         if self._transactions is not None:
             self._transactions.check_open()
-        lane = self._lanes.get(topic)
-        if lane is None or lane.view is not self._cluster.view or self._closed:
-            lane = self._new_lane(topic)
-        if partition is not None:
-            chosen = lane.partitions[self._choose(topic, key, partition)]
-        elif key is not None:
-            chosen = lane.partitions[partition_for_key(key, len(lane.partitions))]
-        else:
-            chosen = lane.sticky
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
-        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
+        elif timestamp_ms.__class__ is not int or not EARLIEST_PLAUSIBLE_MS <= timestamp_ms < LATEST_PLAUSIBLE_MS:
+            timestamp_ms = checked_ms(timestamp_ms)
         sender, accumulator = self._sender, self._accumulator
         try:
+            lane = self._lanes.get(topic)
+            if lane is None or lane.view is not self._cluster.view or self._closed:
+                lane = self._new_lane(topic)
+            place = None
+            if partition is not None:
+                place = lane.partitions[self._choose(topic, key, partition)]
+            elif key is not None:
+                place = lane.partitions[partition_for_key(key, len(lane.partitions))]
+            size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
             with sender.lock:
-                if accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
-                    self._wait_for_room(size, chosen)
-                delivery, news = accumulator.append(chosen, key, value, timestamp_ms, headers, monotonic())
-        except (TypeError, ValueError, OverflowError) as cause:
-            raise InvalidRecord(f"{chosen}: the record cannot be encoded: {cause}") from cause
+                queue = lane.sticky if place is None else accumulator.queue(place)
+                if accumulator.bytes_held + size > self._buffer_bytes:
+                    self._wait_for_room(size, queue.partition)
+                delivery, news = accumulator.add(
+                    queue, key, value, timestamp_ms, headers,  # type: ignore[arg-type]  # a mapping fails, see below
+                    size, monotonic(),
+                )  # fmt: skip
+        except (TypeError, ValueError, OverflowError, AttributeError) as cause:
+            if isinstance(headers, Mapping):
+                pairs = list(headers.items())
+                return self.send(topic, value, key, partition, timestamp_ms, pairs, on_delivery)
+            raise refusal(topic, value, key, partition, headers, cause) from cause
         if news:
-            if news == BATCH_FILLED and chosen is lane.sticky:
+            if news == BATCH_FILLED and queue is lane.sticky:
                 self._move_on(topic)
                 self._lanes.pop(topic, None)
             if sender.asleep:
-                sender.wake()
+                self._wake(news)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -211,37 +198,48 @@ class Producer:
         without a key stick to one partition per batch. Rows of one partition keep their order. The buffers must not
         change until they are delivered.
         """
-        if self._transactions is not None:
-            self._transactions.check_open()
-        columns = slice_of(keys, values, timestamps_ms, headers)
-        if columns.stop == 0:
-            return ColumnsDelivery([])
-        if partition is not None or columns.keys is None:
-            return ColumnsDelivery(self._add_columns(topic, partition, columns))
-        info = self._topic(topic)
-        parts = scatter(columns, len(info.partitions), self._sticky_partition(info))
-        return ColumnsDelivery([batch for chosen, part in parts for batch in self._add_columns(topic, chosen, part)])
+        parts = self._parts(topic, keys, values, timestamps_ms, partition, headers)
+        return ColumnsDelivery([self._add_part(topic, *part) for part in parts])
+
+    def watch_producer_id(self, on_producer_id: Callable[[int], None]) -> None:
+        """Call `on_producer_id` before the first batch of each producer id is sent; set it before the first `send`.
+
+        It is called in another thread. Nothing is sent while it runs. If it raises a KafkaError, it is called again, or
+        if that is final, the records that wait fail with it. An idempotent producer gets another id after errors.
+        """
+        self._sender.on_producer_id = on_producer_id
 
     def flush(self, timeout_ms: float | None = None) -> None:
-        """Send everything now and wait until it is acknowledged or has failed. The Deliveries have the errors.
+        """Send everything now and wait until it is acknowledged or has failed. The Deliveries have the errors; those
+        that nobody asks for are logged.
 
         Raises DeadlineExceeded after `timeout_ms` (None: the delivery timeout).
         """
-        deadline = Deadline.after_ms(timeout_ms if timeout_ms is not None else self.settings.delivery_timeout_ms * 2)
+        self._cluster.check_process()
+        deadline = self._flush_deadline(timeout_ms)
+        with self._flushing() as unfinished:
+            for batch in unfinished:
+                batch.wait_until(deadline.remaining_s)
+
+    def _flush_deadline(self, timeout_ms: float | None) -> Deadline:
+        return Deadline.after_ms(timeout_ms if timeout_ms is not None else self.settings.delivery_timeout_ms * 2)
+
+    @contextmanager
+    def _flushing(self) -> Iterator[list[Batch]]:
+        """Send without lingering while the caller waits for these batches. Raises DeadlineExceeded if one is left."""
         sender = self._sender
         with sender.lock:
             sender.flushing += 1
             unfinished = self._accumulator.unfinished()
         try:
             sender.wake()
-            for batch in unfinished:
-                batch.outcome(deadline.remaining_s)
-        except DeadlineExceeded as cause:
-            left = sum(not batch.is_done for batch in unfinished)
-            raise DeadlineExceeded(f"flush: {left} batches are not acknowledged; {cause.message}") from None
+            yield unfinished
         finally:
             with sender.lock:
                 sender.flushing -= 1
+        left = sum(not batch.is_done for batch in unfinished)
+        if left:
+            raise DeadlineExceeded(f"flush: {left} batches are not acknowledged in time; the producer continues")
 
     # -- transactions
 
@@ -322,6 +320,7 @@ class Producer:
             raise
 
     def _transactional(self) -> Transactions:
+        self._cluster.check_process()
         if self._transactions is None:
             raise InvalidConfig("the producer has no transactional_id: set it in ProducerSettings")
         return self._transactions
@@ -330,42 +329,69 @@ class Producer:
         return Deadline.after_ms(self.settings.max_block_ms if timeout_ms is None else timeout_ms)
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Flush for at most `timeout_ms` (0: not at all), stop the sender, and fail the remaining records."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
+        """Flush for at most `timeout_ms` (0: not at all), stop the sender, and fail the remaining records.
+
+        In a fork of the process it does nothing: the producer is its parent's.
+        """
+        if self._cluster.is_forked:
+            return
+        if not self._refuse_more():
+            return
         try:
             if timeout_ms is None or timeout_ms > 0:
                 self.flush(timeout_ms)
         finally:
-            self._sender.stop(self._cluster.settings.request_timeout_ms / 1000)
-            if self._transactions is not None:
-                self._transactions.close()
-            self._cluster.close()
-            for batch in self._accumulator.unfinished():
-                batch.finish(
-                    -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
-                )
+            self._stop()
+
+    def _refuse_more(self) -> bool:
+        """Take no more records; returns whether this call is the one that closes."""
+        with self._closing:
+            was_closed, self._closed = self._closed, True
+            return not was_closed
+
+    def _stop(self) -> None:
+        """Stop the sender, and fail the remaining records."""
+        self._sender.stop(self._cluster.settings.request_timeout_ms / 1000)
+        if self._transactions is not None:
+            self._transactions.close()
+        self._cluster.close()
+        for batch in self._accumulator.unfinished():
+            batch.finish(
+                -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
+            )
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of the topic."""
         return len(self._topic(topic).partitions)
+
+    def use_brokers(self, bootstrap: Sequence[str]) -> None:
+        """Look at these brokers for who leads what, now, and whenever the known brokers do not answer."""
+        self._cluster.bootstrap = parse_addresses(bootstrap)
+        self._cluster.refresh(list(self._cluster.view.topics))
 
     # -- choosing
 
     def _new_lane(self, topic: str) -> _Lane:
         info = self._topic(topic)
         partitions = [TopicPartition(topic, index) for index in range(len(info.partitions))]
-        lane = self._lanes[topic] = _Lane(self._cluster.view, partitions, partitions[self._sticky_partition(info)])
+        with self._sender.lock:
+            sticky = self._accumulator.queue(partitions[self._sticky_partition(info)])
+        lane = self._lanes[topic] = _Lane(self._cluster.view, partitions, sticky)
         return lane
 
     def _topic(self, topic: str) -> TopicInfo:
+        self._cluster.check_process()
         if self._closed:
             raise ClientClosed("the producer is closed")
+        if not isinstance(topic, str):
+            raise refusal(topic, None, None, None, (), TypeError())
         known = self._cluster.view.topics.get(topic)
         if known is not None and known.partitions and known.error == ErrorCode.NONE:
             return known
+        return self._load_topic(topic)
+
+    def _load_topic(self, topic: str) -> TopicInfo:
+        """Ask the brokers for the topic, until there is one."""
         return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
 
     def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
@@ -387,38 +413,69 @@ class Producer:
         return sticky.current(info.available or range(len(info.partitions)))
 
     def _move_on(self, topic: str) -> None:
-        info = self._topic(topic)
-        self._sticky_partition(info)
-        self._sticky[topic].move_on(info.available)
+        """Choose another sticky partition; among the known ones, for a record was added and nothing may fail now."""
+        info = self._cluster.view.topics.get(topic)
+        sticky = self._sticky.get(topic)
+        if info is not None and info.partitions and sticky is not None:
+            self._sticky_partition(info)
+            sticky.move_on(info.available)
 
     # -- giving to the sender
 
-    def _add_columns(self, topic: str, partition: int | None, rows: ColumnSlice) -> list[Batch]:
-        """Cut rows into batches and queue them; without a partition, each batch goes to the current sticky one."""
-        batches = []
-        for part, size in cut(rows, self.settings.batch_bytes):
-            chosen = TopicPartition(topic, self._choose(topic, None, partition))
-            with self._sender.lock:
-                if self._accumulator.bytes_held + size > self.settings.buffer_memory_bytes:
-                    self._wait_for_room(size, chosen)
-                batches.append(self._accumulator.add_columns(chosen, part, size, monotonic()))
-            if partition is None:
-                self._move_on(topic)
-            self._sender.wake()
-        return batches
+    def _parts(
+        self,
+        topic: str,
+        keys: ColumnLike | None,
+        values: ColumnLike | None,
+        timestamps_ms: int | Sequence[int] | memoryview | None,
+        partition: int | None,
+        headers: Sequence[Headers] | HeadersColumn | None,
+    ) -> Iterator[Part]:
+        """The rows by partition (None: any), in slices of a batch each with their bytes."""
+        if self._transactions is not None:
+            self._transactions.check_open()
+        columns = slice_of(keys, values, timestamps_ms, headers)
+        if columns.stop == 0:
+            return
+        rows_of: Iterable[tuple[int | None, ColumnSlice]] = [(partition, columns)]
+        if partition is None and columns.keys is not None:
+            info = self._topic(topic)
+            rows_of = scatter(columns, len(info.partitions), self._sticky_partition(info))
+        for chosen, rows in rows_of:
+            for part, size in cut(rows, self.settings.batch_bytes):
+                yield chosen, part, size
+
+    def _add_part(self, topic: str, partition: int | None, rows: ColumnSlice, size: int) -> Batch:
+        """Queue rows as one batch; without a partition they go to the current sticky one."""
+        chosen = TopicPartition(topic, self._choose(topic, None, partition))
+        with self._sender.lock:
+            if self._accumulator.bytes_held + size > self._buffer_bytes:
+                self._wait_for_room(size, chosen)
+            batch = self._accumulator.add_columns(chosen, rows, size, monotonic())
+        if partition is None:
+            self._move_on(topic)
+        self._sender.wake()
+        return batch
+
+    def _wake(self, news: int) -> None:
+        """Wake the sender: a batch was opened or filled."""
+        self._sender.wake()
 
     def _wait_for_room(self, size: int, partition: TopicPartition) -> None:
         """Wait until `size` bytes fit the buffer (holds the sender's lock). A larger record goes alone."""
         deadline = Deadline.after_ms(self.settings.max_block_ms)
-        limit = self.settings.buffer_memory_bytes
+        limit = self._buffer_bytes
         self._sender.flushing += 1
         try:
             while (held := self._accumulator.bytes_held) and held + size > limit:
                 self._sender.wake()
                 if not self._sender.room.wait(deadline.remaining_s) and deadline.expired:
-                    raise BufferExhausted(
-                        f"{partition}: the buffer's {limit} bytes have been full for {self.settings.max_block_ms} ms; "
-                        "records are produced faster than the brokers acknowledge them"
-                    )
+                    raise self._buffer_full(partition)
         finally:
             self._sender.flushing -= 1
+
+    def _buffer_full(self, place: TopicPartition | str) -> BufferExhausted:
+        return BufferExhausted(
+            f"{place}: the buffer's {self.settings.buffer_memory_bytes} bytes have been full for "
+            f"{self.settings.max_block_ms} ms; records are produced faster than the brokers acknowledge them"
+        )

@@ -15,18 +15,21 @@ is aborted.
 from __future__ import annotations
 
 import logging
-import os
-import select
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Payload, Pending, pump_any
 from headrace.client.core.failures import DeadlineExceeded, error_for
+from headrace.client.core.forks import watch
 from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.core.wakeup import Wakeup
+from headrace.client.producer import at_exit
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.delivery import Batch
+from headrace.client.producer.mistakes import ADVICE
 from headrace.client.producer.transactions import ProducerIdentity, Transactions
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
 from headrace.protocol import messages as m
@@ -42,15 +45,6 @@ _IDLE_WAIT_S = 1.0
 _NEW_PRODUCER_ID = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-_ADVICE = {
-    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or lower batch_bytes",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "raise the broker's limit or lower batch_bytes",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client is not authorized to write to the topic",
-    ErrorCode.INVALID_TIMESTAMP: "the topic's message.timestamp limits refuse the record's timestamp",
-    ErrorCode.INVALID_RECORD: "a compacted topic accepts only records with keys",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +79,14 @@ class Sender:
         policy: SendPolicy,
         transactions: Transactions | None = None,
     ) -> None:
-        self.lock = threading.Lock()
-        self.room = threading.Condition(self.lock)
-        self.flushing = 0
+        self.lock: threading.Lock = threading.Lock()
+        self.room: threading.Condition = threading.Condition(self.lock)
+        self.on_room: Callable[[], None] | None = None
+        """Called, with the lock held, when bytes of the buffer become free."""
+        self.on_producer_id: Callable[[int], None] | None = None
+        """Called in the sender's thread with each producer id, before the first batch that has it is sent."""
+        self._told_producer_id = -1
+        self.flushing: int = 0
         self._cluster = cluster
         self._accumulator = accumulator
         self._policy = policy
@@ -100,43 +99,59 @@ class Sender:
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until_s = 0.0
         self._stopping = False
-        self.asleep = False
-        self._wake_out, self._wake_in = os.pipe()
-        os.set_blocking(self._wake_out, False)
-        os.set_blocking(self._wake_in, False)
+        self.asleep: bool = False
+        self._wakeup = Wakeup()
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
 
     def start(self) -> None:
         """Begin sending."""
         self._thread.start()
+        at_exit.remember(self)
+        watch(self)
 
     def wake(self) -> None:
         """Wake the sender, because a batch may be ready. Cheap if the thread is awake."""
         if self.asleep:
             self.asleep = False
-            try:
-                os.write(self._wake_in, b"w")
-            except BlockingIOError:
-                pass  # the pipe is full of wake-ups already
+            self._wakeup.set()
 
     def stop(self, timeout_s: float) -> None:
         """End the thread. It does not wait for unsent batches: flush first."""
+        at_exit.forget(self)
         self._stopping = True
         self.asleep = True
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        self._wakeup.close()
+
+    def forked(self) -> None:
+        """This process is a fork, without the thread: there is nothing to flush at its end."""
+        at_exit.forget(self)
+
+    def flush_at_exit(self, deadline: Deadline) -> list[Batch]:
+        """Send what waits, because the process ends. Returns the batches that waited, done or not."""
+        if not self.lock.acquire(timeout=deadline.remaining_s):
+            return []
+        try:
+            self.flushing += 1
+            unfinished = self._accumulator.unfinished()
+        finally:
+            self.lock.release()
+        self.wake()
+        for batch in unfinished:
+            batch.wait_until(deadline.remaining_s)
+        return unfinished
 
     def use_identity(self, identity: ProducerIdentity) -> None:
         """Continue with a transaction's producer id and epoch. Nothing waits and nothing is in flight."""
         with self.lock:
             if (self._producer_id, self._producer_epoch) == identity:
                 return
+            is_known = self._producer_id == identity.producer_id
             self._producer_id, self._producer_epoch = identity
             for queue in self._accumulator.queues.values():
-                queue.forget_sequences()
+                queue.forget_sequences(is_known=is_known)
 
     def drop_unsent(self, cause: KafkaError) -> None:
         """Fail every batch that waits to be sent, because its transaction is aborted."""
@@ -199,6 +214,8 @@ class Sender:
             return False
         if self._transactions is not None and not self._may_send(self._transactions, ready):
             return False
+        if self.on_producer_id is not None and self._told_producer_id != self._producer_id:
+            self._tell_producer_id(self.on_producer_id)
         leaders = self._leaders(ready)
         with self.lock:
             planned = self._accumulator.plan(leaders, now_s, self.flushing > 0)
@@ -320,9 +337,9 @@ class Sender:
 
     def _receive(self, timeout_s: float) -> None:
         connections = {id(flight.connection): flight.connection for flight in self._flights}
-        pump_any(connections.values(), timeout_s, self._wake_out)
+        pump_any(connections.values(), timeout_s, self._wakeup.fileno())
         self.asleep = False
-        self._drain_wake_ups()
+        self._wakeup.take()
         still = []
         for flight in self._flights:
             if flight.pending.done:
@@ -333,12 +350,6 @@ class Sender:
             else:
                 still.append(flight)
         self._flights = still
-
-    def _drain_wake_ups(self) -> None:
-        try:
-            os.read(self._wake_out, select.PIPE_BUF)
-        except BlockingIOError:
-            pass  # nobody woke us
 
     def _settle(self, flight: _Flight) -> None:
         try:
@@ -369,9 +380,8 @@ class Sender:
             self._retry_or_fail(batch, error_for(code, self._explain(batch, code, part.error_message)))
 
     def _explain(self, batch: Batch, code: int, said: str | None) -> str:
-        advice = next((text for known, text in _ADVICE.items() if known == code), "")
-        parts = [f"{batch.partition}: {batch.count} records refused", said or "", advice]
-        return "; ".join(part for part in parts if part)
+        advice = next((text for known, text in ADVICE.items() if known == code), "")
+        return "; ".join(filter(None, (f"{batch.partition}: {batch.count} records refused", said, advice)))
 
     # -- outcomes
 
@@ -403,8 +413,11 @@ class Sender:
 
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
         with self.lock:
-            self._accumulator.done(batch)
+            self._accumulator.done(batch, is_stored=error is None)
             self.room.notify_all()
+            if self.on_room is not None:
+                self.on_room()
+        batch.is_error_told |= self._transactions is not None  # whose commit fails
         batch.finish(base_offset, log_append_time_ms, error)
 
     def _fail_expired(self) -> None:
@@ -431,6 +444,15 @@ class Sender:
                 queue.forget_sequences()
         self._new_id_wanted = False
         return True
+
+    def _tell_producer_id(self, tell: Callable[[int], None]) -> None:
+        try:
+            tell(self._producer_id)
+        except KafkaError as cause:
+            if not cause.code.retriable:
+                self.drop_unsent(cause)
+            raise
+        self._told_producer_id = self._producer_id
 
     def _pause(self) -> None:
         self._pause_until_s = time.monotonic() + self._backoff.next_ms() / 1000

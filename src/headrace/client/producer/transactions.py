@@ -93,10 +93,10 @@ class Transactions:
         """Counts the transactions, so that a late answer is not taken for one of the next transaction."""
         self._has_begun = False
         self._needs_new_epoch = False
-        self.state = TransactionState.UNINITIALIZED
+        self.state: TransactionState = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
-        self.identity = ProducerIdentity()
-        self.version = 0
+        self.identity: ProducerIdentity = ProducerIdentity()
+        self.version: int = 0
 
     # -- of the producer's thread
 

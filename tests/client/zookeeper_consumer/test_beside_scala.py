@@ -1,0 +1,174 @@
+"""Kafka 0.8.2's high-level consumer and ours in one group split every partition once, and take over from each other."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from headrace.client.operations.admin import Admin, NewTopic
+from tests.client.brokers import topic_name
+from tests.client.zookeeper_consumer.conftest import Site
+from tests.client.zookeeper_consumer.members import Member, Seen, own_command, scala_command
+from tests.conformance.programs import missing_tools
+from tests.eventually import eventually, eventually_equal
+
+PARTITIONS = 8
+RECORDS = 800
+SCALA, LAST_SCALA = "0.8.2.2", "0.10.2.2"
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.xdist_group("zookeeper-consumer")]
+
+
+class Group:
+    """The members of a group."""
+
+    def __init__(self, site: Site, directory: Path) -> None:
+        if reason := missing_tools(("java", "javac", "mvn")):
+            pytest.skip(f"Kafka's consumer {reason}")
+        self.site, self.name = site, topic_name("group")
+        self._directory = directory
+        self.members: list[Member] = []
+
+    def start(self, kind: str, *what: str) -> Member:
+        """Another member, ours or of a release; `wait_for("ready")` it."""
+        name = f"{kind}-{len(self.members)}"
+        log = self._directory / f"{name}.log"
+        command = own_command() if kind == "ours" else scala_command(kind)
+        member = Member(name, command, self.site.zookeeper, self.name, *what, log=log)
+        self.members.append(member)
+        return member
+
+    def kill(self) -> None:
+        """Ends all members."""
+        for member in self.members:
+            member.kill()
+
+    def seen(self) -> list[Seen]:
+        """All records that were printed."""
+        return [each for member in self.members for each in list(member.seen)]
+
+    def wait_for_all(self, values: set[int]) -> None:
+        """Returns once each of these values was printed."""
+        eventually(lambda: not self.missing(values), "all records", state=lambda: f"missing: {self.missing(values)}")
+
+    def missing(self, values: set[int]) -> list[int]:
+        """The first of these values that were not printed."""
+        return sorted(values - {each.value for each in self.seen()})[:20]
+
+    def wait_for_shares(self, topic: str, *shares: int) -> dict[int, str]:
+        """Returns the owners once each member has so many partitions, in ascending order."""
+
+        def found() -> list[int]:
+            return sorted(Counter(self.site.owners(self.name, topic).values()).values())
+
+        eventually_equal(found, sorted(shares), f"shares {shares} of {topic}")
+        return self.site.owners(self.name, topic)
+
+
+@pytest.fixture
+def group(site: Site, tmp_path: Path) -> Iterator[Group]:
+    with ExitStack() as ends:
+        made = Group(site, tmp_path)
+        ends.callback(made.kill)
+        yield made
+
+
+def test_either_takes_over_when_the_other_is_killed(group: Group, site: Site) -> None:
+    topic = site.topic("orders", PARTITIONS)
+    ours, scala = group.start("ours", "topic", topic, "2"), group.start(SCALA, "topic", topic, "2")
+    for each in (ours, scala):
+        each.wait_for("ready")
+    group.wait_for_shares(topic, 4, 4)
+    first = site.produce(topic, PARTITIONS, 0, RECORDS)
+    group.wait_for_all(first)
+    assert sorted(each.value for each in group.seen()) == sorted(first), "a record was read twice"
+    assert {each.partition for each in ours.seen}.isdisjoint({each.partition for each in scala.seen})
+
+    ours.commit()
+    scala.commit()
+    eventually_equal(lambda: sum(site.offsets(group.name, topic).values()), RECORDS)
+    uncommitted = site.produce(topic, PARTITIONS, RECORDS, RECORDS)
+    group.wait_for_all(uncommitted)
+    scala.kill()
+    group.wait_for_shares(topic, PARTITIONS)
+    group.wait_for_all(first | uncommitted | site.produce(topic, PARTITIONS, 2 * RECORDS, RECORDS))
+    theirs = {each.value for each in scala.seen if each.value in uncommitted}
+    eventually_equal(lambda: repeated(group), theirs, "exactly what the killed member had not committed, again")
+
+    successor = group.start(SCALA, "topic", topic, "2").wait_for("ready")
+    group.wait_for_shares(topic, 4, 4)
+    assert repeated(group) == theirs, "a record was read again although its member could commit it"
+    ours.kill()
+    group.wait_for_shares(topic, PARTITIONS)
+    last = site.produce(topic, PARTITIONS, 3 * RECORDS, RECORDS)
+    eventually(lambda: last <= {each.value for each in successor.seen}, "the successor to read all partitions")
+    assert {each.value for each in group.seen()} == set(range(4 * RECORDS)), "a record was lost"
+
+
+def repeated(group: Group) -> set[int]:
+    """The values that were printed more than once."""
+    return {value for value, count in Counter(each.value for each in group.seen()).items() if count > 1}
+
+
+def test_the_consumer_of_0_10_shares_and_is_handed_over_to(group: Group, site: Site) -> None:
+    topic = site.topic("ten", PARTITIONS)
+    scala = group.start(LAST_SCALA, "topic", topic, "1").wait_for("ready")
+    first = site.produce(topic, PARTITIONS, 0, RECORDS)
+    group.wait_for_all(first)
+    group.start("ours", "topic", topic, "1").wait_for("ready")
+    group.wait_for_shares(topic, 4, 4)
+    second = site.produce(topic, PARTITIONS, RECORDS, RECORDS)
+    group.wait_for_all(second)
+    scala.stop()
+    group.wait_for_shares(topic, PARTITIONS)
+    third = site.produce(topic, PARTITIONS, 2 * RECORDS, RECORDS)
+    group.wait_for_all(third)
+    assert sorted(each.value for each in group.seen()) == sorted(first | second | third)
+
+
+def test_a_member_that_slept_moves_no_offset_of_its_successor(group: Group, site: Site) -> None:
+    topic = site.topic("slept", PARTITIONS)
+    sleeper, other = group.start("ours", "topic", topic, "1"), group.start("ours", "topic", topic, "1")
+    for each in (sleeper, other):
+        each.wait_for("ready")
+    group.wait_for_shares(topic, 4, 4)
+    values = site.produce(topic, PARTITIONS, 0, RECORDS)
+    group.wait_for_all(values)
+    theirs = {each.value for each in sleeper.seen}
+    sleeper.pause()
+    try:
+        group.wait_for_shares(topic, PARTITIONS)
+        values |= site.produce(topic, PARTITIONS, RECORDS, RECORDS)
+        eventually(
+            lambda: theirs | {*range(RECORDS, 2 * RECORDS)} <= {each.value for each in other.seen}, "all records"
+        )
+        other.commit()
+        committed = dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS)
+        assert site.offsets(group.name, topic) == committed
+    finally:
+        sleeper.resume()
+    group.wait_for_shares(topic, 4, 4)
+    sleeper.commit()
+    assert site.offsets(group.name, topic) == committed
+    values |= site.produce(topic, PARTITIONS, 2 * RECORDS, RECORDS)
+    group.wait_for_all(values)
+    assert repeated(group) == theirs
+
+
+def test_filters_of_both_choose_the_same_topics(group: Group, site: Site) -> None:
+    first = site.topic("filtered", PARTITIONS)
+    prefix = first.rpartition("-")[0]
+    ours, scala = group.start("ours", "white", f"{prefix}.*", "1"), group.start(SCALA, "white", f"{prefix}.*", "1")
+    for each in (ours, scala):
+        each.wait_for("ready")
+    group.wait_for_shares(first, 4, 4)
+    later = f"{prefix}-later"
+    with Admin(site.bootstrap) as admin:
+        admin.create_topics([NewTopic(later, 3, 1)])
+    group.wait_for_shares(later, 1, 2)
+    values = site.produce(first, PARTITIONS, 0, RECORDS) | site.produce(later, 3, RECORDS, RECORDS)
+    group.wait_for_all(values)
+    assert sorted(each.value for each in group.seen()) == sorted(values)
+    assert {each.topic for each in ours.seen} == {each.topic for each in scala.seen} == {first, later}

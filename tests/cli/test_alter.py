@@ -53,7 +53,7 @@ def test_settings_are_set_and_unset(headrace: Run, asker: Asker, topic: str) -> 
     [
         ("topic alter TOPIC -p 1", 1, "1 would not be an increase"),
         ("config set topic TOPIC retention.ms=soon", 2, "retention.ms='soon'"),
-        ("config set broker 0 log.retention.ms=1", 1, "dynamically: [log.retention.ms]"),
+        ("config set broker 0 broker.rack=a", 1, "dynamically: [broker.rack]"),
         ("topic trim TOPIC --before end -p 7", 2, "no partition 7"),
     ],
 )

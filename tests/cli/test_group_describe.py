@@ -8,12 +8,15 @@ from confluent_kafka import Producer
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.lag import first_record_ms
+from headrace.protocol import messages as m
 from headrace.types import Offset, TopicPartition
 from tests.asker import Asker
 from tests.broker.test_group_apis import commit, join, sync
 from tests.cli.conftest import Run
 from tests.cli.test_commands import topic  # noqa: F401
 from tests.client.brokers import topic_name
+from tests.coordinators.groups.streams.samples import requested, subtopology
+from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.wire import Wire, batch
 
@@ -104,7 +107,7 @@ def test_a_group_is_listed_and_deleted_with_its_offsets(cli_server: HeadraceServ
     group = topic_name("listed")
     committed(cli_server, group, topic, 0, 0)
     listed = json.loads(headrace("group", "list", "--json").stdout)
-    assert {"group": group, "state": "Empty", "type": ""} in listed
+    assert {"group": group, "state": "Empty", "type": "", "kind": "Classic"} in listed
     assert headrace("group", "delete", group).returncode == 0
     assert headrace("group", "describe", group).returncode == 1
     assert group.encode() not in headrace("group", "list").stdout
@@ -119,3 +122,74 @@ def test_the_time_of_the_first_record_that_is_there_counts(cli_server: HeadraceS
         found = [first_record_ms(cluster, partition, Offset(start), Offset(3)) for start in range(4)]
         assert found == [1000, 1000, 5000, None]
         assert first_record_ms(cluster, partition, Offset(2), Offset(2)) is None
+
+
+def test_a_share_group_is_described_with_where_its_members_begin(
+    cli_server: HeadraceServer,
+    headrace: Run,
+    topic: str,  # noqa: F811
+) -> None:
+    ready_for_groups(cli_server, headrace)
+    with Wire(cli_server.bootstrap) as wire:
+        wire.produce(topic, batch([b"a", b"b", b"c"]))
+    group, member = topic_name("queue"), "member-1"
+    beat = m.ShareGroupHeartbeatRequest(group_id=group, member_id=member, subscribed_topic_names=[topic])
+    with Asker(cli_server.bootstrap) as asker:
+
+        def is_assigned() -> bool:
+            answer = asker.ask(beat, 1)
+            assert answer.error_code == 0
+            beat.member_epoch = answer.member_epoch
+            return answer.assignment is not None and bool(answer.assignment.topic_partitions)
+
+        eventually(is_assigned, "the member has partitions")
+        altered = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(start_offset=1)
+        topics = [
+            m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[altered])
+        ]
+        described = json.loads(headrace("group", "describe", group, "--json").stdout)
+        assert (described["kind"], described["state"], described["assignor"]) == ("Share", "Stable", "simple")
+        assert [each["member"] for each in described["members"]] == [member]
+        assert f"{topic}-0" in described["members"][0]["partitions"]
+        assert {row["member"] for row in described["offsets"]} == {member}
+        beat.member_epoch = -1
+        assert asker.ask(beat, 1).error_code == 0
+        answer = asker.ask(m.AlterShareGroupOffsetsRequest(group_id=group, topics=topics), 0)
+        assert answer.responses[0].partitions[0].error_code == 0
+    described = json.loads(headrace("group", "describe", group, "--json").stdout)
+    row = next(row for row in described["offsets"] if row["partition"] == 0)
+    assert (described["state"], row["offset"], row["end_offset"], row["lag"]) == ("Empty", 1, 3, 2)
+    text = headrace("group", "describe", group).stdout.decode()
+    assert f"group {group}  Share  Empty  simple  0 members" in text
+
+
+def test_a_streams_group_is_described_with_the_partitions_of_its_tasks(
+    cli_server: HeadraceServer,
+    headrace: Run,
+    topic: str,  # noqa: F811
+) -> None:
+    ready_for_groups(cli_server, headrace)
+    group, member = topic_name("app"), "thread-1"
+    beat = m.StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        topology=requested(subtopology("0", [topic])),
+        process_id="process",
+        rebalance_timeout_ms=60_000,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    with Asker(cli_server.bootstrap) as asker:
+
+        def has_tasks() -> bool:
+            answer = asker.ask(beat, 0)
+            assert answer.error_code == 0
+            beat.member_epoch, beat.topology = answer.member_epoch, None
+            return bool(answer.active_tasks)
+
+        eventually(has_tasks, "the member has tasks")
+    described = json.loads(headrace("group", "describe", group, "--json").stdout)
+    assert (described["kind"], [each["member"] for each in described["members"]]) == ("Streams", [member])
+    assert f"{topic}-0" in described["members"][0]["partitions"]
+    assert f"group {group}  Streams" in headrace("group", "describe", group).stdout.decode()

@@ -5,6 +5,7 @@ compacted   compacted, values overwritten and deleted
 trimmed     begins above 0
 tx          transactions, committed and aborted
 readers     a group with committed offsets
+rules       literal and prefixed, that allow and deny
 """
 
 import time
@@ -24,7 +25,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from tests.eventually import WITHIN_SECONDS, eventually
+from headrace.security.acls.model import Binding
+from tests.asker import Asker
+from tests.broker import acl_requests
+from tests.broker.acl_requests import rule
+from tests.eventually import eventually
 
 NOW_MS = int(time.time() * 1000) - 3_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -52,6 +57,14 @@ class Facts(NamedTuple):
     partitions: dict[tuple[str, int], Seen]
     committed: dict[tuple[str, int], tuple[int, str]]
     retention_ms: str
+    rules: frozenset[Binding]
+
+
+RULES = (
+    rule("Topic:codecs", "Read", "User:alice"),
+    rule("Topic:co*", "Write", "User:*", host="10.0.0.7", permission="Deny"),
+    rule("Cluster:kafka-cluster", "ClusterAction", "User:CN=a,O=b"),
+)
 
 
 def fill(bootstrap: str, *, transactions: bool = True) -> None:
@@ -87,6 +100,9 @@ def fill(bootstrap: str, *, transactions: bool = True) -> None:
     assert large.flush(60) == 0
     for trimmed in admin.delete_records([TopicPartition("trimmed", 0, 42)]).values():
         assert trimmed.result(60).low_watermark == 42
+    with Asker(bootstrap) as asker:
+        assert {error for error, _ in acl_requests.create(asker, *RULES)} == {0}
+    eventually(lambda: rules(bootstrap) == set(RULES), "the broker to follow the controller")
     if transactions:
         in_transactions(address)
     commit(bootstrap, {("codecs", 0): (7, "seven"), ("codecs", 1): (150, ""), ("trimmed", 0): (50, "")})
@@ -138,7 +154,14 @@ def facts(bootstrap: str) -> Facts:
         {key: seen(bootstrap, admin, *key) for key in PARTITIONS},
         committed(admin),
         admin.describe_configs([config])[config].result(60)["retention.ms"].value,
+        rules(bootstrap),
     )
+
+
+def rules(bootstrap: str) -> frozenset[Binding]:
+    """The access control lists."""
+    with Asker(bootstrap) as asker:
+        return frozenset(acl_requests.described(asker))
 
 
 def committed(admin: AdminClient) -> dict[tuple[str, int], tuple[int, str]]:
@@ -150,14 +173,18 @@ def committed(admin: AdminClient) -> dict[tuple[str, int], tuple[int, str]]:
 
 def when_loaded(ask: Callable[[], Any]) -> Any:
     """What a coordinator answers once it has read its partition; the client does not ask again by itself."""
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while True:
+    answers: list[Any] = []
+
+    def is_loaded() -> bool:
         try:
-            return ask()
+            answers.append(ask())
         except KafkaException as error:
-            if error.args[0].code() not in LOADING or time.monotonic() > deadline:
+            if error.args[0].code() not in LOADING:
                 raise
-            time.sleep(0.05)
+        return bool(answers)
+
+    eventually(is_loaded, "the coordinator to have read its partition", every_s=0.05)
+    return answers[0]
 
 
 def wait_for_leaders(admin: AdminClient) -> None:

@@ -5,12 +5,16 @@ from pathlib import Path
 import pytest
 
 from headrace.metadata import znodes
+from headrace.metadata.acl_nodes import decode_entries
 from headrace.metadata.model import Replicas
 from headrace.migrate.metadata_image import MetadataImage, tree_of
 from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
 from headrace.migrate.nodes import Cluster, Nodes, understood
+from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
+from headrace.security.access import Operation
+from headrace.security.acls.model import Entry, Permission
 from headrace.types import BrokerId, TopicPartition
 from tests.migrate.quorum import KINDS, OTHER_ID, TOPIC_ID, change, partition, setting, topic
 
@@ -91,17 +95,49 @@ def test_producer_ids_go_on_behind_the_last_block() -> None:
     assert znodes.PRODUCER_ID_BLOCK not in nodes_of()
 
 
+def entry(name: str, *, id: bytes = TOPIC_ID, **fields: int) -> m.AccessControlEntryRecord:
+    """A rule that permits alice to read a topic."""
+    codes = {"resource_type": 2, "pattern_type": 3, "operation": 3, "permission_type": 3} | fields
+    return m.AccessControlEntryRecord(id=id, resource_name=name, principal="User:alice", host="*", **codes)
+
+
+def test_access_control_lists_are_those_that_were_not_removed() -> None:
+    gone = m.RemoveAccessControlEntryRecord(id=OTHER_ID)
+    literal, prefixed = entry("flights"), entry("fl", id=b"3" * 16, pattern_type=4, permission_type=2)
+    nodes = nodes_of(literal, prefixed, entry("flights", id=OTHER_ID, operation=4), gone)
+    found = {path: decode_entries(nodes[path]) for path in nodes if path.startswith("/kafka-acl")}
+    assert found == {
+        "/kafka-acl/Topic/flights": (Entry("User:alice", "*", Operation.READ, Permission.ALLOW),),
+        "/kafka-acl-extended/prefixed/Topic/fl": (Entry("User:alice", "*", Operation.READ, Permission.DENY),),
+    }
+
+
+@pytest.mark.parametrize("fields", [{"resource_type": 99}, {"operation": 99}, {"pattern_type": 2}])
+def test_a_rule_that_is_not_understood_is_refused_since_it_could_deny(fields: dict[str, int]) -> None:
+    with pytest.raises(MigrationRefused, match="access control entry of User:alice on 'flights'"):
+        nodes_of(entry("flights", id=TOPIC_ID, **fields))
+
+
+def test_a_rule_whose_name_no_node_can_have_is_counted() -> None:
+    assert image_of(entry("a/b", resource_type=3)).left_behind() == ["ACLs whose name has a / (1 entry)"]
+
+
+def test_a_rule_that_denies_is_kept_or_ends_the_migration() -> None:
+    """Another rule, of a prefix, may allow what it denies (CVE-2024-27309)."""
+    with pytest.raises(MigrationRefused, match="denies User:alice Read on Group 'a/b' cannot be kept"):
+        nodes_of(
+            entry("a", resource_type=3, pattern_type=4), entry("a/b", id=OTHER_ID, resource_type=3, permission_type=2)
+        )
+
+
 def test_what_is_not_kept_is_counted() -> None:
-    entry = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
-    acl = m.AccessControlEntryRecord(id=TOPIC_ID)
+    of_all = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
     image = image_of(
-        acl, m.AccessControlEntryRecord(id=OTHER_ID), m.RemoveAccessControlEntryRecord(id=OTHER_ID),
         m.UserScramCredentialRecord(name="u", mechanism=1, salt=b"s"), m.DelegationTokenRecord(token_id="t"),
-        m.ClientQuotaRecord(entity=[entry], key="producer_byte_rate", value=5.0),
+        m.ClientQuotaRecord(entity=[of_all], key="producer_byte_rate", value=5.0),
         m.FeatureLevelRecord(name="metadata.version", feature_level=25), setting("a", "b", kind=16, owner="m"),
     )  # fmt: skip
     assert image.left_behind() == [
-        "ACLs (1 entry)",
         "SCRAM credentials (1 credential)",
         "quotas (1 quota)",
         "delegation tokens (1 token)",

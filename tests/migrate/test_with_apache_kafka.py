@@ -17,6 +17,7 @@ from headrace.cli.main import main as headrace
 from headrace.log.files import LocalFiles
 from headrace.migrate.metadata_log import read_metadata_log
 from headrace.offline.dump import dump
+from tests.broker.acl_requests import AUTHORIZED
 from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.migrate.facts import Facts, facts, fill, write_more
@@ -27,10 +28,13 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.skipif(kafka.missing_tools() is not None, reason=kafka.missing_tools() or ""),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group("migrate"),
 ]
 
 STOPS = ["stopped", "killed"]
+SUPER = "super.users=User:ANONYMOUS\n"
+AUTHORIZER = f"{SUPER}authorizer.class.name=kafka.security.authorizer.AclAuthorizer\n"
+KRAFT_AUTHORIZER = f"{SUPER}authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
 OFTEN = "log.flush.start.offset.checkpoint.interval.ms=200\n"
 SOON = "log.cleaner.backoff.ms=100\nmetadata.log.max.record.bytes.between.snapshots=100\n"
 NOT_FROM_ZERO = re.compile(r"Non-consecutive offsets in \S+\n  -1 is followed by \d+\n")
@@ -58,7 +62,7 @@ class Server(HeadraceServer):
 
 
 def served(directories: list[Path]) -> Server:
-    server = Server(directories[0], directories=directories)
+    server = Server(directories[0], AUTHORIZED, directories=directories)
     server.start()
     return server
 
@@ -73,7 +77,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def kraft(home: Path) -> tuple[Facts, dict[str, list[Path]]]:
     """Kafka 4.3 with two directories: what a client sees, and copies of the files after both endings."""
-    node = KafkaNode(home / "kraft", log_dirs=[home / "kraft/a", home / "kraft/b"], settings=OFTEN + SOON)
+    settings = OFTEN + SOON + KRAFT_AUTHORIZER
+    node = KafkaNode(home / "kraft", log_dirs=[home / "kraft/a", home / "kraft/b"], settings=settings)
     copies = {}
     with node:
         fill(node.bootstrap)
@@ -149,7 +154,7 @@ def old(home: Path, ours: dict[str, Step]) -> Back:
                 run("to-kafka", *step.directories, "--to", target, "--tree", tree)
                 run("load-tree", tree, "--zookeeper", where)
             back.as_exported[stop] = Path(shutil.copytree(target, home / f"exported-{stop}"))
-            node = KafkaNode(home / f"node-{stop}", zookeeper=where, log_dirs=[target], settings=OFTEN)
+            node = KafkaNode(home / f"node-{stop}", zookeeper=where, log_dirs=[target], settings=OFTEN + AUTHORIZER)
             with node:
                 seen = facts(node.bootstrap)
                 back.logs[stop] = (node.directory / "broker.log").read_text()

@@ -4,13 +4,14 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from typing import Any
 
 import typer
 
+from headrace.cli.access import UsageProblem, use_context, with_access_options
 from headrace.cli.commands import COMMANDS
 from headrace.cli.output import complain
-from headrace.cli.shared import UsageProblem
-from headrace.client.core.failures import BrokerUnreachable
+from headrace.client.core.failures import BrokerUnreachable, SecurityMismatch
 from headrace.errors import InvalidConfig, InvalidTopic, KafkaError
 
 _FAILED = 1
@@ -43,14 +44,20 @@ def _has_commands() -> None:
     """Without a callback typer would take the only command of an application for the application."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command that the first argument names; the exit code."""
+def make_command(names: Iterable[str]) -> Any:
+    """The finished command line with these commands."""
+    return with_access_options(typer.main.get_command(make_app(names)))
+
+
+def run(arguments: Sequence[str], context: str | None = None) -> int:
+    """Run the command that the first argument names, with a context; the exit code."""
     name = arguments[0]
     if name not in COMMANDS:
         complain(f"unknown command {name!r}{_nearest(name)} (see headrace --help)")
         return _USAGE
     try:
-        code = make_app([name])(list(arguments), prog_name="headrace", standalone_mode=False)
+        use_context(context)
+        code = make_command([name])(list(arguments), prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
@@ -61,6 +68,9 @@ def run(arguments: Sequence[str]) -> int:
     except (UsageProblem, InvalidConfig, InvalidTopic) as wrong:
         complain(wrong.message if isinstance(wrong, KafkaError) else str(wrong))
         return _USAGE
+    except SecurityMismatch as refused:
+        complain(refused.message)
+        return _FAILED
     except BrokerUnreachable as gone:
         complain(f"{gone.message}; is a broker running there? `headrace serve` starts one, --bootstrap names another")
         return _FAILED

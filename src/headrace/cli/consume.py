@@ -21,7 +21,7 @@ import typer
 
 from headrace.cli.output import Json, as_json
 from headrace.cli.places import END, parse_place, resolve
-from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, checked, cluster_of
+from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, access, cluster_of
 from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.consumer.fetched_batches import ConsumerRecord
 from headrace.client.operations.admin import Admin
@@ -95,7 +95,8 @@ def consume(
         auto_offset_reset="latest" if group is not None and start in ("end", "latest") else "earliest",
         isolation_level="read_committed" if committed else "read_uncommitted",
     )
-    with Consumer(checked(bootstrap), settings, CLIENT) as consumer:
+    address, client = access(bootstrap)
+    with Consumer(address, settings, client) as consumer:
         if group is not None:
             consumer.subscribe([topic])
             _print(_records(consumer, {}, count), show)

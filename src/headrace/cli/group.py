@@ -1,35 +1,41 @@
-"""`headrace group list|describe|delete`."""
+"""`headrace group list|describe|reset|forget|delete`."""
 
 import time
 from typing import Annotated
 
 import typer
 
+from headrace.cli.group_offsets import forget, reset
 from headrace.cli.output import Json, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, cluster_of
 from headrace.client.consumer.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import Admin
-from headrace.client.operations.group_admin import GroupAdmin, GroupDescription
+from headrace.client.operations.group_admin import GroupAdmin
+from headrace.client.operations.group_kinds import GroupDescription
 from headrace.client.operations.lag import first_record_ms
 from headrace.errors import ErrorCode, KafkaError
 from headrace.printable import printable
 from headrace.types import Offset, TopicPartition
 
 app = typer.Typer(no_args_is_help=True)
+app.command("reset")(reset)
+app.command("forget")(forget)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 
 
 @app.command("list")
 def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
-    """List consumer groups."""
+    """List the groups of every kind: classic, consumer, share and streams groups."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster).list_groups()
     if json:
-        print_json([{"group": one.group_id, "state": one.state, "type": one.protocol_type} for one in groups])
+        print_json(
+            [{"group": one.group_id, "state": one.state, "type": one.protocol_type, "kind": one.kind} for one in groups]
+        )
     else:
-        print_table(["GROUP", "STATE", "TYPE"], groups)
+        print_table(["GROUP", "STATE", "TYPE", "KIND"], groups)
 
 
 @app.command()
@@ -45,7 +51,8 @@ def describe(
     and in seconds, since the first record that is not consumed was produced."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster)
-        group, offsets = groups.describe_group(name), groups.offsets(name)
+        kind = groups.kind_of(name)
+        group, offsets = groups.describe_group(name, kind), groups.offsets(name, kind)
         if group.state == "Dead" and not offsets:
             raise KafkaError(f"group {name} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
         rows = _progress(cluster, group, offsets, READ_COMMITTED if committed else READ_UNCOMMITTED)
@@ -60,10 +67,10 @@ def describe(
             }
             for member in group.members
         ]
-        about: dict[str, Json] = {"group": name, "state": group.state, "assignor": group.assignor}
+        about: dict[str, Json] = {"group": name, "kind": kind, "state": group.state, "assignor": group.assignor}
         print_json({**about, "members": members, "offsets": rows})
         return
-    print(f"group {printable(name)}  {group.state}  {printable(group.assignor)}  {len(group.members)} members")
+    print(f"group {printable(name)}  {kind}  {group.state}  {printable(group.assignor)}  {len(group.members)} members")
     keys = ["topic", "partition", "offset", "end_offset", "lag", "lag_seconds", "member"]
     table = [["-" if row[key] is None else row[key] for key in keys] for row in rows]
     print_table([key.replace("_", " ").upper() for key in keys], table)
@@ -74,7 +81,7 @@ def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, dry_run: DryRun
     """Delete a group and its offsets. The group must have no members."""
     with cluster_of(bootstrap) as cluster:
         groups = GroupAdmin(cluster)
-        offsets = groups.offsets(name)
+        offsets = groups.offsets(name, groups.kind_of(name))
         if not dry_run:
             groups.delete_group(name)
     if json:

@@ -8,6 +8,7 @@ Keys, values, headers, timestamps, partition numbers and order are kept. Offsets
 """
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import typer
 
 from headrace.cli.import_progress import ImportProgress
 from headrace.cli.output import Json, complain, print_json, print_table
-from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Configs, DryRun, UsageProblem, checked, pairs
+from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Configs, DryRun, UsageProblem, access, pairs
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.partition_import import Imported, import_partition, resume_at
 from headrace.client.operations.topic_import import (
@@ -97,13 +98,13 @@ def import_logs(
             "--resume and --append exclude each other: --resume continues an import, --append starts another"
         )
     settings = ProducerSettings(compression=compression)
-    settings.policy(CLIENT.request_timeout_ms)
+    reached = access(bootstrap)
+    settings.policy(reached.settings.request_timeout_ms)
     files = LocalFiles()
     tasks = _chosen(find_partitions(files, path), topic, source, partition, everything)
     configs: dict[str, str | None] = {"retention.ms": "-1", **pairs("--config", config)}
-    done: list[tuple[_Task, StoredLog, Imported]] = []
     started = time.monotonic()
-    with Cluster(checked(bootstrap), CLIENT) as cluster:
+    with Cluster(*reached) as cluster:
         made = _prepare(cluster, tasks, configs, may_hold_records=resume or append, dry_run=dry_run)
         logs = [open_stored(files, task.stored) for task in tasks]
         skips = [0] * len(tasks)
@@ -113,27 +114,36 @@ def import_logs(
                 for task in tasks
             ]
         topics = topic_settings(cluster, {task.to.topic for task in tasks})
-        progress = ImportProgress(sum(log.size_bytes for log in logs))
-        with nullcontext() if dry_run else Producer(checked(bootstrap), settings, CLIENT) as producer:
-            for task, log, skip in zip(tasks, logs, skips, strict=True):
-                limit = int(topics[task.to.topic].get("max.message.bytes") or INT32_MAX)
-                try:
-                    each = import_partition(
-                        log,
-                        producer,
-                        task.to,
-                        skip=skip,
-                        record_bytes_max=limit,
-                        on_progress=partial(progress.show, task.to, log),
-                    )
-                    done.append((task, log, each))
-                    progress.finished(log)
-                except KafkaError:
-                    complain(f"{task.to}: the import stopped; run it again with --resume to continue")
-                    raise
+        with nullcontext() if dry_run else Producer(reached.bootstrap, settings, reached.settings) as producer:
+            done = _import(list(zip(tasks, logs, skips, strict=True)), producer, topics)
         warnings = warnings_of(topics, [each for _, _, each in done], time.time() * 1000)
     _report(done, made, warnings, time.monotonic() - started, dry_run=dry_run, as_json=json)
     return 1 if any(log.damages for _, log, _ in done) else 0
+
+
+def _import(
+    tasks: list[tuple[_Task, StoredLog, int]], producer: Producer | None, topics: Mapping[str, Mapping[str, str | None]]
+) -> list[tuple[_Task, StoredLog, Imported]]:
+    """Writes the records of each log behind those to skip; without a producer, reads them only."""
+    done: list[tuple[_Task, StoredLog, Imported]] = []
+    progress = ImportProgress(sum(log.size_bytes for _, log, _ in tasks))
+    for task, log, skip in tasks:
+        limit = int(topics[task.to.topic].get("max.message.bytes") or INT32_MAX)
+        try:
+            each = import_partition(
+                log,
+                producer,
+                task.to,
+                skip=skip,
+                record_bytes_max=limit,
+                on_progress=partial(progress.show, task.to, log),
+            )
+            done.append((task, log, each))
+            progress.finished(log)
+        except KafkaError:
+            complain(f"{task.to}: the import stopped; run it again with --resume to continue")
+            raise
+    return done
 
 
 def _chosen(

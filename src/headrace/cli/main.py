@@ -14,11 +14,12 @@ _ALLOCATIONS = 100_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the process's own arguments by default) names; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    context, arguments = _take_context(arguments)
     match arguments:
         case ["serve", *rest]:
             return _serve(rest)
         case ["load", *rest]:
-            return _load(rest)
+            return _load(rest if context is None else ["--context", context, *rest])
         case [] | ["--help" | "-h", *_]:
             from headrace.cli.commands import usage
 
@@ -32,7 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_ALLOCATIONS)  # nothing of what is imported dies, so looking for that costs a tenth of a command
     from headrace.cli.app import run
 
-    return run(arguments)
+    return run(arguments, context)
+
+
+def _take_context(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The context in `headrace --context NAME COMMAND`, and the arguments without it."""
+    match arguments:
+        case ["--context", name, *rest]:
+            return name, rest
+        case [first, *rest] if first.startswith("--context="):
+            return first.partition("=")[2], rest
+        case _:
+            return None, arguments
 
 
 def _serve(arguments: Sequence[str]) -> int:

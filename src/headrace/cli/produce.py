@@ -16,7 +16,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 import typer
 
 from headrace.cli.output import print_json
-from headrace.cli.shared import CLIENT, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, checked, pairs
+from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, UsageProblem, access, pairs
 from headrace.client.producer.column_input import Headers
 from headrace.client.producer.delivery import RecordMetadata
 from headrace.client.producer.producer import Producer, ProducerSettings
@@ -91,7 +91,8 @@ def produce(
     fixed = Input(None, None if key is None else key.encode(), _headers(header), partition)
     settings = ProducerSettings(acks=acks, compression=compression)
     tally = Tally()
-    with Producer(checked(bootstrap), settings, CLIENT) as producer:
+    address, client = access(bootstrap)
+    with Producer(address, settings, client) as producer:
         for record in _records(files or [], fixed, json_lines, whole, key_separator):
             value = None if empty_is_null and record.value == b"" else record.value
             producer.send(

@@ -1,4 +1,10 @@
-"""`headrace config get|set|unset`: the settings of a topic or a broker."""
+"""`headrace config list|get|set|unset`: settings of topics, brokers, groups, loggers, and subscriptions to metrics.
+
+headrace config set topic flights retention.ms=86400000
+headrace config set broker default log.retention.ms=86400000      all brokers, at once; a broker's own goes before
+headrace config set logger 1 headrace.network=DEBUG               the loggers of broker 1, until it stops
+headrace config set client-metrics all metrics='*' interval.ms=30000
+"""
 
 from typing import Annotated
 
@@ -6,15 +12,48 @@ import typer
 
 from headrace.cli.output import print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of, pairs
-from headrace.client.operations.admin import RESOURCE_BROKER, RESOURCE_TOPIC, Admin
+from headrace.client.operations.admin import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_LOGGER,
+    RESOURCE_TOPIC,
+    Admin,
+)
 from headrace.printable import printable
 
 app = typer.Typer(no_args_is_help=True)
 
-_KINDS = {"topic": RESOURCE_TOPIC, "broker": RESOURCE_BROKER}
+_KINDS = {
+    "topic": RESOURCE_TOPIC,
+    "broker": RESOURCE_BROKER,
+    "group": RESOURCE_GROUP,
+    "client-metrics": RESOURCE_CLIENT_METRICS,
+    "logger": RESOURCE_LOGGER,
+}
+_ALL_BROKERS = "default"
 
-Kind = Annotated[str, typer.Argument(metavar="topic|broker")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the topic, or the id of the broker.")]
+Kind = Annotated[str, typer.Argument(metavar="|".join(_KINDS))]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the topic, group or subscription; the id of the broker, or default for all brokers; the id "
+        "of the loggers' broker.",
+    ),
+]
+
+
+@app.command("list")
+def list_names(kind: Kind, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> None:
+    """List the names of topics or brokers, or of those groups and subscriptions that have settings."""
+    with cluster_of(bootstrap) as cluster:
+        names = Admin(cluster).list_config_resources(_kind(kind))
+    if json:
+        print_json(list(names))
+    else:
+        for name in names:
+            print(printable(name))
 
 
 @app.command("get")
@@ -28,7 +67,7 @@ def get(
 ) -> None:
     """Show the named settings, or all that differ from the default."""
     with cluster_of(bootstrap) as cluster:
-        entries = Admin(cluster).describe_configs(_kind(kind), name)
+        entries = Admin(cluster).describe_configs(_kind(kind), _resource(kind, name))
     known = {entry.name for entry in entries}
     for key in keys or []:
         if key not in known:
@@ -69,7 +108,7 @@ def unset(
 
 def _change(kind: str, name: str, changes: dict[str, str | None], bootstrap: str, dry_run: bool, as_json: bool) -> None:
     with cluster_of(bootstrap) as cluster:
-        Admin(cluster).alter_configs(_kind(kind), name, changes, validate_only=dry_run)
+        Admin(cluster).alter_configs(_kind(kind), _resource(kind, name), changes, validate_only=dry_run)
     if as_json:
         print_json({kind: name, "config": changes, "dry_run": dry_run})
     else:
@@ -79,5 +118,9 @@ def _change(kind: str, name: str, changes: dict[str, str | None], bootstrap: str
 
 def _kind(kind: str) -> int:
     if kind not in _KINDS:
-        raise UsageProblem(f"{kind!r} has no settings: expected topic or broker")
+        raise UsageProblem(f"{kind!r} has no settings: expected {', '.join(_KINDS)}")
     return _KINDS[kind]
+
+
+def _resource(kind: str, name: str) -> str:
+    return "" if kind == "broker" and name == _ALL_BROKERS else name

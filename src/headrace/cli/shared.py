@@ -5,10 +5,21 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.access import UsageProblem, access
 from headrace.client.core.cluster import Cluster
-from headrace.client.core.settings import ClientSettings, parse_addresses
+from headrace.client.security.command_options import DEFAULT_BOOTSTRAP
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+__all__ = [
+    "DEFAULT_BOOTSTRAP",
+    "AsJson",
+    "Bootstrap",
+    "Configs",
+    "DryRun",
+    "UsageProblem",
+    "access",
+    "cluster_of",
+    "pairs",
+]
 
 Bootstrap = Annotated[
     str,
@@ -25,25 +36,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what the command 
 Configs = Annotated[list[str], typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; repeatable.")]
 
 
-class UsageProblem(Exception):
-    """Arguments that exclude each other, or a value that cannot be parsed; exit code 2."""
-
-
-CLIENT = ClientSettings(client_id="headrace-cli")
-
-
 def cluster_of(bootstrap: str) -> Cluster:
-    """A cluster for `--bootstrap`; see `checked`."""
-    return Cluster(checked(bootstrap), CLIENT)
-
-
-def checked(bootstrap: str) -> str:
-    """Returns `--bootstrap` unchanged; UsageProblem if it is not a list of addresses."""
-    try:
-        parse_addresses(bootstrap)
-    except ValueError as wrong:
-        raise UsageProblem(f"--bootstrap: {wrong}") from None
-    return bootstrap
+    """A cluster for `--bootstrap` and the options that go with it; see `cli.access`."""
+    return Cluster(*access(bootstrap))
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,8 @@ from headrace.config import decode_properties, read_broker
 from headrace.errors import InvalidConfig
 from headrace.metastore.zookeeper.ensemble import Ensemble, ensemble_of
 from headrace.migrate.refusal import MigrationRefused
+from headrace.network.zookeeper_kerberos import zookeeper_kerberos
+from headrace.network.zookeeper_tls import zookeeper_context
 
 
 class Access(NamedTuple):
@@ -21,7 +23,8 @@ class Access(NamedTuple):
             given = decode_properties(self.config.read_bytes()) if self.config else {}
             about = ("zookeeper.", "headrace.zookeeper.")
             known = {key: text for key, text in given.items() if key.startswith(about)}
-            return ensemble_of(read_broker({**known, "zookeeper.connect": self.address}).config)
+            config = read_broker({**known, "zookeeper.connect": self.address}).config
+            return ensemble_of(config, zookeeper_context, zookeeper_kerberos)
         except InvalidConfig as error:
             raise MigrationRefused(error.message) from None
         except OSError as error:

@@ -6,8 +6,10 @@ from pathlib import Path
 from shlex import quote
 
 from headrace.config import TOPIC_SETTINGS, read_broker
+from headrace.config.dynamic import DYNAMIC
 from headrace.errors import InvalidConfig
 from headrace.migrate import kraft, transactions
+from headrace.migrate.acls import has_rules
 from headrace.migrate.directories import Sources, hold
 from headrace.migrate.embedded import has_tree, write_embedded
 from headrace.migrate.move import (
@@ -55,6 +57,10 @@ def from_kafka(
         outcome = begin_outcome("from Apache Kafka", migration, sources, cluster, origin)
         outcome.left_behind += behind
         outcome.notes += notes
+        if has_rules(nodes):
+            outcome.notes.append(
+                "access control lists need an authorizer: set authorizer.class.name and super.users as before"
+            )
         copies = plan(migration, sources, outcome)
         _say_what_changes(migration, sources, cluster, outcome)
         outcome.next_steps.append(_command(migration, cluster, outcome.broker_id))
@@ -68,10 +74,13 @@ def from_kafka(
 
 
 def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
-    """The command that starts a broker on the copy, with the dynamic settings that headrace supports."""
+    """The command that starts a broker on the copy, with those dynamic settings of Apache Kafka that are fixed at the
+    start here. The others take effect from the tree."""
     command = f"headrace serve --data {shown(list(migration.targets))} --broker-id {broker_id}"
     own = {**cluster.broker_settings.get(DEFAULT_BROKER, {}), **cluster.broker_settings.get(str(broker_id), {})}
     for name, text in sorted(own.items()):
+        if name in DYNAMIC:
+            continue
         try:
             is_known = not read_broker({name: text}, strict=True).ignored
         except InvalidConfig:
@@ -86,10 +95,10 @@ def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, 
     for protocol, count in sorted(groups.items()):
         kept = "their members join anew" if protocol != "consumer" else "their committed offsets are kept"
         outcome.left_behind.append(f"membership of groups of the {protocol} protocol ({count}; {kept})")
-    own = sorted({name for settings in cluster.broker_settings.values() for name in settings})
+    own = {name for settings in cluster.broker_settings.values() for name in settings if name not in DYNAMIC}
     if own:
         outcome.left_behind.append(
-            f"effect of brokers' dynamic settings ({some(own)}: kept in the tree; headrace takes settings with --set)"
+            f"effect of brokers' dynamic settings that are not dynamic here ({some(sorted(own))}: kept in the tree)"
         )
     if other := _unknown_settings(cluster):
         outcome.left_behind.append(

@@ -5,7 +5,8 @@
     ProducerIds                                                the next block
     RegisterBroker, UnregisterBroker                           which brokers there are
     FeatureLevel                                               named, not kept: a ZooKeeper cluster has none of them
-    AccessControlEntry, UserScramCredential, ClientQuota, DelegationToken, and their removals: counted, not kept
+    AccessControlEntry, RemoveAccessControlEntry               who may do what
+    UserScramCredential, ClientQuota, DelegationToken, and their removals: counted, not kept
 
 A partition without ISR (KIP-966) has those who are eligible to lead as its ISR here, or its only replica: they have all
 that was committed. Source: Kafka's TopicsDelta, PartitionRegistration, ConfigurationsDelta, ZkMigrationClient.
@@ -20,6 +21,7 @@ from headrace.errors import KafkaError
 from headrace.metadata import znodes
 from headrace.metadata.model import PartitionLeadership, Replicas, Topic
 from headrace.metadata.producer_ids import BLOCK_SIZE
+from headrace.migrate.acls import has_node, nodes_of
 from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
 from headrace.migrate.nodes import DEFAULT_BROKER, Nodes, counted
 from headrace.migrate.refusal import MigrationRefused
@@ -60,7 +62,7 @@ class MetadataImage:
     next_producer_id: int = 0
     features: dict[str, int] = field(default_factory=dict)
     is_migrating_zookeeper: bool = False
-    acls: set[bytes] = field(default_factory=set)
+    acls: dict[bytes, m.AccessControlEntryRecord] = field(default_factory=dict)
     scram: set[tuple[str, int]] = field(default_factory=set)
     quotas: set[tuple[object, ...]] = field(default_factory=set)
     tokens: set[str] = field(default_factory=set)
@@ -100,6 +102,11 @@ class MetadataImage:
                 self.features[feature.name] = feature.feature_level
             case 15:
                 self.next_producer_id = m.ProducerIdsRecord.decode(version, body)[0].next_producer_id
+            case 18:
+                rule = m.AccessControlEntryRecord.decode(version, body)[0]
+                self.acls[rule.id] = rule
+            case 19:
+                self.acls.pop(m.RemoveAccessControlEntryRecord.decode(version, body)[0].id, None)
             case 21:
                 state = m.ZkMigrationStateRecord.decode(version, body)[0].zk_migration_state
                 self.is_migrating_zookeeper = state in ZK_MIGRATION_RUNS
@@ -164,10 +171,6 @@ class MetadataImage:
 
     def _count(self, kind: int, version: int, body: memoryview) -> None:
         match kind:
-            case 18:
-                self.acls.add(m.AccessControlEntryRecord.decode(version, body)[0].id)
-            case 19:
-                self.acls.discard(m.RemoveAccessControlEntryRecord.decode(version, body)[0].id)
             case 11:
                 made = m.UserScramCredentialRecord.decode(version, body)[0]
                 self.scram.add((made.name, made.mechanism))
@@ -191,7 +194,7 @@ class MetadataImage:
         return [
             *counted(
                 {
-                    "ACLs": (len(self.acls), "entry"),
+                    "ACLs whose name has a /": (sum(not has_node(each) for each in self.acls.values()), "entry"),
                     "SCRAM credentials": (len(self.scram), "credential"),
                     "quotas": (len(self.quotas), "quota"),
                     "delegation tokens": (len(self.tokens), "token"),
@@ -218,6 +221,7 @@ def tree_of(image: MetadataImage, log: MetadataLog, cluster_id: str, broker_id: 
             BrokerId(broker_id), max(0, image.next_producer_id - BLOCK_SIZE), image.next_producer_id - 1
         )
         nodes[znodes.PRODUCER_ID_BLOCK] = znodes.encode_producer_ids(block)
+    nodes |= nodes_of(image.acls.values())
     for (kind, name), own in image.settings.items():
         if kind == BROKER:
             nodes[znodes.config("brokers", name or DEFAULT_BROKER)] = znodes.encode_config(own)

@@ -1,8 +1,8 @@
 """Cluster metadata as a tree of Kafka's znodes (path -> value), and the part that a migration carries over. Pure.
 
 carried over   topics with ids, replicas and partition states; settings of topics and brokers; the cluster's id; the
-               controller's epoch; the block of producer ids; finalized features; offsets of 0.8's consumers
-left behind    ACLs, SCRAM credentials, quotas, delegation tokens: `left_behind` counts them
+               controller's epoch; the block of producer ids; finalized features; offsets of 0.8's consumers; ACLs
+left behind    SCRAM credentials, quotas, delegation tokens, instances: `left_behind` counts them
 momentary      live brokers, controller, notifications: a broker that starts creates them again
 
 Source: Kafka's ZkData.
@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from headrace.metadata import znodes
 from headrace.metadata.model import NO_UUID, PartitionLeadership, Topic
+from headrace.metadata.stored_instances import INSTANCES
 from headrace.metadata.uuids import random_uuid
 from headrace.metastore.store import parent_of
+from headrace.migrate import acls
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.types import TopicPartition
 
@@ -30,6 +32,7 @@ CARRIED = (
     znodes.PRODUCER_ID_BLOCK,
     znodes.FEATURE,
     "/consumers",
+    *acls.ROOTS,
 )
 """Subtrees that a migration takes along."""
 
@@ -40,9 +43,8 @@ LOOKED_AT = (
     "/config/users",
     "/config/clients",
     "/config/ips",
-    "/kafka-acl",
-    "/kafka-acl-extended",
     "/delegation_token/tokens",
+    INSTANCES,
     "/migration",
 )
 """Subtrees that are read: what goes along, what is in the way, and what is counted."""
@@ -109,6 +111,7 @@ def understood(nodes: Mapping[str, bytes]) -> Cluster:
                 settings[name] = znodes.decode_config(nodes[path])
     except znodes.CorruptNode as error:
         raise MigrationRefused(f"node {path}: {error}") from None
+    acls.check_rules(nodes)
     return cluster
 
 
@@ -138,8 +141,6 @@ def in_flight(nodes: Mapping[str, bytes]) -> list[str]:
 
 def left_behind(nodes: Mapping[str, bytes]) -> list[str]:
     """The parts of the tree that are not carried over."""
-    acls = [path for path in below(nodes, "/kafka-acl") if path.count("/") == 3]
-    acls += [path for path in below(nodes, "/kafka-acl-extended") if path.count("/") == 4]
     scram, quotas = 0, 0
     for path in [*below(nodes, "/config/users"), *below(nodes, "/config/clients"), *below(nodes, "/config/ips")]:
         try:
@@ -151,10 +152,10 @@ def left_behind(nodes: Mapping[str, bytes]) -> list[str]:
         quotas += len(settings) - secrets
     return counted(
         {
-            "ACLs": (len(acls), "resource"),
             "SCRAM credentials": (scram, "credential"),
             "quotas": (quotas, "quota"),
             "delegation tokens": (len(below(nodes, "/delegation_token/tokens")), "token"),
+            "instances": (len(below(nodes, INSTANCES)), "definition"),
         }
     )
 

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from headrace.metadata import znodes
+from headrace.migrate.acls import has_rules, without_newer_operations
 from headrace.migrate.embedded import has_tree, read_embedded
 from headrace.migrate.move import Migration, begin_outcome, check, copy, look, open_once, plan, undone_on_failure
-from headrace.migrate.nodes import Cluster, Nodes, carried, left_behind, understood
+from headrace.migrate.nodes import Cluster, Nodes, carried, counted, left_behind, understood
 from headrace.migrate.outcome import Outcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 
+_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 OURS_ALONE = "headrace."
 """How the names of settings begin that Apache Kafka has not."""
 
@@ -38,6 +40,11 @@ def to_kafka(
         outcome = begin_outcome("to Apache Kafka", migration, sources, cluster, str(first))
         outcome.left_behind += left_behind(everything)
         _drop_our_settings(nodes, cluster, outcome)
+        outcome.left_behind += counted(
+            {"ACLs with operation TwoPhaseCommit": (without_newer_operations(nodes), "entry")}
+        )
+        if has_rules(nodes):
+            outcome.next_steps.append(f"server.properties: authorizer.class.name={_AUTHORIZER}")
         copies = plan(migration, sources, outcome)
         if not migration.is_dry_run:
             with undone_on_failure(migration):

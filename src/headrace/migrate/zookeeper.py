@@ -46,7 +46,7 @@ def write_zookeeper(ensemble: Ensemble, nodes: Mapping[str, bytes]) -> None:
     """Creates the chroot, which must be empty, and writes a tree, parents first. Raises MigrationRefused."""
     chroot = ensemble.root
     with _connected(ensemble) as client:
-        from headrace.metastore.zookeeper.connection import AccessLists
+        from headrace.metastore.zookeeper.access_lists import AccessLists
 
         acls = AccessLists(chroot, ensemble.set_acl)
         _must_be_empty(client, ensemble)
@@ -82,16 +82,15 @@ def _must_be_empty(client: Any, ensemble: Ensemble) -> None:
 def _connected(ensemble: Ensemble) -> Iterator[Any]:
     """A client without a chroot."""
     try:
-        from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
         from kazoo.retry import KazooRetry
 
-        from headrace.metastore.zookeeper.connection import how_to_speak
+        from headrace.metastore.zookeeper.secured_client import make_client
     except ImportError:
         raise MigrationRefused("ZooKeeper requires kazoo: pip install 'headrace[zookeeper]'") from None
     retry = KazooRetry(max_tries=3, max_delay=1)
-    client = KazooClient(hosts=ensemble.hosts, read_only=False, connection_retry=retry, **how_to_speak(ensemble))
+    client = make_client(ensemble, read_only=False, connection_retry=retry)
     try:
         client.start(timeout=CONNECT_SECONDS)
         yield client

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
@@ -63,7 +63,7 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
         settings["spark.jars"] = ",".join(map(str, sorted(JARS.glob("*.jar"))))
     elif source == "files":
         options = {"path": arguments.data, "subscribe": topic, "segments": "all"}
-    spark = session("batch read", settings=settings)
+    spark = session("batch read", master="local[2]", settings=settings)
 
     def rows():
         return spark.read.format(PEER if source == PEER else "headrace").options(**options).load()
@@ -115,17 +115,26 @@ def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
             taken[source].append(json.loads(done.stdout.splitlines()[-1]))
     result: dict[str, object] = {"records": arguments.records, "partitions": arguments.partitions}
     for work in arguments.work:
-        found = {}
-        for source, runs in taken.items():
-            ratios = sorted(peer[work][0] / ours[work][0] for peer, ours in zip(taken[PEER], runs, strict=True))
-            found[source] = {
-                "rows_per_s": round(arguments.records / statistics.median(one[work][0] for one in runs)),
-                "ratio": round(statistics.median(ratios), 2),
-                "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
-                "cpu_us_per_row": round(statistics.median(one[work][1] for one in runs) / arguments.records * 1e6, 2),
-            }
-        result[work] = found
+        result[work] = {
+            source: compared([one[work] for one in taken[PEER]], [one[work] for one in runs], arguments.records)
+            for source, runs in taken.items()
+        }
     return result
+
+
+Timed = Sequence[float]
+"""Seconds and CPU seconds of one run."""
+
+
+def compared(others: Sequence[Timed], runs: Sequence[Timed], rows: int) -> dict[str, object]:
+    """The figures of runs over so many rows, beside another's runs in the same rounds."""
+    ratios = sorted(other[0] / one[0] for other, one in zip(others, runs, strict=True))
+    return {
+        "rows_per_s": round(rows / statistics.median(one[0] for one in runs)),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
+        "cpu_us_per_row": round(statistics.median(one[1] for one in runs) / rows * 1e6, 2),
+    }
 
 
 def fetch_jars() -> None:

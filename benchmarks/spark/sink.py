@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
-from batch_read import cpu_seconds, own_broker
+from batch_read import compared, own_broker, timed
 
 RESULTS = Path(__file__).with_name("sink.json")
 MODES = {"plain": {"idempotent": "false"}, "idempotent": {}, "transactional": {"transactional": "true"}}
@@ -58,15 +58,13 @@ def compare(bootstrap: str, rows: int, arguments: argparse.Namespace) -> dict[st
     topic = f"sink-{time.time_ns()}"
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, arguments.partitions)])
-    spark = session("sink", settings={"spark.driver.memory": "2g"})
+    spark = session("sink", master="local[2]", settings={"spark.driver.memory": "2g"})
     value = f"rpad(CAST(id AS STRING), {arguments.value_bytes}, 'x') AS value"
     frame = spark.range(0, rows, numPartitions=2).selectExpr("CAST(id AS STRING) AS key", value)
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
 
     def write(mode: str) -> tuple[float, float]:
-        started, cpu = time.perf_counter(), cpu_seconds()
-        frame.write.format("headrace").options(**options, **MODES[mode]).mode("append").save()
-        return time.perf_counter() - started, cpu_seconds() - cpu
+        return timed(frame.write.format("headrace").options(**options, **MODES[mode]).mode("append").save)
 
     for mode in MODES:  # the JVM compiles, Python workers start, internal topics are created
         write(mode)
@@ -77,15 +75,8 @@ def compare(bootstrap: str, rows: int, arguments: argparse.Namespace) -> dict[st
             taken[mode].append(write(mode))
     found: dict[str, object] = {}
     for mode, runs in taken.items():
-        ratios = sorted(plain[0] / mine[0] for plain, mine in zip(taken[PLAIN], runs, strict=True))
-        median_s = statistics.median(seconds for seconds, _ in runs)
-        found[mode] = {
-            "rows_per_s": round(rows / median_s),
-            "median_ms": round(median_s * 1000),
-            "ratio": round(statistics.median(ratios), 2),
-            "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
-            "cpu_us_per_row": round(statistics.median(cpu for _, cpu in runs) / rows * 1e6, 2),
-        }
+        median_ms = round(statistics.median(seconds for seconds, _ in runs) * 1000)
+        found[mode] = {"median_ms": median_ms, **compared(taken[PLAIN], runs, rows)}
     return found
 
 

@@ -32,6 +32,13 @@ def value_of(partition: int, n: int) -> bytes | None:
     return None if n % 5 == 0 else b"p%d-%d" % (partition, n)
 
 
+def assert_equal_frames(frame: "DataFrame", expected: "DataFrame") -> None:
+    """Both have the same rows, in any order."""
+    from pyspark.testing import assertDataFrameEqual  # imports pandas, which `make quick` does not need
+
+    assertDataFrameEqual(frame, expected)
+
+
 def headers_of(n: int) -> list[tuple[str, bytes | None]]:
     return [("n", b"%d" % n), ("odd", None)] if n % 2 else []
 
@@ -41,7 +48,7 @@ def spark() -> "Iterator[SparkSession]":
     """A local session as the package makes it; `read.format("headrace")` is found without registration."""
     from headrace.spark.session import session
 
-    with_two_tasks = session("headrace tests", short_lived=True)
+    with_two_tasks = session("headrace tests", master="local[2]", short_lived=True)
     yield with_two_tasks
     with_two_tasks.stop()
 

@@ -8,17 +8,19 @@ from headrace.spark.source.options import OptionError, parse_options
 
 
 def test_nothing_given_means_the_clients_defaults_under_our_name() -> None:
-    assert client_settings({}) == ClientSettings(client_id="headrace-spark")
+    assert client_settings({}) == ClientSettings(client_id="headrace-spark", waits_for_brokers=True)
 
 
 def test_kafkas_names_reach_the_client() -> None:
     given = {"client.id": "me", "request.timeout.ms": "5", "default.api.timeout.ms": "7", "metadata.max.age.ms": "9"}
-    expected = ClientSettings(client_id="me", request_timeout_ms=5, api_timeout_ms=7, metadata_max_age_ms=9)
+    expected = ClientSettings(
+        client_id="me", request_timeout_ms=5, api_timeout_ms=7, metadata_max_age_ms=9, waits_for_brokers=True
+    )
     assert client_settings({**given, "some.java.setting": "ignored"}) == expected
 
 
 def test_a_time_that_is_no_number_is_named() -> None:
-    with pytest.raises(OptionError, match=r"kafka.request.timeout.ms = '5s': is a whole number"):
+    with pytest.raises(OptionError, match=r"kafka.request.timeout.ms = '5s': is not a whole number"):
         client_settings({"request.timeout.ms": "5s"})
 
 

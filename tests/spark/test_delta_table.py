@@ -1,5 +1,6 @@
 """The commit protocol of a load, with files written by hand: what makes it exactly once, and what would break it."""
 
+import json
 import uuid
 from collections import Counter
 from datetime import UTC, datetime
@@ -8,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from headrace.spark.load.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
+from headrace.spark.load.unsupported import UnsupportedTableError
 from headrace.spark.source.offsets import OffsetRange
 from headrace.types import TopicPartition
 
@@ -126,6 +128,85 @@ def test_the_later_of_two_drivers_is_refused(directory: Path) -> None:
     assert set(times_seen(directory).values()) == {1}
 
 
+def test_a_commit_is_the_next_version_or_none(directory: Path) -> None:
+    """Deltalake would put it behind the other job's, on a snapshot that nobody read the progress from."""
+    early, late = opened(directory), opened(directory)
+    early.commit("another", [FIRST], write(directory, FIRST))
+    with pytest.raises(LostRaceError):
+        late.commit(JOB, [FIRST], write(directory, FIRST))
+    newer = opened(directory)
+    assert newer.has_same_progress(late, JOB, [FIRST])
+    assert not newer.has_same_progress(late, "another", [FIRST])
+
+
+def restored(directory: Path, version: int) -> LoadTable:
+    DeltaTable(str(directory)).restore(version)
+    return opened(directory)
+
+
+def test_what_a_restore_undid_is_loaded_again(directory: Path) -> None:
+    table = opened(directory)
+    table.commit(JOB, [FIRST], write(directory, FIRST))
+    table.commit(JOB, [SECOND], write(directory, SECOND))
+    table = restored(directory, 1)
+    assert table.next_offset(JOB, P0) == 10
+    again = OffsetRange("t", 0, 10, 30)
+    table.commit(JOB, [again], write(directory, again))
+    assert opened(directory).next_offset(JOB, P0) == 30
+    assert times_seen(directory) == Counter({(0, offset): 1 for offset in range(30)})
+
+
+def test_a_restore_of_a_restored_table_is_followed_to_the_end(directory: Path) -> None:
+    for start in (0, 10, 20):
+        one = OffsetRange("t", 0, start, start + 10)
+        opened(directory).commit(JOB, [one], write(directory, one))
+    restored(directory, 2)  # version 4
+    restored(directory, 1)  # version 5
+    table = restored(directory, 4)
+    assert table.next_offset(JOB, P0) == 20
+    assert len(times_seen(directory)) == 20
+    table = restored(directory, 0)
+    assert table.next_offset(JOB, P0) is None
+
+
+def test_a_restore_sets_partitions_back_that_the_next_load_does_not_load(directory: Path) -> None:
+    """Two commands load two topics under one job's name; only one of them runs after the RESTORE."""
+    p0, other = TopicPartition("u", 0), TopicPartition("u", 1)
+    first, second, third = OffsetRange("u", 0, 0, 3), OffsetRange("u", 0, 3, 5), OffsetRange("u", 1, 0, 7)
+    for one in (first, second, third):
+        opened(directory).commit(JOB, [one], write(directory, one))
+    restored(directory, 1).commit(JOB, [FIRST], write(directory, FIRST))
+    table = opened(directory)
+    assert [table.next_offset(JOB, one) for one in (P0, p0, other)] == [10, 3, None]
+
+
+def test_a_restore_that_undid_no_load_changes_no_progress(directory: Path) -> None:
+    opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
+    opened(directory).commit(JOB, [SECOND], write(directory, SECOND))
+    DeltaTable(str(directory)).optimize.compact()
+    assert restored(directory, 2).next_offset(JOB, P0) == 25
+
+
+def test_a_restore_to_a_time_is_refused(directory: Path) -> None:
+    opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
+    moment = datetime.now(UTC)
+    opened(directory).commit(JOB, [SECOND], write(directory, SECOND))
+    DeltaTable(str(directory)).restore(moment)
+    with pytest.raises(UnsupportedTableError, match="is a RESTORE to a time"):
+        opened(directory).next_offset(JOB, P0)
+
+
+def test_a_history_that_begins_after_the_last_load_is_refused(directory: Path) -> None:
+    opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
+    for _ in range(2):
+        opened(directory).commit("another", [FIRST], write(directory, FIRST))
+    DeltaTable(str(directory)).create_checkpoint()
+    for version in range(3):  # as Delta cleans old history up
+        (directory / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(UnsupportedTableError, match="no longer has all commits after version 1"):
+        opened(directory).next_offset(JOB, P0)
+
+
 def test_drivers_with_different_partitions_of_one_job_fence_each_other_too(directory: Path) -> None:
     early, late = opened(directory), opened(directory)
     other = OffsetRange("t", 1, 0, 5)
@@ -166,6 +247,59 @@ def test_other_columns_are_refused_before_anything_is_written(directory: Path) -
     table.check_schema(SCHEMA)
     with pytest.raises(SchemaChangedError, match=r"other columns than this load \(offset differ\)"):
         table.check_schema(SCHEMA.replace('"long"', '"integer"'))
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"delta.constraints.later": "offset > 5"}, "it has the CHECK constraint later"),
+        ({"delta.columnMapping.mode": "name"}, "its property delta.columnMapping.mode is name"),
+        ({"delta.enableRowTracking": "true"}, "its property delta.enableRowTracking is set"),
+    ],
+)
+def test_a_table_that_asks_more_of_a_writer_is_refused(directory: Path, properties: dict[str, str], says: str) -> None:
+    log = directory / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    (metadata,) = [action["metaData"] for action in first if "metaData" in action]
+    (log / f"{1:020d}.json").write_text(json.dumps({"metaData": {**metadata, "configuration": properties}}))
+    with pytest.raises(UnsupportedTableError, match=says):
+        LoadTable.open(directory)
+
+
+def test_a_column_with_generated_values_is_refused(directory: Path) -> None:
+    log = directory / "_delta_log"
+    text = (log / f"{0:020d}.json").read_text()
+    quoted = '{\\"delta.generationExpression\\":\\"partition + 1\\"}'
+    assert text.count('\\"metadata\\":{}') == 3
+    (log / f"{0:020d}.json").write_text(text.replace('\\"metadata\\":{}', f'\\"metadata\\":{quoted}', 2))
+    with pytest.raises(UnsupportedTableError, match="its column offset has generated values"):
+        LoadTable.open(directory)
+
+
+def test_a_partitioned_table_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"day": ["x"], "offset": [1]}), partition_by=["day"])
+    with pytest.raises(UnsupportedTableError, match="it is partitioned by day"):
+        LoadTable.open(tmp_path / "table")
+
+
+def test_unknown_table_features_are_refused(directory: Path) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "rowTracking"]}
+    (directory / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(UnsupportedTableError, match="it has the table features rowTracking"):
+        LoadTable.open(directory)
+
+
+def test_a_column_that_may_not_be_null_is_another_column(directory: Path) -> None:
+    strict = SCHEMA.replace('"long","nullable":true', '"long","nullable":false')
+    with pytest.raises(SchemaChangedError, match="offset differ"):
+        opened(directory).check_schema(strict)
+
+
+def test_a_directory_with_other_files_does_not_become_a_table(tmp_path: Path) -> None:
+    (tmp_path / "part-0.parquet").write_bytes(b"somebody else's")
+    with pytest.raises(UnsupportedTableError, match="is no Delta table, but has files"):
+        LoadTable.create(tmp_path, SCHEMA)
+    assert [one.name for one in tmp_path.iterdir()] == ["part-0.parquet"]
 
 
 @pytest.mark.parametrize("name", ["two words", "ä#?", "{a,b}[c]"])

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.testing import assertDataFrameEqual
 
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
-from tests.spark.conftest import headers_of, key_of, value_of
+from tests.spark.conftest import assert_equal_frames, headers_of, key_of, value_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -71,7 +70,7 @@ def spans(frame: DataFrame) -> dict[int, tuple[int, int, int]]:
 def test_all_segments_hold_what_the_broker_gives(spark: SparkSession, load: Load, broker: str, files: Path) -> None:
     frame = load(files, subscribe="closed", segments="all", includeHeaders="true")
     assert frame.rdd.getNumPartitions() >= 4  # one for each segment
-    assertDataFrameEqual(frame, from_broker(spark, broker, "closed"))
+    assert_equal_frames(frame, from_broker(spark, broker, "closed"))
 
 
 def test_closed_segments_are_the_beginning_of_it(load: Load, files: Path) -> None:
@@ -123,7 +122,7 @@ def test_reads_the_files_of_apache_kafka_as_well(
     fill(apache_kafka, "closed", **{"segment.bytes": "1048576", "segment.ms": "15000"})
     files = data_directory(tmp_path_factory, "apache-kafka0/log")
     frame = load(files, subscribe="closed", segments="all", includeHeaders="true")
-    assertDataFrameEqual(frame, from_broker(spark, apache_kafka, "closed"))
+    assert_equal_frames(frame, from_broker(spark, apache_kafka, "closed"))
     closed = spans(load(files, subscribe="closed"))
     assert {partition: first for partition, (first, _, _) in closed.items()} == {0: 0, 1: 0}
     assert all(last + 1 == count < ROWS for _, last, count in closed.values())

@@ -10,18 +10,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from headrace.client.core.failures import BrokerUnreachable
-from headrace.client.producer.producer import Producer
+from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.demo.killed_load import CrashPoint
 from headrace.spark.load.delta_table import LoadTable, WrittenFile, collect_files
 from headrace.spark.load.follow import follow
-from headrace.spark.load.load import CORRUPT_COLUMN, LoadJob, LoadResult, plan_ranges, run_load
+from headrace.spark.load.json_values import CORRUPT_COLUMN, TOMBSTONE_COLUMN
+from headrace.spark.load.load import LoadJob, LoadResult, Step, plan_ranges, run_load
 from headrace.spark.load.load_command import main
+from tests import rotation
 from tests.eventually import WITHIN_SECONDS
 from tests.spark.conftest import fill_readings
 
@@ -74,7 +77,13 @@ def job(broker: str, topic: str, table: Path, **more: Any) -> LoadJob:
     return LoadJob(table, {"kafka.bootstrap.servers": broker, "subscribe": topic}, **more)
 
 
-@pytest.mark.parametrize("crash", list(CrashPoint))
+@pytest.mark.parametrize(
+    "crash",
+    [
+        pytest.param(crash, marks=rotation.unless_today(number, len(CrashPoint)))  # the demo has all of them each day
+        for number, crash in enumerate(CrashPoint)
+    ],
+)
 def test_a_driver_killed_at_any_point_leaves_every_record_once(
     spark: SparkSession, broker: str, topic: str, table: Path, crash: CrashPoint
 ) -> None:
@@ -157,12 +166,102 @@ def test_json_values_become_typed_columns_and_others_are_kept(
 ) -> None:
     schema = "origin STRING, delay DOUBLE"
     run_load(job(broker, topic, table, value_json=schema))
-    produce(broker, topic, 0, [b'{"origin":"EWR","delay":2.5}', b'{"origin":null}', b"not JSON"])
+    produce(broker, topic, 0, [b'{"origin":"EWR","delay":2.5}', b'{"origin":null}', b"not JSON", b'{"origin":"\xff"}'])
     run_load(job(broker, topic, table, value_json=schema))
     frame = spark.read.parquet(*DeltaTable(str(table)).file_uris())
-    assert frame.columns == ["topic", "partition", "offset", "timestamp", "key", "origin", "delay", CORRUPT_COLUMN]
-    new = frame.where("partition = 0 AND offset >= 30").orderBy("offset").select("origin", "delay", CORRUPT_COLUMN)
-    assert [tuple(row) for row in new.collect()] == [("EWR", 2.5, None), (None, None, None), (None, None, "not JSON")]
+    names = ["origin", "delay", CORRUPT_COLUMN, TOMBSTONE_COLUMN]
+    assert frame.columns == ["topic", "partition", "offset", "timestamp", "key", *names]
+    new = frame.where("partition = 0 AND offset >= 30").orderBy("offset").select(*names)
+    assert [tuple(row) for row in new.collect()] == [
+        ("EWR", 2.5, None, False),
+        (None, None, None, False),
+        (None, None, b"not JSON", False),
+        (None, None, b'{"origin":"\xff"}', False),
+    ]
+    assert frame.where(TOMBSTONE_COLUMN).count() == 8, "every fifth value is null"
+
+
+def test_a_table_with_bytes_that_are_no_text_can_be_read_and_compacted(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
+    for value in (b"\xff", b'{"origin":"\xc3\x28"}', b'{"origin":"EWR"}\xed\xa0\x80'):
+        produce(broker, topic, 0, [value])
+        run_load(job(broker, topic, table, value_json="origin STRING"))
+    DeltaTable(str(table)).optimize.compact()
+    found = QueryBuilder().register("loaded", DeltaTable(str(table)))
+    rows = pa.table(found.execute(f'SELECT {CORRUPT_COLUMN} AS raw FROM loaded WHERE "offset" >= 30 ORDER BY "offset"'))
+    assert rows["raw"].to_pylist() == [b"\xff", b'{"origin":"\xc3\x28"}', b'{"origin":"EWR"}\xed\xa0\x80']
+
+
+def test_headers_are_loaded_on_demand(spark: SparkSession, broker: str, topic: str, table: Path) -> None:
+    assert main(arguments(broker, topic, table, "--headers", "--value-json", "a INT")) == 0
+    frame = spark.read.parquet(*DeltaTable(str(table)).file_uris()).where("partition = 0 AND offset < 2")
+    rows = {row.offset: row.headers for row in frame.collect()}
+    assert rows[0] is None
+    assert [tuple(header) for header in rows[1]] == [("n", b"1"), ("odd", None)]
+
+
+def test_aborted_and_open_transactions_are_not_loaded(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
+    with Producer(broker, ProducerSettings(transactional_id=f"{topic}-one")) as ended:
+        ended.init_transactions()
+        for is_commit, count in ((False, 5), (True, 3)):
+            ended.begin()
+            for _ in range(count):
+                ended.send(topic, b"in a transaction", partition=1)
+            ended.flush()
+            ended.commit() if is_commit else ended.abort()
+    with Producer(broker, ProducerSettings(transactional_id=f"{topic}-two")) as still_open:
+        still_open.init_transactions()
+        still_open.begin()
+        still_open.send(topic, b"open", partition=1).result()
+        run_load(job(broker, topic, table))
+        loaded = once({0: 30, 1: 10}) + Counter({(1, offset): 1 for offset in (16, 17, 18)})
+        assert times_seen(table) == loaded
+        still_open.commit()
+    run_load(job(broker, topic, table))
+    assert times_seen(table) == loaded + Counter({(1, 20): 1})
+
+
+def test_what_a_restore_undid_is_loaded_again(spark: SparkSession, broker: str, topic: str, table: Path) -> None:
+    run_load(job(broker, topic, table))
+    produce(broker, topic, 0, [b"x"] * 5)
+    run_load(job(broker, topic, table))
+    DeltaTable(str(table)).restore(1)
+    assert times_seen(table) == once({0: 30, 1: 10})
+    run_load(job(broker, topic, table))
+    assert times_seen(table) == once({0: 35, 1: 10})
+
+
+def test_another_jobs_commit_in_between_costs_no_second_load(
+    spark: SparkSession, broker: str, topic: str, table: Path
+) -> None:
+    run_load(job(broker, topic, table))
+    produce(broker, topic, 0, [b"x"] * 5)
+    steps: list[Step] = []
+
+    def on_step(step: Step, _directory: Path, _spark: SparkSession) -> None:
+        steps.append(step)
+        if step is Step.WRITTEN:
+            run_load(job(broker, topic, table, name="another"))
+
+    assert run_load(job(broker, topic, table), on_step).rows == 5
+    assert steps == [Step.PLANNED, Step.WRITTEN, Step.COMMITTED]
+    assert times_seen(table) == once({0: 35, 1: 10}) + once({0: 35, 1: 10})
+
+
+def test_a_table_that_a_load_does_not_understand_is_one_clear_line(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(broker, topic, table)) == 0
+    DeltaTable(str(table)).alter.add_constraint({"few": '"offset" < 40'})
+    produce(broker, topic, 0, [b"x"] * 50)
+    capsys.readouterr()
+    assert main(arguments(broker, topic, table)) == 1
+    error = capsys.readouterr().err
+    assert "CHECK constraint few" in error and error.count("\n") == 1
+    assert DeltaTable(str(table)).version() == 2
 
 
 def test_another_shape_than_the_tables_is_refused(
@@ -175,7 +274,7 @@ def test_another_shape_than_the_tables_is_refused(
     assert times_seen(table) == once({0: 30, 1: 10})
 
 
-@pytest.mark.parametrize("schema", ["INT", "", "nonsense here!", "offset INT", "Key STRING"])
+@pytest.mark.parametrize("schema", ["INT", "", "nonsense here!", "offset INT", "Key STRING", "tombstone INT"])
 def test_a_schema_that_cannot_be_used_is_refused(
     spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str], schema: str
 ) -> None:
@@ -193,10 +292,11 @@ def test_a_schema_that_cannot_be_used_is_refused(
         (["--table", "s3://bucket/table"], "only a path on a local"),
         (["--table", "100%"], "without a percent sign"),
         (["--kafka", "oops"], "write KEY=VALUE"),
-        (["--kafka", "security.protocol=SSL"], "PLAINTEXT only so far"),
+        (["--kafka", "security.protocol=TLS"], "PLAINTEXT, SSL, SASL_PLAINTEXT"),
         (["--from-time", "yesterday"], "milliseconds since 1970"),
         (["--follow", "--dry-run"], "give one of them"),
         (["--follow", "--pause", "-1"], "seconds, from 0"),
+        (["--follow", "--compact-at", "-1"], "or 0 for never"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(
@@ -260,6 +360,46 @@ def test_follows_a_topic_load_by_load_until_it_is_told_to_end(
     follow(job(broker, topic, table), 0.05, end, on_load, troubles.append)
     assert (loads, troubles) == ([40, 1, 2], [])
     assert times_seen(table) == once({0: 30, 1: 13})
+
+
+def test_following_compacts_small_files(spark: SparkSession, broker: str, topic: str, table: Path) -> None:
+    end = threading.Event()
+    files: list[int] = []
+
+    def on_load(_: LoadResult) -> None:
+        files.append(len(DeltaTable(str(table)).file_uris()))
+        if len(files) < 5:
+            produce(broker, topic, len(files) % 2, [b"more"])
+        else:
+            end.set()
+
+    follow(job(broker, topic, table), 0.01, end, on_load, lambda trouble: None, compact_at=3)
+    assert files == [1, 2, 3, 2, 3], "one file for each load of two partitions, and one file of three"
+    assert times_seen(table) == once({0: 32, 1: 12})
+
+
+def test_columns_are_added_on_demand(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(broker, topic, table, "--value-json", "a INT")) == 0
+    produce(broker, topic, 0, [b'{"a":1,"b":"x"}'])
+    wider = arguments(broker, topic, table, "--value-json", "b STRING, a INT")
+    assert main(wider) == 1
+    assert "--add-columns adds" in capsys.readouterr().err
+    assert main([*wider, "--add-columns"]) == 0
+    rows = pa.table(QueryBuilder().register("t", DeltaTable(str(table))).execute("SELECT a, b FROM t WHERE a = 1"))
+    assert rows.to_pylist() == [{"a": 1, "b": "x"}]
+    assert times_seen(table) == once({0: 31, 1: 10})
+    assert main([*arguments(broker, topic, table, "--value-json", "a DOUBLE"), "--add-columns"]) == 0, "nothing is new"
+    produce(broker, topic, 0, [b'{"a":1}'])
+    assert main([*arguments(broker, topic, table, "--value-json", "a DOUBLE"), "--add-columns"]) == 1
+
+
+def test_a_table_may_be_given_as_a_uri(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(broker, topic, table, "--table", table.as_uri())) == 0
+    assert times_seen(table) == once({0: 30, 1: 10})
 
 
 def test_following_goes_on_after_trouble_but_not_when_it_never_began(

@@ -124,8 +124,9 @@ def test_every_documented_option_is_known() -> None:
         ({"columns": "value,size"}, "name some of key,value,topic"),
         ({"columns": "value,value"}, "each once"),
         ({"kafka.auto.offset.reset": "earliest"}, "say where to start with startingOffsets"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT only so far"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "PLAINTEXT only so far"),
+        ({"kafka.security.protocol": "TLS"}, "is none of PLAINTEXT, SSL"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "set kafka.security.protocol=SASL_SSL"),
+        ({"kafka.ssl.trustore.location": "x"}, "did you mean kafka.ssl.truststore.location"),
     ],
 )
 def test_an_error_names_the_option_its_value_and_what_to_do(options: dict[str, str], says: str) -> None:

@@ -1,6 +1,7 @@
 """Rows to topics: `write_rows`, which is a task's work, by itself, and then Spark around it."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from pyspark.sql.types import (
 
 from headrace.client.consumer.reader import ReadOptions, read_range
 from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.partitioner import partition_for_key
+from headrace.errors import KafkaError
 from headrace.records.format2.columns import BinaryColumn
 from headrace.spark.option_values import OptionError
 from headrace.spark.sink.sink import write_rows
-from headrace.spark.sink.sink_marks import HEADER, Mark
+from headrace.spark.sink.sink_marks import Mark
 from headrace.spark.sink.sink_options import SinkOptions, parse_sink_options
 from headrace.types import TopicPartition
 from tests.spark.conftest import ROWS, TOPIC, Read, fill_readings, key_of, value_of
@@ -46,9 +49,7 @@ def new_topic(broker: str, name: str) -> str:
     return name
 
 
-def contents(
-    broker: str, topic: str, *, with_marks: bool = False
-) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+def contents(broker: str, topic: str) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
     """Every record: partition, key, value, headers."""
     found = []
     with Admin(broker) as admin:
@@ -62,8 +63,7 @@ def contents(
                         ((columns.headers.keys.value(at) or b"").decode(), columns.headers.values.value(at))
                         for at in range(lists[row], lists[row + 1])
                     ]
-                    own = [header for header in headers if with_marks or header[0] != HEADER]
-                    found.append((partition.partition, value(columns.keys, row), value(columns.values, row), own))
+                    found.append((partition.partition, value(columns.keys, row), value(columns.values, row), headers))
     return found
 
 
@@ -159,17 +159,66 @@ def test_headers_and_keys_tell_rows_apart(broker: str, topic: str) -> None:
     assert write_rows(chosen, MARK, iter([two])).rows == 2
 
 
-def test_without_idempotence_nothing_is_added_and_nothing_left_out(broker: str, topic: str) -> None:
+def test_without_idempotence_nothing_is_left_out(broker: str, topic: str) -> None:
     chosen = options(broker, topic, idempotent="false")
     for _ in range(2):
         write_rows(chosen, MARK, iter([rows(b"a")]))
     assert values(broker, topic) == Counter({b"a": 2})
-    assert [row[3] for row in contents(broker, topic, with_marks=True)] == [[], []]
 
 
-def test_the_mark_is_a_header_that_names_write_batch_and_task(broker: str, topic: str) -> None:
+def test_records_are_the_same_as_without_idempotence(broker: str, topic: str) -> None:
     write_rows(options(broker, topic), MARK, iter([rows(b"a")]))
-    assert [row[3] for row in contents(broker, topic, with_marks=True)] == [[("headrace-batch", b"a-write/7/3")]]
+    assert [row[1:] for row in contents(broker, topic)] == [(None, b"a", [])]
+
+
+def test_a_task_that_failed_at_any_point_leaves_every_row_once(broker: str, topic: str) -> None:
+    """Rows leave while the task runs, and some are on their way when it fails."""
+    everything = [b"%d" % (n // 3) for n in range(3000)]
+    chosen = options(broker, topic, **{"kafka.batch.size": "512", "kafka.linger.ms": "0"})
+
+    def failing_after(count: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, count, 100):
+            yield rows(*everything[start : start + 100])
+        raise RuntimeError("the task fails")
+
+    for count in (0, 1000, 300, 2500):
+        with pytest.raises(RuntimeError, match="the task fails"):
+            write_rows(chosen, MARK, failing_after(count))
+    done = write_rows(chosen, MARK, iter([rows(*everything)]))
+    assert done.rows + done.found == len(everything) and done.found
+    assert values(broker, topic) == Counter(everything)
+
+
+def test_the_producer_ids_of_all_runs_are_noted(broker: str, topic: str) -> None:
+    mark = MARK._replace(write=topic)
+    other = new_topic(broker, f"{topic}-other")
+    chosen = options(broker, schema="value binary, topic string")
+    for _ in range(3):
+        write_rows(
+            chosen, mark, iter([rows(b"1", topic=[topic]), rows(b"2", topic=[other]), rows(b"3", topic=[topic])])
+        )
+    write_rows(chosen, mark._replace(task=4), iter([rows(b"4", topic=[topic])]))
+    with Admin(broker) as admin:
+        noted = GroupAdmin(admin.cluster).committed(mark.group_id)
+        (batch, ids), *others = {tuple(place.metadata.split()) for place in noted.values()}
+        assert (batch, others) == ("7", [])
+        mine = ReadOptions(producer_ids=frozenset(map(int, ids.split(","))))
+        found: list[bytes | None] = []
+        for partition, (start, end) in admin.watermarks([TopicPartition(topic, n) for n in (0, 1)]).items():
+            for columns in read_range(admin.cluster, partition, start, end, mine):
+                found += [value(columns.values, row) for row in range(columns.count)]
+    assert sorted(found, key=str) == [b"1", b"3"], "and not that of another task"
+
+
+def test_a_group_that_may_not_be_written_fails_the_task(broker: str, topic: str) -> None:
+    """Its metadata would be longer than the broker takes: nothing is written, rather than something twice."""
+    mark = MARK._replace(write=topic)
+    with Admin(broker) as admin:
+        long = "7 " + ",".join([*(str(1 << 60 | n) for n in range(204)), "1234567890123"])
+        GroupAdmin(admin.cluster).commit(mark.group_id, {TopicPartition(topic, 0): 0}, metadata=long)
+    with pytest.raises(KafkaError, match=mark.group_id):
+        write_rows(options(broker, topic), mark, iter([rows(b"a")]))
+    assert not values(broker, topic)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +231,13 @@ def test_the_mark_is_a_header_that_names_write_batch_and_task(broker: str, topic
         ("value binary", {"topic": ""}, "say where the rows go"),
         ("value binary", {"kafka.acks": "2"}, "acks='2'"),
         ("value binary", {"kafka.compression.type": "rar"}, "compression='rar'"),
-        ("value binary", {"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "cannot be idempotent"),
+        ("value binary", {"kafka.acks": "1"}, "the idempotent mode needs all; remove it, or set idempotent=false"),
+        ("value binary", {"kafka.enable.idempotence": "false"}, "the idempotent mode needs it"),
+        (
+            "value binary",
+            {"idempotent": "false", "kafka.acks": "1", "kafka.enable.idempotence": "true"},
+            "cannot be idempotent",
+        ),
         ("value binary", {"kafka.value.serializer": "x"}, "convert them with DataFrame functions"),
         ("value binary", {"kafka.linger.ms": "soon"}, "kafka.linger.ms = 'soon': is a whole number"),
         ("value binary", {"writeId": "a/b"}, "use letters, digits"),

@@ -121,7 +121,7 @@ def test_rows_are_seen_once_the_driver_has_committed(server: str, topic: str) ->
         assert committed(server, topic) == query.expected(*range(batch))
         commit_batch(query.options, tasks)
         eventually_equal(lambda: committed(server, topic), query.expected(*range(batch + 1)))
-    assert all(headers == [] for *_, headers in contents(server, topic, with_marks=True))
+    assert all(headers == [] for *_, headers in contents(server, topic))
 
 
 def test_an_aborted_batch_is_not_seen_and_can_be_done_again(server: str, topic: str) -> None:

@@ -1,6 +1,9 @@
 """`spark.readStream.format("headrace")` against a real broker, with AvailableNow and checkpoints instead of sleeps."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -201,7 +204,7 @@ def test_a_topic_made_anew_fails_the_query_or_is_read_from_its_beginning(
     with Admin(broker) as admin:
         admin.delete_topics([topic])
     fill_readings(broker, topic, {0: 7})
-    with pytest.raises(StreamingQueryException, match=f"{topic}-0 was read up to 30 and now ends at 7"):
+    with pytest.raises(StreamingQueryException, match=f"{topic}-0 was read up to offset 30, but now ends at offset 7"):
         query.run()
     query.run(failOnDataLoss="false")
     assert query.batches[-1] == [(0, n) for n in range(7)]
@@ -217,7 +220,7 @@ def test_a_topic_made_anew_is_noticed_by_a_running_query_even_where_the_offsets_
         with Admin(broker) as admin:
             admin.delete_topics([topic])
             admin.create_topics([NewTopic(topic, 2)])
-        with pytest.raises(StreamingQueryException, match="records are missing|no longer exists|UNKNOWN_TOPIC"):
+        with pytest.raises(StreamingQueryException, match="would skip records|no longer exists|UNKNOWN_TOPIC"):
             running.awaitTermination(60)
     finally:
         running.stop()
@@ -231,6 +234,30 @@ def test_the_group_shows_the_progress_with_the_last_batch(spark: SparkSession, s
     assert group_offsets(broker, group) == {0: 30, 1: 10}
     committed = {partition.partition: at for partition, at in commit_progress(ended)[group].items()}
     assert committed == {0: 30, 1: 10}
+
+
+def test_progress_is_committed_by_the_options_of_the_sources_where_there_is_no_plan(
+    spark: SparkSession, stream: MakeStream, broker: str, topic: str
+) -> None:
+    """As with Spark Connect."""
+    ended = stream().run()
+    options = {"kafka.bootstrap.servers": broker, "subscribe": topic, "kafka.group.id": "stream-by-options"}
+    others = {**options, "subscribe": f"{topic}-other", "kafka.group.id": "stream-of-others"}
+    assert list(commit_progress(ended, options, others)) == ["stream-by-options"]
+    assert group_offsets(broker, "stream-by-options") == {0: 30, 1: 10}
+    assert group_offsets(broker, "stream-of-others") == {}
+
+
+def test_spark_connect_shows_the_progress_too(broker: str, topic: str, tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    job = Path(__file__).with_name("connect_job.py")
+    scratch = {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    command = [sys.executable, str(job), broker, topic, str(tmp_path / "checkpoint")]
+    ended = subprocess.run(command, env={**environment, **scratch}, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert group_offsets(broker, "connect-committed") == {0: 30, 1: 10}
+    assert group_offsets(broker, "connect-watched") == {0: 30, 1: 10}
 
 
 def test_without_a_group_nothing_is_committed(stream: MakeStream) -> None:

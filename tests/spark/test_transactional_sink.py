@@ -23,6 +23,7 @@ from headrace.client.operations.transaction_admin import TransactionAdmin, Trans
 from headrace.client.producer.producer import Producer
 from headrace.spark.sink.sink_marks import Mark
 from headrace.spark.sink.sink_transactions import commit_batch, write_transaction
+from tests import rotation
 from tests.eventually import eventually, eventually_equal
 from tests.spark.killed_sink import ROWS_PER_BATCH, Point, start
 from tests.spark.test_sink import contents, forget_last_commit, new_topic, rows, write
@@ -124,7 +125,7 @@ def test_a_batch_write_is_committed_once_under_its_name(spark: SparkSession, bro
         write(frame, broker, topic=topic, writeId=f"{name}-{number}", transactional="true")
     write(frame, broker, topic=topic, transactional="true")
     eventually_equal(lambda: committed(broker, topic), Counter({b"%d" % n: 3 for n in range(1000)}))
-    assert all(headers == [] for *_, headers in contents(broker, topic, with_marks=True))
+    assert all(headers == [] for *_, headers in contents(broker, topic))
 
 
 def test_a_failed_batch_write_is_aborted(spark: SparkSession, broker: str, topic: str) -> None:
@@ -179,16 +180,20 @@ def test_a_batch_that_spark_believes_unfinished_adds_nothing(
         finish(spark, broker, source, topic, checkpoint)
         eventually_equal(lambda: committed(broker, topic), expected)
         forget_last_commit(checkpoint)
-    assert all(headers == [] for *_, headers in contents(broker, topic, with_marks=True))
+    assert all(headers == [] for *_, headers in contents(broker, topic))
 
 
 @pytest.mark.parametrize(
     ("point", "left", "reading"),
     [
-        (Point.BEFORE_DECISION, {"Ongoing": 2}, {"minPartitions": "1"}),
-        (Point.BETWEEN, {"Ongoing": 1, "Commit": 1}, {"minPartitions": "5"}),
+        pytest.param(point, left, reading, marks=rotation.unless_today(number, 2), id=point)
+        for number, (point, left, reading) in enumerate(
+            [
+                (Point.BEFORE_DECISION, {"Ongoing": 2}, {"minPartitions": "1"}),
+                (Point.BETWEEN, {"Ongoing": 1, "Commit": 1}, {"minPartitions": "5"}),
+            ]
+        )
     ],
-    ids=lambda value: str(value) if isinstance(value, Point) else "",
 )
 def test_a_killed_driver_leaves_every_row_once(
     spark: SparkSession,

@@ -14,10 +14,12 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
+from headrace.client.security.client_options import security_protocol
+from headrace.client.security.secrets import SecretOptions, shown
+from headrace.errors import InvalidConfig
 from headrace.types import TopicPartition
 
 _KAFKA_PREFIX: Final = "kafka."
-_SECURITY: Final = ("sasl.", "ssl.")
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
 _UNIT_MS: Final = MappingProxyType(
     {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -28,10 +30,10 @@ class OptionError(ValueError):
     """An option is missing or unknown, or its value cannot be used; the message says what to do."""
 
     def __init__(self, name: str, value: str | None, what_to_do: str) -> None:
-        shown = name if value is None else f"{name} = {value!r}"
-        super().__init__(f"headrace option {shown}: {what_to_do}")
         self.name = name
-        self.value = value
+        self.value = None if value is None else shown(name, value)
+        text = name if value is None else f"{name} = {self.value!r}"
+        super().__init__(f"headrace option {text}: {what_to_do}")
 
 
 def sort_out(
@@ -43,7 +45,7 @@ def sort_out(
     """
     canonical = {name.lower(): name for name in known}
     options: dict[str, str] = {}
-    kafka: dict[str, str] = {}
+    kafka: dict[str, str] = SecretOptions()
     for name, value in given.items():
         lower = name.lower()
         if lower.startswith(_KAFKA_PREFIX):
@@ -56,16 +58,31 @@ def sort_out(
             near = get_close_matches(lower, canonical, n=1)
             hint = f"did you mean {canonical[near[0]]}?" if near else f"known are {', '.join(known)}, kafka.*"
             raise OptionError(name, value, f"there is no such option; {hint}")
+    check_security(kafka)
     return options, kafka
 
 
 def _check_kafka_setting(key: str, value: str, refused: Mapping[str, str]) -> None:
     if key in refused:
         raise OptionError(f"kafka.{key}", value, f"cannot be set; {refused[key]}")
-    if key.startswith(_SECURITY) or (key == "security.protocol" and value.upper() != "PLAINTEXT"):
-        raise OptionError(
-            f"kafka.{key}", value, "headrace's client speaks PLAINTEXT only so far; use a PLAINTEXT listener"
-        )
+
+
+def check_security(kafka: Mapping[str, str]) -> None:
+    """Check the names of security options. Reads nothing that they refer to, which may be on the workers only."""
+    try:
+        security_protocol(kafka, _KAFKA_PREFIX)
+    except InvalidConfig as wrong:
+        raise client_refusal(kafka, wrong) from None
+
+
+def client_refusal(kafka: Mapping[str, str], wrong: InvalidConfig) -> OptionError:
+    """The error of the client's settings as one of the option that it names first."""
+    for key, value in kafka.items():
+        name = f"{_KAFKA_PREFIX}{key}"
+        rest = wrong.message.removeprefix(name)
+        if rest != wrong.message and rest[:1] in ("=", ":", " "):
+            return OptionError(name, value, rest.removeprefix(f"={value!r}").lstrip(": "))
+    return OptionError("kafka.*", None, wrong.message)
 
 
 def bootstrap_servers(kafka: Mapping[str, str]) -> str:

@@ -11,13 +11,16 @@ an AvailableNow query of one batch) would never be committed. There are two solu
     watch_progress(spark)     a listener that commits after every batch of every query of the session
     commit_progress(query)    once, also when the query has ended
 
-Both need PySpark in one process with its driver (not Spark Connect), and find the options of a query's sources in its
-plan. The connector commits to no group at all; its metrics of the same name are those of `offsets_behind_latest`.
+Both find the options of a query's sources in its plan. With Spark Connect the client has no plan, so they take the
+options: `watch_progress(spark, OPTIONS, …)`, `commit_progress(query, OPTIONS, …)`, with the mapping that was given to
+each source. An offset belongs to the options that select its partition.
+
+The connector commits to no group at all; its metrics of the same name are those of `offsets_behind_latest`.
 """
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -35,7 +38,7 @@ from headrace.client.operations.group_admin import GroupAdmin
 from headrace.errors import KafkaError
 from headrace.spark.source.cluster_access import client_settings
 from headrace.spark.source.offsets import offsets_of_json
-from headrace.spark.source.options import ReadOptions, parse_options
+from headrace.spark.source.options import ReadOptions, parse_options, selects
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,19 +58,29 @@ def commit_offsets(options: ReadOptions, offsets: Mapping[TopicPartition, int]) 
         GroupAdmin(cluster).commit(options.group_id, offsets)
 
 
-def commit_progress(query: "StreamingQuery") -> GroupOffsets:
+def commit_progress(query: "StreamingQuery", *sources: Mapping[str, str]) -> GroupOffsets:
     """Commit the end of the query's last finished batch; returns the committed offsets by group.
 
-    Skips sources that are not headrace's or have no kafka.group.id. Raises KafkaError if a group refuses.
+    `sources` are the options of the query's sources, which Spark Connect needs. Skips sources that are not headrace's
+    or have no kafka.group.id. Raises KafkaError if a group refuses.
     """
     progress = query.lastProgress
+    if sources:
+        return {} if progress is None else _commit_selected(sources, progress)
+    if not hasattr(query, "_jsq"):
+        raise ValueError("with Spark Connect the plan is not here: call commit_progress(query, OPTIONS of the source)")
     return {} if progress is None else _commit(_java_query(query), progress)
 
 
-def watch_progress(spark: "SparkSession") -> None:
-    """Commit after every batch of every query that starts from now on; one call for a session is enough."""
+def watch_progress(spark: "SparkSession", *sources: Mapping[str, str]) -> None:
+    """Commit after every batch of every query that starts from now on; one call for a session is enough.
+
+    `sources` are the options of the queries' sources, which Spark Connect needs.
+    """
+    if not sources and not hasattr(spark, "_jsparkSession"):
+        raise ValueError("with Spark Connect the plans are not here: call watch_progress(spark, OPTIONS of the source)")
     if spark not in _watched:
-        _watched[spark] = listener = _ProgressListener(spark)
+        _watched[spark] = listener = _SelectedListener(sources) if sources else _ProgressListener(spark)
         spark.streams.addListener(listener)
 
 
@@ -122,7 +135,54 @@ class _ProgressListener(StreamingQueryListener):
         self._queries.pop(str(event.runId), None)
 
 
-_watched: WeakKeyDictionary["SparkSession", _ProgressListener] = WeakKeyDictionary()
+class _SelectedListener(StreamingQueryListener):
+    """Commits for sources with known options."""
+
+    def __init__(self, sources: Sequence[Mapping[str, str]]) -> None:
+        self._sources = sources
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to commit yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if event.progress.batchId < 0:
+            return
+        try:
+            _commit_selected(self._sources, event.progress)
+        except KafkaError as failed:
+            _log.warning("the progress of query %s could not be committed: %s", event.progress.id, failed)
+
+    def onQueryIdle(self, event: object) -> None:
+        """Nothing new to commit."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """All batches were committed."""
+
+
+_watched: WeakKeyDictionary["SparkSession", StreamingQueryListener] = WeakKeyDictionary()
+
+
+def _commit_selected(sources: Iterable[Mapping[str, str]], progress: StreamingQueryProgress) -> GroupOffsets:
+    committed: GroupOffsets = {}
+    for options in (parse_options(given, streaming=True) for given in sources):
+        offsets = {
+            partition: offset
+            for source in progress.sources
+            for partition, offset in _offsets_if_ours(source.endOffset).items()
+            if selects(options.selection, partition)
+        }
+        if options.group_id is not None and offsets:
+            commit_offsets(options, offsets)
+            committed.setdefault(options.group_id, {}).update(offsets)
+    return committed
+
+
+def _offsets_if_ours(text: str | None) -> dict[TopicPartition, int]:
+    """The offsets; nothing if another kind of source wrote them."""
+    try:
+        return _offsets(text)
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _commit(java_query: Any, progress: StreamingQueryProgress) -> GroupOffsets:

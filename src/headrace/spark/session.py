@@ -1,6 +1,6 @@
-"""A local Spark session that starts quickly and logs errors only.
+"""A Spark session that starts quickly and logs errors only: a local one, or one of a cluster.
 
-Differences from Spark's defaults:
+Differences from Spark's defaults, in a local session:
 
     JAVA_HOME                              found or made by `headrace.spark.java`
     PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON  this interpreter, or workers are whatever python3 is on PATH
@@ -11,74 +11,105 @@ Differences from Spark's defaults:
     Arrow's checks in Java off             each value that Java takes out of a batch is compared with its bounds again
                                            otherwise, a tenth or more of a read; batches come from our own pyarrow
     java.io.tmpdir                         Python's temporary directory, so that $TMPDIR moves both
+    secret options hidden                  Spark's own pattern does not know kafka.sasl.jaas.config or a key in PEM
     logs                                   errors only, on stderr (log4j2.properties beside this file)
 
-For a cluster, build the session as usual: `spark.read.format("headrace")` needs none of these settings.
+With the master of a cluster, the settings of addresses, of the workers' Python, of the UI and of shuffles stay Spark's
+or yours: the workers must reach the driver, and have a Python of their own. Under spark-submit, its options and
+spark-defaults.conf decide, and only the settings of SQL above are made. A session that is built without this module
+works as well: `spark.read.format("headrace")` needs none of these settings.
 """
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.client.security.secrets import SECRET_PATTERN
 from headrace.spark.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+_LOCAL = re.compile(r"local(\[.*\])?")
+_LOCAL_MASTER = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
     app_name: str = "headrace",
     *,
-    master: str = "local[2]",
+    master: str | None = None,
     settings: Mapping[str, str] | None = None,
     short_lived: bool = False,
 ) -> "SparkSession":
-    """Start (or get) a local session; `settings` are Spark's own and override the defaults here.
+    """Start (or get) a session; `settings` are Spark's own and override the defaults here.
 
-    Streams with a kafka.group.id show their progress as that group's offsets (`headrace.spark.progress`).
-    `short_lived` is for jobs of up to about a million records: a fifth less from start to result, but half the
-    speed once warm. JavaNotFoundError when there is no Java.
+    `master` is that of spark-submit by default, and without spark-submit local[*]. Streams with a kafka.group.id show
+    their progress as that group's offsets (`headrace.spark.progress`). `short_lived` is for local jobs of up to about a
+    million records: a fifth less from start to result, but half the speed once warm. JavaNotFoundError when there is no
+    Java.
     """
-    _prepare_environment()
+    given = dict(settings or {})
+    chosen = master or given.get("spark.master")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM, with its options
+    if chosen is None and not is_submitted:
+        chosen = _LOCAL_MASTER
+    is_local = not is_submitted and chosen is not None and _LOCAL.fullmatch(chosen) is not None
+    if not is_submitted:
+        _prepare_environment(is_local)
     from pyspark.sql import SparkSession
 
     from headrace.spark.progress import watch_progress
 
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**_local_settings(short_lived), **(settings or {})}.items():
+    builder = SparkSession.builder.appName(app_name)
+    if chosen is not None:
+        builder = builder.master(chosen)
+    defaults = _SQL_SETTINGS if is_submitted else {**_SQL_SETTINGS, **_driver_settings(short_lived and is_local)}
+    if is_local:
+        defaults = {**defaults, **_LOCAL_SETTINGS}
+    for key, value in {**defaults, **given}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     watch_progress(made)
     return made
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(is_local: bool) -> None:
     os.environ["JAVA_HOME"] = str(find_java_home())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Arrow's and pandas' notes about each other, once per worker process, are not for our users.
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
 
 
-def _local_settings(short_lived: bool) -> dict[str, str]:
+_SQL_SETTINGS: Mapping[str, str] = {
+    "spark.sql.redaction.options.regex": f"(?i)url|{SECRET_PATTERN}",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+_LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def _driver_settings(short_lived: bool) -> dict[str, str]:
+    """Settings of a driver's JVM that starts on this machine."""
     compiler = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC" if short_lived else ""
     return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
             f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={tempfile.gettempdir()}" '
             f"{_ARROW_OPTIONS}{compiler}"
         ),
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     }

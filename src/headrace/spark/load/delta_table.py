@@ -5,6 +5,7 @@ A load is exactly once, because its rows and its progress become visible in the 
     commitInfo   operation WRITE, headrace.offsets: {"flights":{"0":[0,191427]}}      information in the history
     add          one per Parquet file; Spark tasks wrote the files before, and no commit referenced them
     txn          appId headrace:JOB                     version = number of loads     fences a second driver
+    txn          appId headrace:JOB:version             version = the version of this commit (`restored`)
     txn          appId headrace:JOB:TOPIC:PARTITION     version = next offset to load
 
 The next offset of a partition is the version of a transaction, not a line of the history, because snapshots and
@@ -12,41 +13,46 @@ checkpoints keep transactions, while old history is cleaned up.
 
 Exactly-once loads require these invariants:
   - A load reads its progress from the snapshot that it commits on.
-  - Every commit writes txn headrace:JOB. If another driver of the job committed in between, Delta refuses the later
-    commit (LostRaceError). The driver then reads the progress again and starts over.
+  - A commit is the next version of this snapshot, or it fails (LostRaceError). The driver then reads the progress
+    again. If it is the same (somebody else committed, such as OPTIMIZE), the driver commits its files on the newer
+    snapshot, otherwise it starts over. Deltalake would commit on a newer snapshot by itself: it is told not to.
+  - Progress is that of the rows in the table, also after a RESTORE (`restored`).
   - A retry never reuses a file name, so no commit references the files of a killed attempt.
     `DeltaTable.vacuum(full=True)` removes these files.
 The Delta log does NOT refuse a transaction version that was committed before: a commit on a newer snapshot than that
 of the progress duplicates the rows. A test shows the duplicates.
 
-Source: Delta's protocol, "Transaction Identifiers". Left out: tables that are not on a local (or mounted) path.
+Source: Delta's protocol, "Transaction Identifiers". Left out: tables that are not on a local (or mounted) path, and
+what `unsupported` refuses.
 """
 
 import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from headrace.spark.load.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
+from headrace.spark.load.unsupported import UnsupportedTableError, check_supported
 from headrace.spark.source.offsets import OffsetRange
 from headrace.types import TopicPartition
 
 JOB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-OFFSETS_KEY: Final = "headrace.offsets"
-JOB_KEY: Final = "headrace.job"
+COMPACTED_BYTES: Final = 128 << 20
+"""Large enough for few files, small enough to be rewritten while a load waits."""
 _STATISTICS_OF: Final = ("partition", "offset", "timestamp")
 
 
 class LostRaceError(Exception):
-    """Another driver of the same job committed after the progress was read. This load added nothing to the table."""
+    """Somebody else committed after the progress was read. This load added nothing to the table."""
 
 
 class SchemaChangedError(ValueError):
@@ -67,19 +73,30 @@ class LoadTable:
 
     def __init__(self, table: DeltaTable, directory: Path) -> None:
         self._table = table
+        self._surviving: dict[str, Surviving] = {}
         self.directory = directory
 
     @classmethod
     def open(cls, directory: Path) -> Self | None:
-        """The newest snapshot; None if there is no table."""
+        """The newest snapshot; None if there is no table. Raises UnsupportedTableError."""
         if not DeltaTable.is_deltatable(_uri(directory)):
             return None
-        return cls(DeltaTable(_uri(directory)), directory)
+        table = DeltaTable(_uri(directory))
+        check_supported(table, directory)
+        return cls(table, directory)
 
     @classmethod
     def create(cls, directory: Path, schema_json: str) -> Self:
-        """Create an empty table from a Spark schema (Delta uses the same). Raises LostRaceError if a table exists."""
+        """Create an empty table from a Spark schema (Delta uses the same). Raises LostRaceError if a table exists.
+
+        Raises UnsupportedTableError if the directory has other files: they would become orphans of the table.
+        """
         directory.mkdir(parents=True, exist_ok=True)
+        found = sorted(one.name for one in directory.iterdir() if not one.name.startswith(("_", ".")))
+        if found and not DeltaTable.is_deltatable(_uri(directory)):
+            raise UnsupportedTableError(
+                f"{directory} is no Delta table, but has files ({found[0]}): choose a new or an empty directory"
+            )
         try:
             table = DeltaTable.create(_uri(directory), Schema.from_json(schema_json), mode="error")
         except DeltaError as failed:
@@ -108,17 +125,59 @@ class LoadTable:
 
     def next_offset(self, job: str, partition: TopicPartition) -> int | None:
         """The next offset to load from a partition; None if the job has loaded nothing from it."""
-        return self._table.transaction_version(_partition_id(job, partition))
+        found = self._progress(job).table.transaction_version(_partition_id(job, partition))
+        return None if found == NOTHING_LOADED else found
+
+    def has_same_progress(self, other: Self, job: str, ranges: Iterable[OffsetRange]) -> bool:
+        """Whether what was loaded from `other`, an older snapshot, can be committed on this one."""
+        partitions = [TopicPartition(one.topic, one.partition) for one in ranges]
+        return self.loads(job) == other.loads(job) and all(
+            self.next_offset(job, one) == other.next_offset(job, one) for one in partitions
+        )
 
     def check_schema(self, schema_json: str) -> None:
         """Raises SchemaChangedError if the table has other columns than this schema."""
         ours, theirs = (_columns(text) for text in (schema_json, self._table.schema().to_json()))
         if ours != theirs:
-            differing = sorted({name for name, _ in ours ^ theirs})
+            differing = sorted({name for name, *_ in ours ^ theirs})
             raise SchemaChangedError(
                 f"the table {self.directory} has other columns than this load ({', '.join(differing)} differ); "
-                "load into a new table, or with the same --value-json as before"
+                "load into a new table, or with the same --value-json as before; --add-columns adds new columns"
             )
+
+    def add_columns(self, schema_json: str) -> bool:
+        """Add the columns of this schema that the table does not have; False if there are none, or others differ.
+
+        The snapshot is an older one then. Raises LostRaceError if somebody else changed the columns meanwhile.
+        """
+        ours, theirs = (_columns(text) for text in (schema_json, self._table.schema().to_json()))
+        known = {name for name, *_ in theirs}
+        missing = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
+        if missing and theirs <= ours:
+            try:
+                self._table.alter.add_columns(missing)
+            except CommitFailedError as refused:
+                raise LostRaceError(f"somebody else changed the columns of {self.directory} first") from refused
+            return True
+        return False
+
+    @property
+    def small_files(self) -> int:
+        """The number of files that are below the size that `compact` makes."""
+        return sum(size < COMPACTED_BYTES for size in self._actions("size_bytes"))
+
+    def compact(self) -> None:
+        """Rewrite small files as larger ones, with the same rows. Raises LostRaceError after another commit."""
+        properties = WriterProperties(compression="ZSTD")
+        try:
+            self._table.optimize.compact(
+                target_size=COMPACTED_BYTES, max_concurrent_tasks=1, writer_properties=properties
+            )
+        except CommitFailedError as refused:
+            raise LostRaceError(f"somebody else changed {self.directory} while its files were compacted") from refused
+
+    def has_columns_of(self, other: Self) -> bool:
+        return _columns(self._table.schema().to_json()) == _columns(other._table.schema().to_json())
 
     def commit(self, job: str, ranges: Sequence[OffsetRange], files: Iterable[WrittenFile]) -> int:
         """Commit files and progress together; returns the new version. Raises LostRaceError after another commit."""
@@ -126,19 +185,36 @@ class LoadTable:
         adds: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {}, now_ms, True, file.statistics) for file in files
         ]
-        progress = [Transaction(_partition_id(job, TopicPartition(r.topic, r.partition)), r.end) for r in ranges]
+        progress = [Transaction(_partition_id(job, one), offset) for one, offset in self._progress_after(job, ranges)]
+        own = [Transaction(_job_id(job), self.loads(job) + 1), Transaction(_version_id(job), self.version + 1)]
         properties = CommitProperties(
             custom_metadata={JOB_KEY: job, OFFSETS_KEY: json.dumps(offsets_by_topic(ranges))},
-            app_transactions=[Transaction(_job_id(job), self.loads(job) + 1), *progress],
+            max_commit_retries=0,
+            app_transactions=[*own, *progress],
         )
         try:
             self._table.create_write_transaction(
                 adds, mode="append", schema=self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as refused:
-            raise LostRaceError(f"another driver of job {job!r} committed to {self.directory} first") from refused
+            raise LostRaceError(f"somebody else committed to {self.directory} first") from refused
         self._table.update_incremental()
+        self._surviving.clear()
         return self.version
+
+    def _progress_after(self, job: str, ranges: Iterable[OffsetRange]) -> Iterator[tuple[TopicPartition, int]]:
+        """The next offsets after a load of `ranges`, of every partition whose transaction is to change."""
+        ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges}
+        yield from ends.items()
+        for partition in sorted(self._progress(job).undone - ends.keys()):
+            offset = self.next_offset(job, partition)
+            yield partition, NOTHING_LOADED if offset is None else offset
+
+    def _progress(self, job: str) -> Surviving:
+        """The progress of the rows in this snapshot."""
+        if job not in self._surviving:
+            self._surviving[job] = surviving_progress(self._table, job, _version_id(job))
+        return self._surviving[job]
 
     def _actions(self, column: str) -> list[Any]:
         actions = self._table.get_add_actions(flatten=True)
@@ -217,10 +293,14 @@ def _job_id(job: str) -> str:
     return f"headrace:{job}"
 
 
+def _version_id(job: str) -> str:
+    return f"headrace:{job}:version"
+
+
 def _partition_id(job: str, partition: TopicPartition) -> str:
     return f"headrace:{job}:{partition.topic}:{partition.partition}"
 
 
-def _columns(schema_json: str) -> set[tuple[str, str]]:
+def _columns(schema_json: str) -> set[tuple[str, str, bool]]:
     fields: list[Mapping[str, object]] = json.loads(schema_json)["fields"]
-    return {(str(field["name"]), json.dumps(field["type"], sort_keys=True)) for field in fields}
+    return {(str(one["name"]), json.dumps(one["type"], sort_keys=True), one["nullable"] is True) for one in fields}

@@ -1,12 +1,13 @@
 """`headrace load --follow`: repeats the load job as records arrive, until it is stopped.
 
-    run_load ─▶ new records: again at once │ nothing new: again after `pause_s`, a check of the brokers without Spark
+    run_load ─▶ many small files? compact them ─▶ wait `pause_s` ─▶ again; without new records Spark is not asked
 
 Each round is a load job with its own commit, and has the same guarantees: a kill at any moment loses and duplicates
 nothing, and another driver of the same job may take turns with this one. SIGTERM ends it between two rounds. Ctrl-C
 ends it at once (the next run loads the current round). An unreachable broker or a lost race is reported and retried;
-only the first round fails, as it should for a wrong address. Each round adds one file or more to the table, so a pause
-of some seconds reduces the number of files for readers.
+only the first round fails, as it should for a wrong address. Each round adds a file or more to the table, so the pause
+bounds how many, and `compact_at` small ones are made one. The small ones stay on disk for older versions of the table,
+until somebody vacuums it.
 """
 
 import signal
@@ -16,8 +17,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 from headrace.errors import KafkaError
-from headrace.spark.load.delta_table import LostRaceError
+from headrace.spark.load.delta_table import LoadTable, LostRaceError
 from headrace.spark.load.load import LoadJob, LoadResult, run_load
+
+COMPACT_AT = 32
+"""Small files: at the default pause about a minute of loads, after which a compaction takes less than a second."""
 
 
 def follow(
@@ -26,12 +30,14 @@ def follow(
     end: threading.Event,
     on_load: Callable[[LoadResult], None],
     on_trouble: Callable[[Exception], None],
+    compact_at: int = COMPACT_AT,
 ) -> None:
     """Load until `end` is set. Calls `on_load` after each round that committed, `on_trouble` after each that failed.
 
-    Raises the errors of a load job, but KafkaError and LostRaceError only in the first round.
+    Compacts the table when it has `compact_at` small files; 0 is never. Raises the errors of a load job, but KafkaError
+    and LostRaceError only in the first round.
     """
-    is_first = True
+    is_first, compacted = True, 0  # files that the last compaction left small
     while not end.is_set():
         try:
             result = run_load(job)
@@ -42,10 +48,28 @@ def follow(
             end.wait(pause_s)
             continue
         is_first = False
-        if result.table_version is None:
-            end.wait(pause_s)
-        else:
+        if result.table_version is not None:
             on_load(result)
+            compacted = _compact(job, compact_at, compacted, on_trouble)
+        end.wait(pause_s)
+
+
+def _compact(job: LoadJob, compact_at: int, left: int, on_trouble: Callable[[Exception], None]) -> int:
+    """Compacts when so many small files came after the last compaction, which left `left`: what it writes may be small
+    as well. Returns how many are left now."""
+    table = LoadTable.open(job.table)
+    if table is None or not compact_at:
+        return left
+    left = min(left, table.small_files)
+    if table.small_files - left < compact_at:
+        return left
+    try:
+        table.compact()
+    except LostRaceError as trouble:
+        on_trouble(trouble)
+        return left
+    after = LoadTable.open(job.table)
+    return left if after is None else after.small_files
 
 
 @contextmanager

@@ -11,7 +11,7 @@ only successful attempts are collected. If another driver of the job commits in 
 over. If nothing is new, the job commits nothing and does not start Spark.
 
 Rows keep their origin: every table has topic, partition, offset and timestamp. With `value_json` the value is parsed
-into columns of its own, and a value that is not such JSON is kept as text in `corrupt_value`.
+into columns of its own; a value that is not such JSON is kept in `corrupt_value` (`json_values`).
 
 A killed run leaves a directory load-* that no commit refers to. A week later such files can be removed with
 `DeltaTable(path).vacuum(full=True, dry_run=False)`.
@@ -26,21 +26,28 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from headrace.spark.load.delta_table import LoadTable, LostRaceError, collect_files, offsets_by_topic
+from headrace.spark.load.delta_table import (
+    LoadTable,
+    LostRaceError,
+    WrittenFile,
+    collect_files,
+    offsets_by_topic,
+)
+from headrace.spark.load.json_values import HEADERS, with_typed_columns
 from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
 from headrace.spark.source.offsets import OffsetRange, resolve_ranges
-from headrace.spark.source.options import OptionError, parse_options
+from headrace.spark.source.options import parse_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ATTEMPTS_MAX: Final = 5
+COMMITS_MAX: Final = 100
+"""How often others may commit first, without an effect on the progress, before the job starts over."""
+TASK_RECORDS_MIN: Final = 20_000
+"""A task with fewer records takes those of another partition as well, because each task writes a file."""
 SHORT_LIVED_RECORDS: Final = 1_000_000
 """Up to this many records the session is started for a job of seconds."""
-
-CORRUPT_COLUMN: Final = "corrupt_value"
-_ORIGIN: Final = ("topic", "partition", "offset", "timestamp", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +56,26 @@ class LoadJob:
 
     `read_options` are the source's options: brokers, topics, and with startingOffsets=earliest (the default) or a
     time where partitions begin that this job has not loaded yet. `value_json` is a Spark schema, as in
-    `origin STRING, delay DOUBLE`.
+    `origin STRING, delay DOUBLE`. Records of aborted and open transactions are left out, unless the options say
+    `kafka.isolation.level` is read_uncommitted.
     """
 
     table: Path
     read_options: Mapping[str, str]
     name: str = "load"
     value_json: str | None = None
-    master: str = "local[2]"
+    master: str | None = None
+    """None: that of spark-submit, or local[*]."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    adds_columns: bool = False
+    """Whether columns of the load that the table does not have are added to it; older rows have null there."""
     is_repeated: bool = False
     """Whether the session will load again and again, so that a slower start is worth it."""
+
+    @property
+    def source_options(self) -> Mapping[str, str]:
+        """The options of the source, with the defaults of loads."""
+        return {"kafka.isolation.level": "read_committed", **self.read_options}
 
 
 class LoadResult(NamedTuple):
@@ -119,9 +135,11 @@ def _attempt(job: LoadJob, on_step: "OnStep") -> LoadResult:
     if not ranges:
         return NOTHING_NEW
     spark = _session(job, ranges)
-    rows = shape(read_ranges(spark, job, ranges), job.value_json)
+    rows = shape(_in_few_tasks(read_ranges(spark, job, ranges), job, ranges), job.value_json)
     if table is None:
         table = LoadTable.create(job.table, rows.schema.json())
+    if job.adds_columns and table.add_columns(rows.schema.json()):
+        return _attempt(job, on_step)  # on the newer snapshot, with its progress
     table.check_schema(rows.schema.json())
     directory = job.table / f"load-{table.loads(job.name) + 1}-{uuid.uuid4().hex[:12]}"
     on_step(Step.PLANNED, directory, spark)
@@ -129,7 +147,7 @@ def _attempt(job: LoadJob, on_step: "OnStep") -> LoadResult:
     files = collect_files(job.table, directory)
     on_step(Step.WRITTEN, directory, spark)
     try:
-        version = table.commit(job.name, ranges, files)
+        version = _commit(job, table, ranges, files)
     except LostRaceError:
         shutil.rmtree(directory)  # safe: only the refused commit would have referred to it
         raise
@@ -137,13 +155,26 @@ def _attempt(job: LoadJob, on_step: "OnStep") -> LoadResult:
     return LoadResult(version, sum(file.rows for file in files), len(files), tuple(ranges))
 
 
+def _commit(job: LoadJob, table: LoadTable, ranges: Sequence[OffsetRange], files: Sequence[WrittenFile]) -> int:
+    """Commit on `table`, or on a newer snapshot where that changes nothing for this job. Raises LostRaceError."""
+    for _ in range(COMMITS_MAX):
+        try:
+            return table.commit(job.name, ranges, files)
+        except LostRaceError:
+            newer = LoadTable.open(job.table)
+            if newer is None or not newer.has_same_progress(table, job.name, ranges) or not newer.has_columns_of(table):
+                raise
+            table = newer
+    raise LostRaceError(f"{COMMITS_MAX} other commits to {job.table} came first")
+
+
 def plan_ranges(job: LoadJob, table: LoadTable | None) -> list[OffsetRange]:
     """The offsets that the topic has and this snapshot of `table` does not have.
 
     Raises DataLossError if records were deleted before they were loaded, unless failOnDataLoss is false.
     """
-    options = parse_options(job.read_options)
-    with connect(options) as cluster:
+    options = parse_options(job.source_options)
+    with connect(options, waits_for_brokers=False) as cluster:  # a command with a wrong address ends at once
         log = ClusterBounds(cluster, isolation_level(options.client_settings))
         known = {
             partition: offset
@@ -155,7 +186,7 @@ def plan_ranges(job: LoadJob, table: LoadTable | None) -> list[OffsetRange]:
 
 def read_ranges(spark: "SparkSession", job: LoadJob, ranges: Sequence[OffsetRange]) -> "DataFrame":
     """Reads exactly these offsets through headrace's source, even if the topic changes meanwhile."""
-    settings = {key: value for key, value in job.read_options.items() if _goes_to_the_reader(key)}
+    settings = {key: value for key, value in job.source_options.items() if _goes_to_the_reader(key)}
     offsets = offsets_by_topic(ranges)
     return (
         spark.read.format("headrace")
@@ -167,34 +198,28 @@ def read_ranges(spark: "SparkSession", job: LoadJob, ranges: Sequence[OffsetRang
     )
 
 
+def _in_few_tasks(rows: "DataFrame", job: LoadJob, ranges: Sequence[OffsetRange]) -> "DataFrame":
+    """As many tasks as partitions, or fewer if little is loaded: each task writes a file."""
+    if any(name.lower() == "minpartitions" for name in job.read_options):
+        return rows
+    tasks = -(-sum(one.size for one in ranges) // TASK_RECORDS_MIN)
+    return rows.coalesce(tasks) if tasks < len(ranges) else rows
+
+
 def shape(rows: "DataFrame", value_json: str | None) -> "DataFrame":
     """The table's columns: the source's own, or with a schema for JSON values their origin and one for each field."""
-    if value_json is None:
-        return rows
+    if HEADERS in rows.columns:
+        rows = rows.withColumn(HEADERS, _readable(rows[HEADERS]))
+    return rows if value_json is None else with_typed_columns(rows, value_json)
+
+
+def _readable(headers: "Column") -> "Column":
+    """Headers with names that every reader of Parquet accepts: bytes that are not UTF-8 become U+FFFD."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType
 
-    fields = _parse_schema(value_json)
-    taken = {name.lower() for name in (*_ORIGIN, CORRUPT_COLUMN)}
-    clashing = [name for name in fields.names if name.lower() in taken]
-    if clashing:
-        raise OptionError("value-json", value_json, f"{', '.join(clashing)} are the record's own names")
-    with_corrupt = fields.add(CORRUPT_COLUMN, StringType())
-    parsed = F.from_json(F.col("value").cast("string"), with_corrupt, {"columnNameOfCorruptRecord": CORRUPT_COLUMN})
-    return rows.select(*_ORIGIN, parsed.alias("parsed")).select(*_ORIGIN, "parsed.*")
-
-
-def _parse_schema(value_json: str) -> "StructType":
-    from pyspark.errors import ParseException
-    from pyspark.sql.types import StructType
-
-    try:
-        fields = StructType.fromDDL(value_json)
-    except ParseException:
-        fields = None
-    if not isinstance(fields, StructType) or not fields.names:  # "INT" alone would be a type too
-        raise OptionError("value-json", value_json, "write columns and their types: 'origin STRING, delay DOUBLE'")
-    return fields
+    return F.transform(
+        headers, lambda one: F.struct(F.make_valid_utf8(one["key"]).alias("key"), one["value"].alias("value"))
+    )
 
 
 def _session(job: LoadJob, ranges: Sequence[OffsetRange]) -> "SparkSession":

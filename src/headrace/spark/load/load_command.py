@@ -10,7 +10,6 @@ line is wrong. With --json one object goes to stdout (with --follow one line for
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,17 +18,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
-from headrace.errors import KafkaError
+from headrace.client.security.client_options import is_client_option
+from headrace.client.security.command_options import DEFAULT_BOOTSTRAP, CommandOptions, command_options
+from headrace.client.security.secrets import holds_secret
+from headrace.errors import InvalidConfig, KafkaError
 from headrace.spark.java import JavaNotFoundError
 from headrace.spark.load.delta_table import JOB_NAME, LoadTable, LostRaceError, SchemaChangedError
-from headrace.spark.load.follow import ended_by_sigterm, follow
+from headrace.spark.load.follow import COMPACT_AT, ended_by_sigterm, follow
 from headrace.spark.load.load import LoadJob, LoadResult, OnStep, plan_ranges, run_load
+from headrace.spark.load.unsupported import UnsupportedTableError
 from headrace.spark.source.offsets import DataLossError
 from headrace.spark.source.options import OptionError
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _PAUSE_SECONDS_MAX = 86_400
-_EXPECTED_FAILURES = (KafkaError, LostRaceError, SchemaChangedError, JavaNotFoundError, DataLossError)
+_EXPECTED_FAILURES = (
+    KafkaError,
+    LostRaceError,
+    SchemaChangedError,
+    JavaNotFoundError,
+    DataLossError,
+    UnsupportedTableError,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,14 +49,18 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Run the command again at any time, also after it was killed: it continues where the table ends.",
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to load, with all their partitions")
-    broker = os.environ.get("HEADRACE_BOOTSTRAP", DEFAULT_BOOTSTRAP)
     parser.add_argument(
         "--bootstrap",
         "-b",
-        default=broker,
         metavar="HOST:PORT",
-        help=f"brokers to connect to first, separated by commas (default {broker})",
+        help=f"brokers to connect to first, separated by commas (default {DEFAULT_BOOTSTRAP})",
     )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with Kafka's client options, such as security.protocol",
+    )
+    parser.add_argument("--context", metavar="NAME", help="the context to use; see headrace context")
     parser.add_argument(
         "--table", required=True, metavar="DIR", help="the directory of the Delta table; created if it does not exist"
     )
@@ -63,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SCHEMA",
         help="parse values as JSON with this schema, such as 'origin STRING, dep_delay DOUBLE'",
     )
+    parser.add_argument("--headers", action="store_true", help="load the headers of records, in a column of their own")
     parser.add_argument(
         "--from-time",
         metavar="TIME",
@@ -75,7 +89,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kafka", action="append", default=[], metavar="KEY=VALUE", help="a setting of the client; repeatable"
     )
-    parser.add_argument("--master", default="local[2]", help="the Spark master (default local[2])")
+    parser.add_argument(
+        "--add-columns", action="store_true", help="add columns of --value-json that the table does not have to it"
+    )
+    parser.add_argument("--master", help="the Spark master (default: that of spark-submit, or local[*])")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; repeatable")
     parser.add_argument("--follow", action="store_true", help="keep loading until SIGTERM or Ctrl-C")
     parser.add_argument(
@@ -83,7 +100,14 @@ def build_parser() -> argparse.ArgumentParser:
         type=float,
         default=2.0,
         metavar="S",
-        help="with --follow: seconds to wait when there are no new records (default 2)",
+        help="with --follow: seconds to wait after each load (default 2)",
+    )
+    parser.add_argument(
+        "--compact-at",
+        type=int,
+        default=COMPACT_AT,
+        metavar="FILES",
+        help=f"with --follow: compact the table when it has so many small files; 0: never (default {COMPACT_AT})",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be loaded, without starting Spark")
     parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
@@ -128,7 +152,10 @@ def _follow(arguments: argparse.Namespace, job: LoadJob) -> None:
         begun = time.monotonic()
 
     with ended_by_sigterm() as end, suppress(KeyboardInterrupt):
-        follow(job, arguments.pause, end, report, lambda trouble: print(f"headrace load: {trouble}", file=sys.stderr))
+        follow(
+            *(job, arguments.pause, end, report, lambda trouble: print(f"headrace load: {trouble}", file=sys.stderr)),
+            compact_at=arguments.compact_at,
+        )
 
 
 def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> LoadJob:
@@ -136,21 +163,36 @@ def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Load
         _refuse(parser, "give either TOPIC arguments or --pattern")
     if not JOB_NAME.fullmatch(arguments.job):
         _refuse(parser, f"--job {arguments.job!r}: use letters, digits, dots, dashes and underscores, 128 at most")
-    table = Path(arguments.table).absolute()
-    if "://" in arguments.table:
-        _refuse(parser, f"--table {arguments.table}: only a path on a local or mounted file system is supported")
+    table = Path(arguments.table.removeprefix("file://")).absolute()
+    if "://" in arguments.table and not arguments.table.startswith("file:///"):
+        _refuse(
+            parser,
+            f"--table {arguments.table}: only a path on a local or mounted file system, or file:///PATH, is supported; "
+            "Spark's tasks would need the jars of an object store",
+        )
     if arguments.follow and arguments.dry_run:
         _refuse(parser, "--follow and --dry-run exclude each other: give one of them")
+    if arguments.compact_at < 0:
+        _refuse(parser, f"--compact-at {arguments.compact_at}: a number of files, or 0 for never")
     if not 0 <= arguments.pause <= _PAUSE_SECONDS_MAX:
         _refuse(parser, f"--pause {arguments.pause}: seconds, from 0 to {_PAUSE_SECONDS_MAX}")
     if "%" in str(table):
         _refuse(parser, f"--table {arguments.table}: choose a path without a percent sign")
-    options = {"kafka.bootstrap.servers": arguments.bootstrap}
+    access = _access(arguments)
+    options = {"kafka.bootstrap.servers": access.bootstrap}
     if arguments.pattern:
         options["subscribePattern"] = arguments.pattern
     else:
         options["subscribe"] = ",".join(arguments.topics)
-    options |= {f"kafka.{key}": value for key, value in _pairs(parser, "--kafka", arguments.kafka)}
+    if arguments.headers:
+        options["includeHeaders"] = "true"
+    options |= _security_options(access)
+    for key, value in _pairs(parser, "--kafka", arguments.kafka):
+        if holds_secret(key, value):
+            _refuse(
+                parser, f"--kafka {key}: other users can read it here; use --command-config, or write ${{env:NAME}}"
+            )
+        options[f"kafka.{key}"] = value
     if arguments.from_time is not None:
         options |= {
             "startingTimestamp": _milliseconds(arguments.from_time),
@@ -167,8 +209,29 @@ def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Load
         value_json=arguments.value_json,
         master=arguments.master,
         spark_settings=dict(_pairs(parser, "--conf", arguments.conf)),
+        adds_columns=arguments.add_columns,
         is_repeated=arguments.follow,
     )
+
+
+def _access(arguments: argparse.Namespace) -> CommandOptions:
+    """Where to connect, and how; prints warnings."""
+    try:
+        found = command_options(arguments.bootstrap, arguments.command_config, arguments.context)
+    except InvalidConfig as wrong:
+        raise OptionError("kafka.*", None, wrong.message) from None
+    for warning in found.warnings:
+        print(f"headrace load: warning: {warning}", file=sys.stderr)
+    return found
+
+
+def _security_options(access: CommandOptions) -> dict[str, str]:
+    """The options of a command as those of the source. A secret stays where it is: Spark gets a reference to it."""
+    return {
+        f"kafka.{name}": access.references[name] if holds_secret(name, value) else value
+        for name, value in access.options.items()
+        if is_client_option(name)
+    }
 
 
 def _milliseconds(text: str) -> str:

@@ -2,7 +2,8 @@
 
     kafka.bootstrap.servers   host:port, comma-separated; needed
     topic                     where all rows go; without it the column `topic` says it for each
-    idempotent                true | false: whether a task that runs again leaves out what it finds written (true)
+    idempotent                true | false: whether a task that runs again leaves out what it finds written (true);
+                              needs acks=all and an idempotent producer, which are the defaults
     transactional             true | false: whether a task writes in a transaction that the driver commits (false)
     writeId                   batch: a name for this write, so that doing it again under that name adds nothing
     includeHeaders            true | false: false leaves out a column `headers` (true)
@@ -24,6 +25,7 @@ from typing import Final
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from headrace.client.producer.producer import ACKS, ProducerSettings
+from headrace.client.security.secrets import SecretOptions
 from headrace.errors import InvalidConfig
 from headrace.spark.option_values import OptionError, boolean, bootstrap_servers, sort_out
 from headrace.spark.source.cluster_access import whole_setting
@@ -80,6 +82,7 @@ def parse_sink_options(given: Mapping[str, str], schema: StructType, *, overwrit
     if write_id is not None and not _WRITE_ID.fullmatch(write_id):
         raise OptionError("writeId", write_id, "use letters, digits, dots, dashes and underscores, 128 at most")
     is_transactional = boolean(options, "transactional", default=False)
+    is_idempotent = boolean(options, "idempotent", default=not is_transactional)
     if is_transactional:
         _check_transactional(options, kafka)
     elif _TRANSACTION_TIMEOUT in kafka:
@@ -87,47 +90,51 @@ def parse_sink_options(given: Mapping[str, str], schema: StructType, *, overwrit
         raise OptionError(
             name, kafka[_TRANSACTION_TIMEOUT], "there are no transactions; set transactional=true, or remove it"
         )
+    if is_idempotent:
+        _check_idempotent_producer(kafka, "the idempotent mode needs", "idempotent=false")
     return SinkOptions(
         bootstrap_servers=bootstrap_servers(kafka),
         topic=topic,
-        is_idempotent=boolean(options, "idempotent", default=not is_transactional),
+        is_idempotent=is_idempotent,
         is_transactional=is_transactional,
         write_id=write_id,
         with_headers=boolean(options, "includeHeaders", default=True) and "headers" in schema.names,
         producer=_producer_settings(kafka),
-        client_settings={key: value for key, value in kafka.items() if key != "bootstrap.servers"},
+        client_settings=SecretOptions({key: value for key, value in kafka.items() if key != "bootstrap.servers"}),
     )
 
 
 def _check_transactional(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:
     if boolean(options, "idempotent", default=False):
-        does = "is the other mode: its headers are not needed in transactions; remove it, or set transactional=false"
+        does = "is the other mode: transactions do not need it; remove it, or set transactional=false"
         raise OptionError("idempotent", options["idempotent"], does)
+    _check_idempotent_producer(kafka, "transactions need", "transactional=false")
+
+
+def _check_idempotent_producer(kafka: Mapping[str, str], need: str, instead: str) -> None:
     acks = kafka.get("acks", "all").strip().lower()
-    if ACKS.get(acks) != ACKS["all"]:
-        raise OptionError("kafka.acks", acks, "transactions need all; remove it, or set transactional=false")
+    if ACKS.get(acks, ACKS["all"]) != ACKS["all"]:  # one that does not exist is refused by the producer
+        raise OptionError("kafka.acks", acks, f"{need} all; remove it, or set {instead}")
     if not boolean(kafka, "enable.idempotence", default=True):
         value = kafka["enable.idempotence"]
-        raise OptionError(
-            "kafka.enable.idempotence", value, "transactions need it; remove it, or set transactional=false"
-        )
+        raise OptionError("kafka.enable.idempotence", value, f"{need} it; remove it, or set {instead}")
 
 
 def _producer_settings(kafka: Mapping[str, str]) -> ProducerSettings:
     default = ProducerSettings()
-    settings = ProducerSettings(
-        acks=kafka.get("acks", str(default.acks)).strip().lower(),
-        compression=kafka.get("compression.type", default.compression).strip().lower(),
-        idempotence=boolean(kafka, "enable.idempotence", default=True) if "enable.idempotence" in kafka else None,
-        linger_ms=whole_setting(kafka, "linger.ms", int(default.linger_ms)),
-        batch_bytes=whole_setting(kafka, "batch.size", default.batch_bytes),
-        request_bytes=whole_setting(kafka, "max.request.size", default.request_bytes),
-        buffer_memory_bytes=whole_setting(kafka, "buffer.memory", default.buffer_memory_bytes),
-        max_block_ms=whole_setting(kafka, "max.block.ms", default.max_block_ms),
-        delivery_timeout_ms=whole_setting(kafka, "delivery.timeout.ms", default.delivery_timeout_ms),
-        transaction_timeout_ms=whole_setting(kafka, _TRANSACTION_TIMEOUT, _TRANSACTION_TIMEOUT_MS),
-    )
     try:
+        settings = ProducerSettings(
+            acks=kafka.get("acks", str(default.acks)).strip().lower(),
+            compression=kafka.get("compression.type", default.compression).strip().lower(),
+            idempotence=boolean(kafka, "enable.idempotence", default=True) if "enable.idempotence" in kafka else None,
+            linger_ms=whole_setting(kafka, "linger.ms", int(default.linger_ms)),
+            batch_bytes=whole_setting(kafka, "batch.size", default.batch_bytes),
+            request_bytes=whole_setting(kafka, "max.request.size", default.request_bytes),
+            buffer_memory_bytes=whole_setting(kafka, "buffer.memory", default.buffer_memory_bytes),
+            max_block_ms=whole_setting(kafka, "max.block.ms", default.max_block_ms),
+            delivery_timeout_ms=whole_setting(kafka, "delivery.timeout.ms", default.delivery_timeout_ms),
+            transaction_timeout_ms=whole_setting(kafka, _TRANSACTION_TIMEOUT, _TRANSACTION_TIMEOUT_MS),
+        )
         settings.policy(request_timeout_ms=0)
     except InvalidConfig as wrong:
         raise OptionError("kafka.*", None, f"of the producer: {wrong.message}") from wrong

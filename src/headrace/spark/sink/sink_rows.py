@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from headrace.client.core.cluster import Cluster
 from headrace.client.producer.delivery import ColumnsDelivery
 from headrace.client.producer.producer import Producer
-from headrace.records.format2.columns import HeadersColumn
-from headrace.spark.sink.sink_marks import Headers, Mark, digest, found_of, headers_of_all, left_over
+from headrace.spark.sink.sink_marks import Attempt, Headers, Mark, digest, left_over
 from headrace.spark.sink.sink_options import SinkOptions
 
 
@@ -31,6 +30,12 @@ class TaskRows:
     deliveries: list[ColumnsDelivery] = field(default_factory=list)
     rows: int = 0
     found: int = 0
+    attempt: Attempt = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.attempt = Attempt(self.cluster, self.mark)
+        if self.options.is_idempotent:
+            self.producer.watch_producer_id(self.attempt.note_producer_id)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Give the rows to the producer; waits while its buffer is full."""
@@ -62,18 +67,15 @@ class TaskRows:
         keys, values, headers = _column(rows, "key"), rows.column("value"), self._headers(rows)
         self.deliveries.append(self.producer.send_columns(topic, keys, values, partition=partition, headers=headers))
 
-    def _headers(self, rows: pa.RecordBatch) -> HeadersColumn | list[Headers] | None:
-        marks = [self.mark.header] if self.options.is_idempotent else []
-        if self.options.with_headers:
-            return [[*own, *marks] for own in _own_headers(rows)]
-        return headers_of_all(self.mark, rows.num_rows) if marks else None
+    def _headers(self, rows: pa.RecordBatch) -> list[Headers] | None:
+        return _own_headers(rows) if self.options.with_headers else None
 
     def _missing(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that earlier runs of the task did not write."""
         if not self.options.is_idempotent:
             return rows
         if topic not in self.earlier:
-            self.earlier[topic] = found_of(self.cluster, self.mark, topic)
+            self.earlier[topic] = self.attempt.begin(topic)
         if not self.earlier[topic].total():
             return rows
         keys = _column(rows, "key")

@@ -8,13 +8,15 @@ headrace's client uses these kafka.* options. It ignores others, which users of 
     retry.backoff.ms, retry.backoff.max.ms pause between retries
     metadata.max.age.ms                    how long a leader is taken for one
     socket.connection.setup.timeout.ms     how long a connection may take
+    security.protocol, ssl.*, sasl.*       see `headrace.client.security`
     isolation.level                        read_uncommitted (as in the connector) or read_committed
     max.partition.fetch.bytes              how much to ask for at once
+    client.rack                            read from replicas in this rack
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -23,34 +25,34 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.core.metadata import ClusterView
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin
-from headrace.errors import ErrorCode
+from headrace.client.security.client_options import client_settings as make_settings
+from headrace.errors import ErrorCode, InvalidConfig
+from headrace.spark.option_values import client_refusal
 from headrace.spark.source.options import Assign, OptionError, ReadOptions, Selection, Subscribe, SubscribePattern
 from headrace.types import TopicPartition
 
 _ISOLATION_LEVELS: Final = MappingProxyType({"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED})
 
 
-def connect(options: ReadOptions) -> Cluster:
+def connect(options: ReadOptions, *, waits_for_brokers: bool = True) -> Cluster:
     """A client of the cluster, which connects when needed. Raises OptionError for settings that cannot be used."""
     try:
         parse_addresses(options.bootstrap_servers)
     except ValueError as wrong:
         raise OptionError("kafka.bootstrap.servers", options.bootstrap_servers, str(wrong)) from wrong
-    return Cluster(options.bootstrap_servers, client_settings(options.client_settings))
+    settings = replace(client_settings(options.client_settings), waits_for_brokers=waits_for_brokers)
+    return Cluster(options.bootstrap_servers, settings)
 
 
 def client_settings(given: Mapping[str, str]) -> ClientSettings:
-    """The client settings in the kafka.* options, without their prefix."""
-    default = ClientSettings()
-    return ClientSettings(
-        client_id=given.get("client.id", "headrace-spark"),
-        request_timeout_ms=whole_setting(given, "request.timeout.ms", default.request_timeout_ms),
-        api_timeout_ms=whole_setting(given, "default.api.timeout.ms", default.api_timeout_ms),
-        retry_backoff_ms=whole_setting(given, "retry.backoff.ms", default.retry_backoff_ms),
-        retry_backoff_max_ms=whole_setting(given, "retry.backoff.max.ms", default.retry_backoff_max_ms),
-        metadata_max_age_ms=whole_setting(given, "metadata.max.age.ms", default.metadata_max_age_ms),
-        connect_timeout_ms=whole_setting(given, "socket.connection.setup.timeout.ms", default.connect_timeout_ms),
-    )
+    """The client settings in the kafka.* options, without their prefix. Reads files of keys and secrets.
+
+    Each task has a client of its own, so a task that begins while brokers restart has to wait for them.
+    """
+    try:
+        return make_settings(given, ClientSettings(client_id="headrace-spark", waits_for_brokers=True), prefix="kafka.")
+    except InvalidConfig as wrong:
+        raise client_refusal(given, wrong) from None
 
 
 def isolation_level(given: Mapping[str, str]) -> int:

@@ -157,7 +157,7 @@ def _start_after_all(options: ReadOptions, partition: TopicPartition, latest: in
         starting.option if isinstance(starting, AtTimestamp | AtTimestamps) else "startingTimestamp",
         None,
         f"{partition} has no record at or after that time; "
-        "set startingOffsetsByTimestampStrategy=latest to read nothing from such partitions",
+        "to read nothing from such partitions, set startingOffsetsByTimestampStrategy to latest",
     )
 
 
@@ -168,9 +168,9 @@ def _what_is_left(wanted: OffsetRange, earliest: int, latest: int) -> OffsetRang
 
 def _loss(wanted: OffsetRange, earliest: int, latest: int) -> str:
     return (
-        f"offsets {wanted.start} to {wanted.end} of {wanted.topic}-{wanted.partition} were asked for, "
-        f"but the log holds {earliest} to {latest}: records were deleted, or the topic was deleted and created again. "
-        "Set failOnDataLoss=false to read what is left."
+        f"{wanted.topic}-{wanted.partition} no longer has all offsets from {wanted.start} to {wanted.end}; it has "
+        f"those from {earliest} to {latest}. Records were deleted, or the topic was deleted and created again. "
+        "To read the remaining records, set failOnDataLoss to false."
     )
 
 

@@ -25,6 +25,10 @@ and three of our own:
 In the JSON forms {"t":{"0":23,"1":-2}} -2 is earliest and -1 latest, as in Kafka's ListOffsets. In a batch the
 options that only streams have do nothing, as with the connector.
 
+kafka.security.protocol, kafka.ssl.* and kafka.sasl.* are those of Kafka's clients (`headrace.client.security`). A value
+such as ${file:/run/secrets/kafka.properties:jaas} or ${env:KAFKA_JAAS} is read by the process that connects, so that no
+plan has the secret; each worker needs the file or the variable.
+
 Two differences from the connector: an unknown option is an error, because it is most often a misspelling; and a
 security setting that the client does not support is refused, not ignored.
 Source: Spark's KafkaSourceProvider and JsonUtils.
@@ -36,6 +40,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from headrace.client.security.secrets import SecretOptions
 from headrace.spark.option_values import (
     OptionError,
     boolean,
@@ -71,6 +76,7 @@ __all__ = [
     "SubscribePattern",
     "parse_columns",
     "parse_options",
+    "selects",
 ]
 
 EARLIEST_OFFSET: Final = -2
@@ -189,6 +195,17 @@ class ReadOptions:
         return self.client_settings.get("group.id") or None
 
 
+def selects(selection: Selection, partition: TopicPartition) -> bool:
+    """Whether the partition is one of those that are read."""
+    match selection:
+        case Assign(partitions):
+            return partition in partitions
+        case Subscribe(topics):
+            return partition.topic in topics
+        case SubscribePattern(pattern):
+            return re.fullmatch(pattern, partition.topic) is not None
+
+
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Check the options. The OptionError names the first error."""
     options, kafka = sort_out(given, KNOWN_OPTIONS, _REFUSED_KAFKA)
@@ -211,7 +228,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         behind_retry_ms=whole(options, "fetchOffset.retryIntervalMs", 1_000),
         path=path,
         with_newest_segment=one_of(options, "segments", ("closed", "all"), "closed") == "all",
-        client_settings={key: value for key, value in kafka.items() if key != "bootstrap.servers"},
+        client_settings=SecretOptions({key: value for key, value in kafka.items() if key != "bootstrap.servers"}),
     )
 
 

@@ -89,6 +89,7 @@ def read_columns(cluster: Cluster, options: ReadOptions, wanted: OffsetRange) ->
         headers=options.include_headers,
         isolation_level=isolation_level(options.client_settings),
         sizes=fetch_sizes(options.client_settings),
+        rack=options.client_settings.get("client.rack", "").strip(),
     )
     position = wanted.start
     while position < wanted.end:
@@ -100,8 +101,8 @@ def read_columns(cluster: Cluster, options: ReadOptions, wanted: OffsetRange) ->
         except OffsetOutOfRange as gone:
             if options.fail_on_data_loss:
                 raise DataLossError(
-                    f"{partition}: records from offset {position} on were deleted while they were read, up to "
-                    f"{wanted.end} was asked for ({gone}). Set failOnDataLoss=false to read what is left."
+                    f"{partition}: records were deleted while offsets {position} to {wanted.end} were read ({gone}). "
+                    "To read the remaining records, set failOnDataLoss to false."
                 ) from gone
             log_start = Admin(cluster).list_offsets({partition: EARLIEST})[partition].offset
             if log_start <= position:

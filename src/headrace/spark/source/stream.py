@@ -123,9 +123,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             retries -= 1
             time.sleep(self._options.behind_retry_ms / 1000)
         for partition in behind:
-            self._lost(f"{partition} was read up to {begun[partition]} and now ends at {ends[partition]}")
+            self._lost(
+                f"{partition} was read up to offset {begun[partition]}, but now ends at offset {ends[partition]}"
+            )
         for partition in sorted(begun.keys() - ends.keys()):
-            self._lost(f"{partition} was read up to {begun[partition]} and is no longer there")
+            self._lost(f"{partition} was read up to offset {begun[partition]}, but no longer exists")
         return ends
 
     def _starts(self, begun: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
@@ -151,7 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}: records are missing. Set failOnDataLoss=false to continue with the remaining records."
+                f"{what}: the query would skip records. To continue with the remaining records, set failOnDataLoss to "
+                "false."
             )
         _log.warning("%s; the query continues, because failOnDataLoss is false", what)
 

@@ -1,0 +1,44 @@
+"""A streaming query through Spark Connect, in a process of its own: arguments are a broker, a topic and a checkpoint.
+
+Its progress is committed to the groups `connect-watched` and `connect-committed`.
+"""
+
+import os
+import sys
+import time
+
+from pyspark.sql import SparkSession
+
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.group_admin import GroupAdmin
+from headrace.spark.java import find_java_home
+from headrace.spark.progress import commit_progress, watch_progress
+
+WITHIN_SECONDS = 60
+
+
+def main(bootstrap: str, topic: str, checkpoint: str) -> None:
+    """Run the query, and wait for the listener."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.remote("local[1]").getOrCreate()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    watch_progress(spark, {**options, "kafka.group.id": "connect-watched"})
+    rows = spark.readStream.format("headrace").options(**options).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    try:
+        commit_progress(query)
+    except ValueError as refused:
+        assert "OPTIONS of the source" in str(refused)
+    assert commit_progress(query, {**options, "kafka.group.id": "connect-committed"})
+    deadline = time.monotonic() + WITHIN_SECONDS
+    with Cluster(bootstrap) as cluster:
+        while not GroupAdmin(cluster).committed("connect-watched") and time.monotonic() < deadline:
+            time.sleep(0.1)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.broker.app import running
-from headrace.broker.handlers import MODULES, fetch, produce
+from headrace.broker.handlers import fetch, produce
 from headrace.broker.produce.plain_produce import append_plainly
 from headrace.broker.request.context import RequestContext, encode_response
 from headrace.broker.request.dispatch import Dispatcher
@@ -117,7 +117,7 @@ def fetch_frame(offset: int) -> bytearray:
 
 def connected(broker: Services, frame: bytearray) -> Connection:
     """A connection on which `frame` comes whenever it is read."""
-    dispatcher = Dispatcher(broker, MODULES)
+    dispatcher = Dispatcher(broker)
     inbound = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), 1 << 20)
     still = Still()
     transport = PlainTransport(Loopback(bytes(frame)))  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Creates the virtual environment VENV with headrace (editable) and everything that its tests need.
 #   usage: scripts/setup.sh [VENV]
-# The packages have the versions and hashes of requirements/dev.txt. uv installs them; if uv fails, pip does.
+# The packages have the versions and hashes of requirements/dev.txt, and of requirements/gssapi.txt where MIT Kerberos's
+# headers are. uv installs them; if uv fails, pip does.
 # HEADRACE_PYTHON names the interpreter. Without it, the script takes the first one that works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,7 +42,11 @@ install() { # ARGS... : arguments that both uv and pip accept
 
 [ -x "$venv/bin/uv" ] || "$py" -m pip install -q --disable-pip-version-check 'uv>=0.5' || say "uv cannot be installed; pip is used, which is slower"
 say "installing the packages of requirements/dev.txt (1.2 GB and some minutes the first time)"
-install --require-hashes -r requirements/dev.txt
+install --no-deps --require-hashes -r requirements/dev.txt  # the list is complete, and pyjks asks for what is not needed
+if command -v krb5-config >/dev/null; then # it is built from source; the tests of Kerberos skip without it
+  say "building gssapi against the headers of MIT Kerberos"
+  install --no-deps --require-hashes -r requirements/gssapi.txt || say "gssapi cannot be built; the tests of Kerberos will skip"
+fi
 say "installing headrace and compiling its hot modules"
 install --no-deps -e .
 "$py" -c 'import headrace' || { say "headrace cannot be imported"; exit 1; }

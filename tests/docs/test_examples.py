@@ -6,7 +6,6 @@ a block says what is special about it:
     <!-- started by the test -->    it serves: it runs beside the others, until the page ends
     <!-- file NAME -->              it is not run but written to a file
     <!-- prints -->                 a `text` block: what the block before it prints; `…` stands for anything
-    <!-- needs Spark -->            run only among the tests that may take long
     <!-- not run: REASON -->        only read
 
 127.0.0.1:9092 becomes the address of the broker that the page started, on a port that is free.
@@ -51,10 +50,16 @@ def examples(page: str) -> list[Example]:
     return [each for each in found if not each.note.startswith("not run: ")]
 
 
-def run_page(page: str, directory: Path, *, with_spark: bool) -> int:
+def run_page(page: str, directory: Path) -> int:
     """Runs a page's examples; how many there were."""
-    served, *others = [each for each in examples(page) if with_spark or each.note != "needs Spark"]
-    assert served.note == "started by the test", f"{page} does not begin with a broker"
+    shown = examples(page)
+    [place] = [number for number, each in enumerate(shown) if each.note == "started by the test"]
+    before, served, others = shown[:place], shown[place], shown[place + 1 :]
+    for example in before:  # what the broker needs
+        if example.note.startswith("file "):
+            (directory / example.note.removeprefix("file ")).write_text(example.code.replace(ADDRESS, "127.0.0.1:0"))
+        else:
+            run(["bash", "-euo", "pipefail", "-c", example.code], directory, "")
     with serving(served, directory) as bootstrap:
         imports = ""
         for example in others:
@@ -69,7 +74,7 @@ def run_page(page: str, directory: Path, *, with_spark: bool) -> int:
                 output = run(["bash", "-euo", "pipefail", "-c", code], directory, bootstrap)
             if example.prints is not None:
                 check_output(example, output, bootstrap)
-    return len(others)
+    return len(before) + len(others)
 
 
 @contextmanager
@@ -106,6 +111,13 @@ def environment() -> dict[str, str]:
     return {**base, "PATH": f"{Path(sys.executable).parent}:{base['PATH']}"}
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's own home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+
 def check_output(example: Example, output: str, bootstrap: str) -> None:
     """What an example printed must be what the page says, but for the `…` in it."""
     assert example.prints is not None
@@ -114,21 +126,24 @@ def check_output(example: Example, output: str, bootstrap: str) -> None:
     assert re.fullmatch(pattern, output.strip(), re.DOTALL), f"{example.code}\nprints\n{output}\nnot\n{example.prints}"
 
 
-PAGES = ["README.md", "docs/tutorial.md", "docs/spark.md"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
-    assert run_page(page, tmp_path, with_spark=False) > 0
+PAGES = ["README.md", "docs/tutorial.md", "docs/spark.md", "docs/quotas.md"]
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_run_with_spark(tmp_path: Path, page: str) -> None:
-    assert run_page(page, tmp_path, with_spark=True) > 0
+def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
+    assert run_page(page, tmp_path) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "page", ["docs/client.md", "docs/coming-from.md", "docs/groups.md", "docs/security.md", "docs/instances.md"]
+)
+def test_the_examples_without_spark_run(tmp_path: Path, page: str) -> None:
+    assert run_page(page, tmp_path) > 0
 
 
 def test_the_tutorial_shows_what_its_examples_print() -> None:

@@ -309,6 +309,12 @@ class InvalidConfig(KafkaError):
     code = ErrorCode.INVALID_CONFIG
 
 
+class AuthenticationFailed(KafkaError):
+    """A peer that refuses this side's credentials, or cannot prove its own. Another try would fail the same way."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class InvalidTopic(KafkaError):
     """A topic name that Kafka does not allow."""
 

@@ -33,11 +33,49 @@ CONVERTED_BYTES_PER_FETCH_MAX = 8 << 20
 CONVERTING_AT_ONCE_MAX = 2
 """Fetch responses that are converted at the same time, for all connections together."""
 
+REQUEST_PARTS_07_MAX = 1_000
+"""Parts of one multifetch or multiproduce of Kafka 0.7."""
+
+READING_07_S_MAX = 5.0
+"""How long one multifetch of Kafka 0.7 reads. Parts after that get no messages, and the client asks again."""
+
+MESSAGES_PER_REQUEST_07_MAX = 1_000_000
+"""Messages in one produce of Kafka 0.7, which takes a microsecond for each."""
+
+POSITIONS_STEP_BYTES = 8 << 20
+"""How much of a log is scanned for positions of Kafka 0.7 before other work of the thread has its turn."""
+
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 1024
 """Requests of one connection that are read and not answered. Above it the broker stops reading the connection."""
 
 ADMISSIONS_PER_CONNECTION_MAX = 1000
 """Decisions of the admission that one connection keeps; above it they are made anew."""
+
+ADMITTED_NAME_CHARS_MAX = 512
+"""The longest name about which a decision is kept. Clients choose names, of topics that do not exist, too, and without
+it a connection could keep `ADMISSIONS_PER_CONNECTION_MAX` times a name of many megabytes."""
+
+AUDIT_LINES_PER_SECOND_MAX = 200
+"""Lines of the audit log in one second. Decisions beyond it are counted."""
+
+AUDIT_LINES_PER_CLIENT_MAX = 20
+"""Of these, the lines about one principal at one host."""
+
+ACL_SCANS_PER_REQUEST_MAX = 100
+"""Filters of one DeleteAcls without a resource name, each of which looks at all patterns; and those that one pattern
+has for one principal."""
+
+ACLS_DELETED_PER_REQUEST_MAX = 100_000
+"""ACLs in the answer to one DeleteAcls, in which every filter names all that it matches."""
+
+ACL_PATTERNS_PER_WRITE_MAX = 50
+"""Patterns whose rules are written to the metadata store in one multi. ZooKeeper takes a megabyte at once."""
+
+ACL_DECISIONS_KEPT_MAX = 10_000
+"""Decisions about types of resources (`permits_any`) that a broker keeps; above it they are made anew."""
+
+DECISIONS_PER_SLICE = 2000
+"""Decisions of the admission in one turn of the event loop, for one request. One that is not kept counts as ten."""
 
 REQUESTS_PER_TURN_MAX = 64
 """Requests of one connection handled in one turn of the event loop, before other connections get their turn."""
@@ -80,6 +118,13 @@ as many."""
 NAMES_PER_REQUEST_MAX = 1_000
 """Protocols in one JoinGroup, or filters in one ListGroups. Clients send less than ten."""
 
+REGULAR_EXPRESSION_CHARS_MAX = 8 << 10
+"""Characters of the regular expression in a ConsumerGroupHeartbeat, which is compiled in one turn of the event loop: in
+up to forty milliseconds."""
+
+REGULAR_EXPRESSION_PROGRAM_BYTES_MAX = 1 << 20
+"""Memory of one compiled regular expression. It bounds the time for compiling it, and for one topic."""
+
 TAGGED_FIELDS_MAX = 127
 """Tagged fields, known and unknown, in one structure of a message. Kafka's messages have up to five."""
 
@@ -94,6 +139,10 @@ METRICS_REQUESTS_AT_ONCE_MAX = 4
 
 FETCH_SESSION_PARTITIONS_MAX = 500_000
 """Partitions in all fetch sessions together. Above it a client gets no session, and sends full fetches."""
+
+FETCH_SESSION_PARTITIONS_OF_INSTANCE_MAX = 100_000
+"""Partitions in all fetch sessions of one instance together, which has a cache of its own: sessions of others are not
+evicted for it."""
 
 FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX = 10_000
 """Partitions in the fetch session of one consumer: each of its requests, however small, checks all of them."""
@@ -129,7 +178,8 @@ MARKERS_PER_TURN_MAX = 500
 """Transaction markers appended in one turn of the event loop."""
 
 TOPICS_CREATED_PER_METADATA_MAX = 500
-"""Topics that one Metadata request may create. The client asks again for the others, and gets the next ones."""
+"""Topics that one Metadata request, or one produce of Kafka 0.7, may create. The client asks again for the others, and
+gets the next ones."""
 
 INLINE_CHECKS_NS_MAX = 5_000_000
 """How long the event loop checks the small compressed batches of one Produce. A thread checks the rest."""
@@ -161,3 +211,117 @@ TRANSACTIONAL_IDS_PER_EXPIRY_TICK = 2_000
 
 MARKERS_PER_REQUEST_MAX = 2000
 """Partitions in one WriteTxnMarkers request. Further markers wait for the next one."""
+
+SHARE_STATE_BATCHES_MAX = 10_000
+"""State batches of one share partition in one write: the most records that a share partition may have locked
+(group.share.partition.max.record.locks)."""
+
+SHARE_STATE_BATCH_BYTES_MAX = 256 << 10
+"""Bytes of records of share partitions that are written in one batch, unless one record is larger."""
+
+SHARE_STATE_WAITING_MAX = 100
+"""Requests for one share partition that wait for the record that is being written. Its leader sends one at a time."""
+
+SHARE_STATES_PER_TICK_MAX = 500
+"""Share partitions that one turn of the event loop snapshots, or removes with their topic."""
+
+SHARE_STATE_ELEMENTS_PER_REQUEST_MAX = 20_000
+"""Share partitions and state batches in one request to a share coordinator. Further ones wait for the next request. A
+partition takes up to two elements on the wire, and `ELEMENTS_PER_REQUEST_MAX` may be in a request."""
+
+ASSIGNED_IN_PLACE_MAX = 1000
+"""Members and partitions of a group whose assignment is computed at once. That of a larger group is computed on a
+thread: 1,000 members and 10,000 partitions take longer than a turn of the event loop may."""
+
+SHARE_SESSION_PARTITIONS_MAX = 100_000
+"""Partitions in all share sessions of an instance, or of the operator, together. Above it a client gets no session."""
+
+SHARE_PARTITIONS_MAX = 100_000
+"""Share partitions of an instance, or of the operator, that a broker has in use. Above it a client's fetches of
+further ones are refused."""
+
+STREAMS_TOPOLOGY_ELEMENTS_MAX = 10_000
+"""Subtopologies, topics and topic settings in the topology of one streams group. Its configuration is one turn of the
+event loop."""
+
+STREAMS_TASKS_MAX = 10_000
+"""Active tasks of one streams group. It bounds what one group may have computed."""
+
+STREAMS_RECORDS_PER_BATCH_MAX = 1_000
+"""Records in one batch that a streams group writes. A change of more records is several batches."""
+
+STREAMS_TOPIC_FAILURES_MAX = 1_000
+"""Internal topics of streams groups whose failed creation a broker remembers."""
+
+GROUP_BATCH_BYTES_MAX = 256 << 10
+"""Bytes of records of one group that are written in one batch, unless one event has more."""
+
+SUBSCRIBED_TOPICS_MAX = 10_000
+"""Topics to which a member of a consumer or share group subscribes by name. Each is looked up, hashed and stored in one
+turn of the event loop. In Apache Kafka the bound is the size of the member's record, a mebibyte."""
+
+TURNED_AWAY_MAX = 1000
+"""Connections over the rate of their address that are kept open for a while before they are closed."""
+
+QUOTA_BUCKETS_MAX = 20_000
+"""Buckets of one kind of quota. Above it those with the smallest debts are forgotten: clients choose their ids."""
+
+HANDSHAKES_MAX = 10_000
+"""TLS connections of a broker whose handshake is not complete. Above it the one that began first is closed. Before its
+first byte a connection costs a socket and half a kilobyte."""
+
+HANDSHAKES_BEGUN_MAX = 1_000
+"""Of those, connections that have sent a byte and so have a state of OpenSSL, which takes up to a hundred kilobytes."""
+
+HANDSHAKE_MS = 10_000
+"""How long a connection may be silent, and how long its handshake may take after the first byte."""
+
+PROXY_HEADER_BYTES_MAX = 4096
+"""The largest header of the PROXY protocol. Load balancers send up to some hundred bytes."""
+
+PROXY_HEADERS_MAX = 10_000
+"""Connections from trusted proxies whose header is not complete. Above it the one that began first is closed."""
+
+REFUSALS_LOGGED_PER_SECOND = 5
+"""Lines about refused connections, of which clients cause as many as they like. Further ones are counted."""
+
+AUTHENTICATING_MAX = 10_000
+"""Connections that have yet to authenticate, on all listeners together. Above it the oldest is closed: a client needs
+milliseconds, and a slow peer must not keep others out."""
+
+AUTHENTICATION_FRAME_BYTES_MAX = 16 << 10
+"""Bytes of a request of a client that has yet to authenticate, unless its mechanism has large messages (OAUTHBEARER and
+GSSAPI): then sasl.server.max.receive.size counts. `AUTHENTICATION_BYTES_MAX` bounds the memory of all of them."""
+
+AUTHENTICATION_ROUNDS_MAX = 16
+"""Messages of one client in one authentication, requests for versions among them. GSSAPI has up to five."""
+
+AUTHENTICATION_BYTES_MAX = 256 << 20
+"""Bytes of all incomplete messages of clients that have yet to authenticate, by the sizes that they announce. Above it
+the connections whose messages began first are closed: large tokens come in milliseconds."""
+
+SENT_AHEAD_BYTES_MAX = 64 << 10
+"""Bytes that one client may send behind a message of its authentication before that is answered, and that are kept: of
+small requests, each of which costs a quarter of a kilobyte, about two hundred."""
+
+DELEGATION_TOKEN_CHARS_MAX = 16 << 10
+"""Characters in the names of owner, requester and renewers of one delegation token. Each user may have a thousand."""
+
+DELEGATION_TOKENS_MAX = 100_000
+"""Delegation tokens of a cluster. Apache Kafka has no such limit; every broker keeps all of them in memory."""
+
+AUTHENTICATING_AT_ONCE_MAX = 2
+"""Threads that verify tokens of clients. Others wait."""
+
+FAILED_AUTHENTICATIONS_LOGGED_PER_SECOND_MAX = 10
+"""Failed authentications that are logged one by one. The others of the second are counted."""
+
+INLINE_INSTANCE_BYTES_MAX = 16 << 10
+"""The largest definition of an instance that is read on the event loop: an address list of some 500 networks, each of
+which takes some microseconds. A larger one is read on a thread."""
+
+INLINE_NETWORKS_MAX = 500
+"""The longest address list that is checked on the event loop."""
+
+INSTANCE_DOCUMENT_CHARS_MAX = 1 << 20
+"""Characters of the JSON that creates or alters an instance. An address list of 10,000 networks has about 400,000."""

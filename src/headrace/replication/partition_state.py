@@ -45,6 +45,8 @@ class LeaderAndIsr(NamedTuple):
     isr: tuple[BrokerId, ...]
     partition_epoch: int
     replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    """Those of the replicas that a reassignment adds."""
 
 
 class Transition(Enum):
@@ -132,6 +134,7 @@ class PartitionState:
         "min_insync_replicas",
         "partition_epoch",
         "replicas",
+        "settled_replicas",
     )
 
     def __init__(
@@ -154,6 +157,8 @@ class PartitionState:
         not truncated until it has followed another leader."""
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
+        self.settled_replicas = 0
+        """The number of replicas without those that a reassignment adds."""
         self.isr_state: IsrState = committed(())
         self.followers: dict[BrokerId, Follower] = {}
         self.log_end_offset = log_end_offset
@@ -184,6 +189,7 @@ class PartitionState:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
+        self.settled_replicas = len(state.replicas) - len(state.adding)
         left = self.isr_state.isr - set(state.isr)
         self.isr_state = committed(state.isr)
         was_leader, self.is_leader = self.is_leader, state.leader == self.local_id

@@ -10,14 +10,14 @@ COMPILED := $(shell find src -name "*.pxd")
 # Without its caches pytest compiles each test file again, in each worker and each run: half a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo cluster test quick lint format generate grid lock bench soak clean
+.PHONY: help setup demo cluster test quick fast lint format generate grid lock bench soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(STAMP)  ## create .venv with headrace (editable) and all tools
 
-$(STAMP): pyproject.toml requirements/dev.txt setup.py $(wildcard build_backend/*.py) $(COMPILED) $(wildcard $(COMPILED:.pxd=.py)) scripts/setup.sh
+$(STAMP): pyproject.toml $(wildcard requirements/*.txt) setup.py $(wildcard build_backend/*.py) $(COMPILED) $(wildcard $(COMPILED:.pxd=.py)) scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 
@@ -33,10 +33,13 @@ lint: $(STAMP)  ## check format, lint rules, types and import contracts
 format: $(STAMP)  ## format the code, and fix lint errors where possible
 	@$(VENV)/bin/ruff format -q . && $(VENV)/bin/ruff check -q --fix .
 
-quick: lint  ## run lint and the fast tests, in under a minute
-	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 2 --durations 10 -m "not slow and not spark and not peer and not soak"
+quick: $(STAMP)  ## run lint and the fast tests, in under a minute
+	@$(MAKE) -s -j 2 lint fast
 
-# Only tests of other servers, Spark and clusters get a second try. The run ends with a list of the tests that needed it.
+fast: $(STAMP)
+	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 2 --dist loadfile --durations 10 -m "not slow and not spark and not peer and not soak"
+
+# Only tests with sockets or processes get a second try. The run ends with a list of the tests that needed it.
 test: lint  ## run everything that CI runs
 	@$(PY) -m pytest -q -n 2 --dist loadgroup --second-tries --durations 10 -m "not soak"
 
@@ -63,9 +66,11 @@ grid: $(STAMP)  ## run every client against the broker, and rewrite the tables o
 		--ignore tests/conformance/test_the_grid_itself.py
 	@$(PY) scripts/reference_pages.py
 
-lock: $(STAMP)  ## pin the newest versions of all dependencies in requirements/dev.txt
-	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --upgrade \
-		--python-version 3.11 --extra dev --custom-compile-command "make lock" pyproject.toml -o requirements/dev.txt
+COMPILE = $(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --upgrade --python-version 3.11 \
+	--custom-compile-command "make lock" pyproject.toml
+lock: $(STAMP)  ## pin the newest versions of all dependencies in requirements
+	@$(COMPILE) --extra dev -o requirements/dev.txt
+	@$(COMPILE) --extra gssapi -c requirements/dev.txt -o requirements/gssapi.txt
 
 clean:  ## remove all generated files
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse cluster-data

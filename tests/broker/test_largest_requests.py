@@ -40,8 +40,6 @@ pytestmark = [
 
 WAIT_SECONDS_MAX = 0.2
 """On the reference machine."""
-WAITS_SECONDS_MAX = dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.ALTER_USER_SCRAM_CREDENTIALS), 0.03)
-"""Of requests that were found to take more in one turn than others: 60 ms, and 4 to 15 ms since they are sliced."""
 TRIES = 3
 TOPIC = "victim"
 KINDS = ("repeated", "unknown", "illegal")
@@ -273,7 +271,7 @@ def _compare(server: HeadraceServer, producer: Producer, module: ModuleType, kin
     """The shortest wait of some tries counts: a collection of garbage may fall into single ones."""
     for frame, version in requests_of(module, kind):
         waits = []
-        wait_seconds_max = processor_seconds(WAITS_SECONDS_MAX.get(module.API_KEY, WAIT_SECONDS_MAX))
+        wait_seconds_max = processor_seconds(WAIT_SECONDS_MAX)
         for _ in range(TRIES):
             waits.append(producer.longest_wait(partial(exchange, server, frame)))
             if waits[-1] <= wait_seconds_max:

@@ -22,3 +22,17 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """The records of one partition from `start` (inclusive) to `end` (exclusive)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The most records the range can hold; compaction and control records make it fewer."""
+        return self.end - self.start

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from headrace.client.core.failures import BrokerUnreachable
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.demo.killed_load import CrashPoint
-from headrace.spark.load.delta_table import LoadTable, WrittenFile, collect_files
+from headrace.lake.delta.delta_table import LoadTable, WrittenFile, collect_files
 from headrace.spark.load.follow import follow
 from headrace.spark.load.json_values import CORRUPT_COLUMN, TOMBSTONE_COLUMN
 from headrace.spark.load.load import LoadJob, LoadResult, Step, plan_ranges, run_load

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.source.offsets import DataLossError, OffsetRange, resolve_ranges, split_ranges
+from headrace.spark.source.offsets import DataLossError, resolve_ranges, split_ranges
 from headrace.spark.source.options import Assign, OptionError, Selection, Subscribe, SubscribePattern, parse_options
-from headrace.types import TopicPartition
+from headrace.types import OffsetRange, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.demo.flights import VALUE_SCHEMA
 from headrace.demo.killed_load import CrashPoint
-from headrace.spark.load.delta_table import LoadTable
+from headrace.lake.delta.delta_table import LoadTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from headrace.spark.load.delta_table import LoadTable
+from headrace.lake.delta.delta_table import LoadTable
 
 ORIGINS = ("EWR", "JFK", "LGA")
 COLORS = ("#0b6e99", "#d9730d", "#6940a5")

@@ -2,12 +2,12 @@
 
     source/          batch and streaming readers; `options` parses what a user may write, `offsets` plans ranges
     sink/            the writers; `sink_marks` makes a repeated task write nothing twice
-    load/            the exactly-once load job, its command and its Delta table
+    load/            the exactly-once load job and its command; its table is `headrace.lake.delta`
     option_values.py parser of option values
     progress.py      commits the progress of a stream as the offsets of a consumer group
     session.py       a local session; `java.py` finds or prepares its Java
 
-May know `headrace.client`, `headrace.offline` and PySpark. Begin with `source/source.py`.
+May know `headrace.client`, `headrace.lake`, `headrace.offline` and PySpark. Begin with `source/source.py`.
 Spark finds the format "headrace" through `pyspark_headrace`, beside this package. Importing this package imports
 nothing.
 """

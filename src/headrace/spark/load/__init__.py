@@ -1,4 +1,4 @@
 """The exactly-once load job: topics to a Delta table, rows and offsets in one commit.
 
-Begin with `load`, then `delta_table`.
+Begin with `load`. The table is `headrace.lake.delta`.
 """

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from headrace.errors import KafkaError
-from headrace.spark.load.delta_table import LoadTable, LostRaceError
+from headrace.lake.delta.delta_table import LoadTable, LostRaceError
 from headrace.spark.load.load import LoadJob, LoadResult, run_load
 
 COMPACT_AT = 32

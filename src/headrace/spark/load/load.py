@@ -26,7 +26,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from headrace.spark.load.delta_table import (
+from headrace.lake.delta.delta_table import (
     LoadTable,
     LostRaceError,
     WrittenFile,
@@ -35,8 +35,9 @@ from headrace.spark.load.delta_table import (
 )
 from headrace.spark.load.json_values import HEADERS, with_typed_columns
 from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
-from headrace.spark.source.offsets import OffsetRange, resolve_ranges
+from headrace.spark.source.offsets import resolve_ranges
 from headrace.spark.source.options import parse_options
+from headrace.types import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -22,11 +22,11 @@ from headrace.client.security.client_options import is_client_option
 from headrace.client.security.command_options import DEFAULT_BOOTSTRAP, CommandOptions, command_options
 from headrace.client.security.secrets import holds_secret
 from headrace.errors import InvalidConfig, KafkaError
+from headrace.lake.delta.delta_table import JOB_NAME, LoadTable, LostRaceError, SchemaChangedError
+from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.spark.java import JavaNotFoundError
-from headrace.spark.load.delta_table import JOB_NAME, LoadTable, LostRaceError, SchemaChangedError
 from headrace.spark.load.follow import COMPACT_AT, ended_by_sigterm, follow
 from headrace.spark.load.load import LoadJob, LoadResult, OnStep, plan_ranges, run_load
-from headrace.spark.load.unsupported import UnsupportedTableError
 from headrace.spark.source.offsets import DataLossError
 from headrace.spark.source.options import OptionError
 

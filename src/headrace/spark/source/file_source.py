@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from headrace.log.files import LocalFiles
 from headrace.offline.segment_reader import PartitionFiles, SegmentFile, find_partitions, offset_for_time, read_segment
 from headrace.spark.option_values import OptionError
-from headrace.spark.source.offsets import OffsetRange, resolve_ranges, split_ranges
+from headrace.spark.source.offsets import resolve_ranges, split_ranges
 from headrace.spark.source.options import Assign, ReadOptions, Selection, Subscribe, SubscribePattern
 from headrace.spark.source.source import BATCH_ROWS, NOTHING, arrow_batch
-from headrace.types import TopicPartition
+from headrace.types import OffsetRange, TopicPartition
 
 
 class SegmentPartition(InputPartition):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import floor
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from headrace.spark.source.options import (
     EARLIEST_OFFSET,
@@ -29,22 +29,7 @@ from headrace.spark.source.options import (
     ReadOptions,
     Selection,
 )
-from headrace.types import TopicPartition
-
-
-class OffsetRange(NamedTuple):
-    """The records of one partition from `start` (inclusive) to `end` (exclusive)."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """The most records the range can hold; compaction and control records make it fewer."""
-        return self.end - self.start
-
+from headrace.types import OffsetRange, TopicPartition
 
 JsonOffsets = dict[str, dict[str, int]]
 """{"topic":{"0":23}}: the next offset of each partition, as the connector writes it."""

@@ -22,9 +22,9 @@ from headrace.client.operations.admin import EARLIEST, Admin
 from headrace.errors import OffsetOutOfRange
 from headrace.records.format2.columns import RecordColumns
 from headrace.spark.source.cluster_access import ClusterBounds, connect, fetch_sizes, isolation_level
-from headrace.spark.source.offsets import DataLossError, OffsetRange, resolve_ranges, split_ranges
+from headrace.spark.source.offsets import DataLossError, resolve_ranges, split_ranges
 from headrace.spark.source.options import ReadOptions
-from headrace.types import TopicPartition
+from headrace.types import OffsetRange, TopicPartition
 
 BATCH_ROWS = 8_192
 """Rows of an Arrow batch: larger ones make the JVM wait and its buffers grow, smaller ones cost per batch."""

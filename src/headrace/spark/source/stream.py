@@ -45,7 +45,6 @@ from headrace.spark.source.cluster_access import ClusterBounds, connect, existin
 from headrace.spark.source.offsets import (
     DataLossError,
     JsonOffsets,
-    OffsetRange,
     offsets_of_json,
     offsets_to_json,
     resolve_starts,
@@ -53,7 +52,7 @@ from headrace.spark.source.offsets import (
 )
 from headrace.spark.source.options import ReadOptions
 from headrace.spark.source.source import RangePartition, read_partition
-from headrace.types import TopicPartition
+from headrace.types import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, int]

@@ -40,10 +40,9 @@ from deltalake import DeltaTable, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from headrace.spark.load.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
-from headrace.spark.load.unsupported import UnsupportedTableError, check_supported
-from headrace.spark.source.offsets import OffsetRange
-from headrace.types import TopicPartition
+from headrace.lake.delta.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
+from headrace.lake.delta.unsupported import UnsupportedTableError, check_supported
+from headrace.types import OffsetRange, TopicPartition
 
 JOB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 COMPACTED_BYTES: Final = 128 << 20

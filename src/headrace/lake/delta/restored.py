@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from headrace.spark.load.unsupported import UnsupportedTableError
+from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.types import TopicPartition
 
 JOB_KEY: Final = "headrace.job"

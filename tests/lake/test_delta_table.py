@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.spark.load.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
-from headrace.spark.load.unsupported import UnsupportedTableError
-from headrace.spark.source.offsets import OffsetRange
-from headrace.types import TopicPartition
+from headrace.lake.delta.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
+from headrace.lake.delta.unsupported import UnsupportedTableError
+from headrace.types import OffsetRange, TopicPartition
 
 JOB = "load"
 P0 = TopicPartition("t", 0)

@@ -1,0 +1,4 @@
+"""What a writer of lake tables decides, without IO: offsets and time in, the next action out.
+
+`writer` is the state machine; it asks `plan` what to write next. `roll` says where a row group and a file end.
+"""

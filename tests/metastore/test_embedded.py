@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StorageError
-from headrace.metastore.embedded import EmbeddedStore, StoreInUse, StoreUnreadable
+from headrace.metastore.database import StoreInUse, StoreUnreadable
+from headrace.metastore.embedded import EmbeddedStore
 from headrace.metastore.store import Create
 
 CHILD = """
@@ -107,12 +108,13 @@ async def test_a_file_that_is_no_tree_is_refused(tmp_path: Path) -> None:
         await EmbeddedStore.open(tmp_path)
 
 
-async def test_a_tree_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+async def test_a_tree_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
     store = await EmbeddedStore.open(tmp_path)
     await store.close()
     with closing(sqlite3.connect(store.path)) as db:
-        db.execute("PRAGMA user_version = 2")
-    with pytest.raises(StoreUnreadable, match="the schema has version 2"):
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreUnreadable, match=f"the schema has version {version}"):
         await EmbeddedStore.open(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """One suite for every implementation of the metadata store. A new one is a line in `IMPLEMENTATIONS`."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from uuid import uuid4
@@ -40,8 +41,29 @@ async def open_on_zookeeper(request: pytest.FixtureRequest, directory: Path) -> 
     return await open_store(Ensemble(server.address, f"/test/{uuid4()}"))
 
 
+async def open_shared(request: pytest.FixtureRequest, directory: Path) -> MetadataStore:
+    """A store on a server of its own, which is closed after it."""
+    from headrace.metastore.shared.socket_link import open_store
+    from headrace.metastore.shared.tree_server import TreeServer
+
+    sockets = tempfile.TemporaryDirectory()  # the path of a socket has about 100 characters at most
+    socket = Path(sockets.name, "tree")
+    server = await TreeServer.open(directory, socket)
+    store = await open_store(socket, 10_000)
+    close = store.close
+
+    async def close_both() -> None:
+        await close()
+        await server.close()
+        sockets.cleanup()
+
+    store.close = close_both  # type: ignore[method-assign]
+    return store
+
+
 IMPLEMENTATIONS: dict[str, Open] = {
     "embedded": lambda _, directory: EmbeddedStore.open(directory),
+    "shared": open_shared,
     "simulated": lambda _, directory: open_alone(directory),
     "zookeeper": open_on_zookeeper,
 }

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.metastore.embedded import EmbeddedStore
+from headrace.metastore.shared.socket_link import open_store as open_shared
+from headrace.metastore.shared.tree_server import TreeServer
 from headrace.metastore.store import (
     BadVersion,
     Check,
@@ -174,6 +176,18 @@ async def compare(
 def test_the_embedded_one_is_like_the_model(steps: list[list[Op] | str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(compare(lambda: EmbeddedStore.open(Path(directory)), steps))
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(STEPS)
+def test_a_shared_one_is_like_the_model(steps: list[list[Op] | str]) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            server = await TreeServer.open(Path(directory), Path(directory, "tree"))
+            await compare(lambda: open_shared(Path(directory, "tree"), 60_000), steps, own=("headrace",))
+            await server.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from headrace.errors import InvalidConfig, StorageError
 from headrace.log.directories.data_directory import DataDirectoryRefused
 from headrace.metadata.registry import BrokerIdInUse
 from headrace.metadata.znodes import CorruptNode
-from headrace.metastore.embedded import StoreInUse
+from headrace.metastore.database import StoreInUse
 from headrace.metastore.store import StoreError
 from headrace.records.format2 import kernel
 

@@ -18,6 +18,10 @@ from headrace.metastore.store import MetadataStore
 from headrace.network.peers.peer_links import make_links
 from headrace.network.peers.peers import Peers
 
+UNIX = "unix:"
+"""What `zookeeper.connect` begins with when it names a socket: that of the tree which `headrace serve --workers`
+serves."""
+
 
 def wall_clock_ms() -> int:
     """The time of day, in ms since 1970."""
@@ -25,8 +29,12 @@ def wall_clock_ms() -> int:
 
 
 async def open_store(config: BrokerConfig) -> MetadataStore:
-    """Opens the metadata store: on the ensemble in `zookeeper.connect`, or embedded in the first data directory.
-    Raises `StoreInUse`, `StoreUnreadable`, `InvalidConfig`, `Refused`."""
+    """Opens the metadata store: on the ensemble in `zookeeper.connect`, over the socket in it, or embedded in the first
+    data directory. Raises `StoreInUse`, `StoreUnreadable`, `InvalidConfig`, `Refused`."""
+    if config.zookeeper_connect.startswith(UNIX):
+        from headrace.metastore.shared.socket_link import open_store as open_shared
+
+        return await open_shared(Path(config.zookeeper_connect[len(UNIX) :]), config.zookeeper_session_timeout_ms)
     if config.zookeeper_connect:
         from headrace.broker.open_metastore import open_ensemble  # imports kazoo, which a broker alone does not need
 

@@ -26,7 +26,7 @@ from headrace.metadata.registry import ensure_cluster, next_broker_id
 from headrace.metadata.stored_instances import StoredInstances
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metadata.uuids import random_uuid
-from headrace.metastore.embedded import FILE_NAME
+from headrace.metastore.database import FILE_NAME
 from headrace.metastore.session_watch import SessionWatch
 from headrace.metastore.store import MetadataStore
 from headrace.types import BrokerId

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 from headrace.errors import KafkaError
 from headrace.log.files import Files
-from headrace.metastore.embedded import FILE_NAME, EmbeddedStore, StoreInUse, StoreUnreadable
+from headrace.metastore.database import FILE_NAME, StoreInUse, StoreUnreadable
+from headrace.metastore.embedded import EmbeddedStore
 from headrace.metastore.store import Create, Op, Set
 from headrace.migrate.nodes import Nodes
 from headrace.migrate.refusal import MigrationRefused

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import KafkaError
-from headrace.metastore.embedded import EmbeddedStore, StoreInUse
+from headrace.metastore.database import StoreInUse
+from headrace.metastore.embedded import EmbeddedStore
 from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
 from headrace.migrate.access import Access
 from headrace.migrate.refusal import MigrationRefused

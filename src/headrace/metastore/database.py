@@ -1,0 +1,300 @@
+"""The tree in one SQLite file: nodes, sessions and watches.
+
+    node  path | parent | data | version | czxid | mzxid | pzxid | ephemeral_owner | children_made
+    tree  zxid (the number of the last write) | session (the number of the last session)
+
+A write is one transaction in a write-ahead log that is flushed before the write returns. The first session lasts from
+open to close; others begin and end meanwhile. Opening deletes the ephemeral nodes that a killed process (`kill -9`)
+left. The file is locked exclusively, so a second process is refused (`StoreInUse`).
+
+Everything here blocks, and is used on one thread. Watches are passed to `post` on that thread, in the order in which
+they fire, before the write that fired them returns.
+"""
+
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from errno import EIO
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.metastore.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    OpResult,
+    Set,
+    StoreError,
+    Watch,
+    WatchEvent,
+    check_path,
+    parent_of,
+)
+
+logger = logging.getLogger(__name__)
+FILE_NAME = "headrace-tree.sqlite"
+SCHEMA_VERSION = 2
+
+_SCHEMA = f"""
+CREATE TABLE node (
+    path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,
+    czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL,
+    children_made INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX node_by_parent ON node (parent, path);
+CREATE TABLE tree (zxid INTEGER NOT NULL, session INTEGER NOT NULL);
+INSERT INTO tree VALUES (0, 0);
+INSERT INTO node VALUES ('/', '', x'', 0, 0, 0, 0, 0, 0);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+
+class StoreInUse(Exception):
+    """Another process has the metadata store open."""
+
+
+class StoreUnreadable(OSError):
+    """The file cannot be opened, is not a metadata store, or has a newer version."""
+
+
+class Entry(NamedTuple):
+    """A node, with the zxid of the last change of its children."""
+
+    data: bytes
+    version: int
+    czxid: int
+    mzxid: int
+    pzxid: int
+    ephemeral_owner: int
+
+    def node(self) -> Node:
+        """The node as the metadata store's interface has it."""
+        return Node(self.data, self.version, self.czxid, self.mzxid, self.ephemeral_owner)
+
+
+Watches = dict[str, list[tuple[int, Watch]]]
+"""Of each path: who watches it, and the callback."""
+
+
+class TreeDatabase:
+    """The database and the watches."""
+
+    def __init__(self, path: Path, post: Callable[[Watch, WatchEvent], None]) -> None:
+        self._post = post
+        self._data_watches: Watches = defaultdict(list)
+        self._child_watches: Watches = defaultdict(list)
+        self._events: list[WatchEvent] = []
+        try:
+            self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise StoreUnreadable(EIO, str(error), str(path)) from None
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self._db.close()
+            if "locked" in str(error):
+                raise StoreInUse(f"{path} is open in another process; stop the broker that uses it") from None
+            raise StoreUnreadable(EIO, str(error), str(path)) from None
+
+    def _open(self) -> None:
+        execute = self._db.execute
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        # Opening needs no sync, which makes a start faster: after a crash the next opening writes the same again, and
+        # the first commit after it syncs the whole write-ahead log.
+        execute("PRAGMA synchronous = OFF")
+        execute("PRAGMA journal_mode = WAL")
+        execute("BEGIN IMMEDIATE")
+        version = execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise sqlite3.DatabaseError(
+                f"the schema has version {version}, but this version of headrace supports {SCHEMA_VERSION}"
+            )
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                execute(statement)
+        zxid, session = execute("SELECT zxid, session FROM tree").fetchone()
+        self._zxid: int = zxid + 1
+        self._sessions: int = session + 1
+        self.first_session: int = self._sessions
+        self._delete_ephemerals()
+        execute("UPDATE tree SET zxid = ?, session = ?", (self._zxid, self._sessions))
+        execute("COMMIT")
+        execute("PRAGMA synchronous = FULL")
+
+    def close(self) -> None:
+        """Ends all sessions and checkpoints the write-ahead log into the file. If a full or failing disk prevents that,
+        the next opening does it."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._delete_ephemerals()
+            self._db.execute("COMMIT")
+            self._db.close()
+        except sqlite3.Error as error:
+            logger.warning("the metadata store was not closed cleanly; the next start repairs it: %s", error)
+            with suppress(sqlite3.Error):
+                self._db.close()
+
+    def _delete_ephemerals(self) -> None:
+        self._db.execute("DELETE FROM node WHERE ephemeral_owner != 0")
+
+    # Sessions
+
+    def open_session(self) -> int:
+        """Begins another session; returns its number, which no session had before."""
+        self._sessions += 1
+        self._db.execute("UPDATE tree SET session = ?", (self._sessions,))
+        return self._sessions
+
+    def end_session(self, session: int) -> None:
+        """Forgets a session's watches and deletes its ephemeral nodes."""
+        for watches in (self._data_watches, self._child_watches):
+            for path in list(watches):
+                watches[path] = [each for each in watches[path] if each[0] != session]
+                if not watches[path]:
+                    del watches[path]
+        rows = self._db.execute("SELECT path FROM node WHERE ephemeral_owner = ? ORDER BY path", (session,)).fetchall()
+        if rows:
+            self.multi([Delete(path) for (path,) in rows], session)
+
+    # Reads; `session` is whose watch it is
+
+    def find(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry | None:
+        """The node or None; sets the watch only if the node exists."""
+        check_path(path)
+        row = self._db.execute(
+            "SELECT data, version, czxid, mzxid, pzxid, ephemeral_owner FROM node WHERE path = ?", (path,)
+        ).fetchone()
+        if row is None:
+            return None
+        if watch is not None:
+            self._data_watches[path].append((session, watch))
+        return Entry._make(row)
+
+    def get(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry:
+        """See `MetadataStore.get`."""
+        entry = self.find(path, watch, session)
+        if entry is None:
+            raise NoNode(path)
+        return entry
+
+    def exists(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry | None:
+        """See `MetadataStore.exists`."""
+        found = self.find(path)
+        if watch is not None:
+            self._data_watches[path].append((session, watch))
+        return found
+
+    def children(self, path: str, watch: Watch | None = None, session: int = 0) -> list[str]:
+        """See `MetadataStore.children`."""
+        self.get(path)
+        if watch is not None:
+            self._child_watches[path].append((session, watch))
+        skip = len(path) if path == "/" else len(path) + 1
+        rows = self._db.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
+        return [row[0][skip:] for row in rows]
+
+    # Writes
+
+    def multi(self, ops: Sequence[Op], session: int) -> list[OpResult]:
+        """See `MetadataStore.multi`; the session owns the ephemeral nodes that it creates."""
+        self._zxid += 1
+        self._events.clear()
+        results: list[OpResult] = []
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for op in ops:
+                results.append(self._apply(op, session))  # noqa: PERF401 (an error's index is how many were done)
+            self._db.execute("UPDATE tree SET zxid = ?", (self._zxid,))
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, StoreError):
+                error.index = len(results)
+            raise
+        for event in self._events:
+            self._fire(event)
+        return results
+
+    def _apply(self, op: Op, session: int) -> OpResult:
+        match op:
+            case Create():
+                return self._create(op, session)
+            case Set(path, data, version):
+                found = self._at_version(path, version)
+                self._db.execute(
+                    "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ?",
+                    (data, self._zxid, path),
+                )
+                self._events.append(WatchEvent(EventKind.CHANGED, path))
+                return found.version + 1
+            case Delete(path, version):
+                self._delete(path, version)
+            case Check(path, version):
+                self._at_version(path, version)
+        return None
+
+    def _create(self, op: Create, session: int) -> str:
+        path = op.path
+        check_path(path, sequential=op.sequential)
+        if path == "/":
+            raise NodeExists(path)
+        parent = parent_of(path)
+        above = self._db.execute("SELECT children_made, ephemeral_owner FROM node WHERE path = ?", (parent,)).fetchone()
+        if above is None:
+            raise NoNode(path)
+        children_made, owner_above = above
+        if owner_above:
+            raise NoChildrenForEphemerals(path)
+        if op.sequential:
+            path = f"{path}{children_made:010d}"
+        owner = session if op.ephemeral else 0
+        try:
+            self._db.execute(
+                "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, ?, 0)",
+                (path, parent, op.data, self._zxid, self._zxid, self._zxid, owner),
+            )
+        except sqlite3.IntegrityError:
+            raise NodeExists(path) from None
+        self._db.execute(
+            "UPDATE node SET children_made = children_made + 1, pzxid = ? WHERE path = ?", (self._zxid, parent)
+        )
+        self._events.append(WatchEvent(EventKind.CREATED, path))
+        self._events.append(WatchEvent(EventKind.CHILDREN, parent))
+        return path
+
+    def _delete(self, path: str, version: int) -> None:
+        self._at_version(path, version)
+        if path == "/" or self._db.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
+            raise NotEmpty(path)
+        self._db.execute("DELETE FROM node WHERE path = ?", (path,))
+        self._db.execute("UPDATE node SET pzxid = ? WHERE path = ?", (self._zxid, parent_of(path)))
+        self._events.append(WatchEvent(EventKind.DELETED, path))
+        self._events.append(WatchEvent(EventKind.CHILDREN, parent_of(path)))
+
+    def _at_version(self, path: str, version: int) -> Entry:
+        entry = self.get(path)
+        if version not in (ANY_VERSION, entry.version):
+            raise BadVersion(path)
+        return entry
+
+    def _fire(self, event: WatchEvent) -> None:
+        if event.kind is EventKind.CHILDREN:
+            watches = self._child_watches.pop(event.path, [])
+        else:
+            watches = self._data_watches.pop(event.path, [])
+            if event.kind is EventKind.DELETED:
+                watches += self._child_watches.pop(event.path, [])
+        for _, watch in watches:
+            self._post(watch, event)

@@ -37,6 +37,14 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def free_range(count: int) -> int:
+    """The first of so many loopback ports in a row, like `free_ports`."""
+    for first in random.Random().sample(PORTS, len(PORTS)):
+        if all(_claim(port) for port in range(first, first + count)):
+            return first
+    raise RuntimeError(f"{count} free ports in a row are wanted, and {PORTS} have none")
+
+
 def _claim(port: int) -> bool:
     """Whether the port is free, and ours from now on."""
     if port in _claimed:  # a process may lock its own byte again

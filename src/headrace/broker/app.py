@@ -20,8 +20,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from headrace.broker.assembly import Running, start
 from headrace.broker.exposure import make_files_private, readable_directories, refuse_exposure
 from headrace.broker.log_lines import log_to_stderr
-from headrace.broker.options import Refused, parse_options
+from headrace.broker.options import Refused, ServeOptions, parse_options
 from headrace.broker.partitions.log_dir_failures import DirectoryLost
+from headrace.broker.workers.plan import directory_of_workers
+from headrace.broker.workers.worker import own_number, stop_with_supervisor
 from headrace.config import BrokerConfig, BrokerProperties
 from headrace.errors import InvalidConfig, StorageError
 from headrace.log.directories.data_directory import DataDirectoryRefused
@@ -46,15 +48,18 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(given, str):
         print(given)
         return 0
-    config = given.properties.config
-    log_to_stderr(config.log_format, config.log_level)
+    config, worker = given.properties.config, own_number()
+    log_to_stderr(config.log_format, config.log_level, worker)
     try:
         refuse_exposure(config, given.insecure)
+        if given.workers is None:
+            _refuse_directories_of_workers(config)
     except InvalidConfig as error:
         return _print_refusal(Refused(error.message))
     except Refused as refused:
         return _print_refusal(refused)
-    _comment(given.properties)
+    if worker is None:  # else its supervisor has
+        _comment(given.properties)
     make_files_private()
     _allow_many_files()
     if not kernel.COMPILED:
@@ -64,6 +69,8 @@ def main(argv: Sequence[str]) -> int:
         )
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            if given.workers is not None:
+                return runner.run(_supervise(given))
             runner.run(_serve(config))
     except Refused as refused:
         return _print_refusal(refused)
@@ -71,6 +78,25 @@ def main(argv: Sequence[str]) -> int:
         print(f"headrace serve: {lost}", file=sys.stderr)
         return _LOST
     return 0
+
+
+async def _supervise(given: ServeOptions) -> int:
+    """Runs several brokers. Raises `Refused`."""
+    from headrace.broker.workers.supervisor import Supervisor
+
+    try:
+        supervisor = Supervisor(given)
+    except InvalidConfig as error:
+        raise Refused(error.message) from error
+    return await supervisor.run()
+
+
+def _refuse_directories_of_workers(config: BrokerConfig) -> None:
+    """Raises `Refused` for a data directory that holds those of workers."""
+    if (directory := directory_of_workers(config)) is not None:
+        raise Refused(
+            f"data directory {directory} was made by --workers: start it with --workers, or name another directory"
+        )
 
 
 def _comment(given: BrokerProperties) -> None:
@@ -118,6 +144,8 @@ async def _serve(config: BrokerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    if own_number() is not None:
+        stop_with_supervisor(on_signal)
     try:
         async with running(config) as (_, listeners):
             ready.set()

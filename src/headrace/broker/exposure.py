@@ -14,6 +14,7 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from headrace.broker.environment import UNIX
 from headrace.broker.options import Refused
 from headrace.config import BrokerConfig
 from headrace.config.listener_settings import settings_of_listener
@@ -39,7 +40,7 @@ def refuse_exposure(config: BrokerConfig, insecure: Collection[str]) -> None:
             )
     if config.metrics_listen and "metrics" not in insecure:
         host = config.metrics_listen.rpartition(":")[0]
-        if host and not is_loopback(host):
+        if host and not (is_loopback(host) or config.metrics_listen.startswith(UNIX)):
             raise Refused(
                 f"headrace.metrics.listen={config.metrics_listen} can be reached from other machines and authenticates "
                 "nobody: listen on 127.0.0.1 behind a proxy that does, or say --insecure=metrics."

@@ -28,9 +28,12 @@ _NOT_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 _JSON_NAMES = frozenset({"time", "level", "logger", "message", "exception"})
 
 
-def log_to_stderr(form: str = "text", level: str = "info") -> None:
-    """Sends the log to stderr, as `headrace.log.format` and `headrace.log.level` say."""
+def log_to_stderr(form: str = "text", level: str = "info", worker: int | None = None) -> None:
+    """Sends the log to stderr, as `headrace.log.format` and `headrace.log.level` say. Each event of a worker has its
+    number as a field."""
     handler = logging.StreamHandler(sys.stderr)
+    if worker is not None:
+        handler.addFilter(lambda record: record.__dict__.setdefault("worker", worker) is not None)
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

@@ -77,6 +77,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="WHAT",
         help="serve other machines without authentication: all (default), listeners or metrics",
     )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="run N brokers on this host: ids, ports and data directories follow those of the first",
+    )
     parser.add_argument("--strict", action="store_true", help="refuse unknown settings instead of warning about them")
     parser.add_argument("--explain", metavar="KEY", help="print the meaning of a setting and exit")
     return parser
@@ -88,6 +94,12 @@ class ServeOptions(NamedTuple):
     properties: BrokerProperties
     insecure: Collection[str]
     """What may be open to other machines without authentication: `listeners`, `metrics`."""
+    workers: int | None = None
+    """How many brokers to run; None: one, in this process."""
+    given: Mapping[str, str] = {}
+    """The settings as text, by the names that they were given with."""
+    arguments: Sequence[str] = ()
+    """The arguments for a worker; settings may follow."""
 
 
 def parse_options(argv: Sequence[str]) -> ServeOptions | str:
@@ -109,10 +121,18 @@ def parse_options(argv: Sequence[str]) -> ServeOptions | str:
         _refuse_references(properties)
         found = read_broker(properties, strict=given.strict)
         found = found._replace(warnings=(*found.warnings, *_visible_secrets(given.set)))
-        return ServeOptions(found, INSECURE[given.insecure])
+        return ServeOptions(found, INSECURE[given.insecure], given.workers, properties, _worker_arguments(given))
     except InvalidConfig as error:
         end = "" if error.message.endswith((".", "?")) else "."
         raise Refused(f"{error.message}{end} `headrace settings` lists all settings.") from error
+
+
+def _worker_arguments(given: argparse.Namespace) -> list[str]:
+    """The arguments without `--workers`, and without those whose settings each worker has of its own."""
+    found = ["--config", given.config] if given.config is not None else []
+    found += [part for pair in given.set for part in ("--set", pair)]
+    found += ["--insecure", given.insecure] if given.insecure is not None else []
+    return [*found, *(["--strict"] if given.strict else [])]
 
 
 def _visible_secrets(pairs: Sequence[str]) -> list[str]:

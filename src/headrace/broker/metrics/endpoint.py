@@ -9,8 +9,9 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Protocol
 
-from headrace.broker.metrics.page import Page
+from headrace.broker.environment import UNIX
 from headrace.errors import InvalidConfig
 from headrace.limits import METRICS_REQUEST_BYTES_MAX, METRICS_REQUESTS_AT_ONCE_MAX
 
@@ -19,6 +20,14 @@ log = logging.getLogger(__name__)
 PATH = "/metrics"
 _PATIENCE_S = 10.0
 _TEXT = "text/plain; charset=utf-8"
+
+
+class Page(Protocol):
+    """What the endpoint serves."""
+
+    async def render(self, accept: str) -> tuple[bytes, str]:
+        """The page in the format of an `Accept` header, and its content type."""
+        ...
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -31,9 +40,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str, int]]:
-    """Serves metrics at `address` while the context is open; yields the bound address. Raises `InvalidConfig`,
-    `OSError`."""
-    host, port = parse_address(address)
+    """Serves metrics at `address`, HOST:PORT or unix:PATH, while the context is open; yields the bound address, for a
+    socket (PATH, 0). Raises `InvalidConfig`, `OSError`."""
     slots, open_now = asyncio.Semaphore(METRICS_REQUESTS_AT_ONCE_MAX), set[asyncio.StreamWriter]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,13 +59,19 @@ async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str,
             writer.close()
 
     try:
-        server = await asyncio.start_server(serve, host, port, limit=METRICS_REQUEST_BYTES_MAX)
+        if address.startswith(UNIX):
+            path = address.removeprefix(UNIX)
+            server = await asyncio.start_unix_server(serve, path, limit=METRICS_REQUEST_BYTES_MAX)
+            bound = path, 0
+        else:
+            host, port = parse_address(address)
+            server = await asyncio.start_server(serve, host, port, limit=METRICS_REQUEST_BYTES_MAX)
+            bound = server.sockets[0].getsockname()[:2]
+            log.info("the metrics endpoint is ready", extra={"address": f"http://{bound[0]}:{bound[1]}{PATH}"})
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"headrace.metrics.listen={address}") from error
-    bound = server.sockets[0].getsockname()
-    log.info("the metrics endpoint is ready", extra={"address": f"http://{bound[0]}:{bound[1]}{PATH}"})
     try:
-        yield bound[0], bound[1]
+        yield bound
     finally:
         server.close()
         for writer in open_now:  # a slow scraper must not delay the broker's stop

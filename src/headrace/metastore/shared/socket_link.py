@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headrace.metastore.shared.frames import Frames, Stat, bytes_of, pack, packed_op, unpacked_error
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState
@@ -147,8 +147,7 @@ class _Line(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`. Asks for a session."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._opening = next(self._numbers)
         self._send([self._opening, "open", round(self._link.timeout * 1000)])
         self._send_ping()

@@ -140,7 +140,15 @@ def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
-    "page", ["docs/client.md", "docs/coming-from.md", "docs/groups.md", "docs/security.md", "docs/instances.md"]
+    "page",
+    [
+        "docs/client.md",
+        "docs/coming-from.md",
+        "docs/groups.md",
+        "docs/security.md",
+        "docs/instances.md",
+        "docs/workers.md",
+    ],
 )
 def test_the_examples_without_spark_run(tmp_path: Path, page: str) -> None:
     assert run_page(page, tmp_path) > 0

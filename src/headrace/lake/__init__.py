@@ -2,7 +2,9 @@
 
     core/     pure: what to write next, where a file ends, when to wait, how to go on after a restart
     delta/    a Delta table: its snapshot, its progress, and the one commit of rows and offsets
+    runner.py performs the actions of `core`: topic_log reads, decoding makes columns, round_files writes Parquet
 
 May know `headrace.client`, pyarrow and deltalake. The load job of `headrace.spark` uses `delta/` too, so that a table
-made by one can be continued by the other. Begin with `delta/delta_table.py`. Importing this package imports nothing.
+made by one can be continued by the other. Begin with `core/writer.py`, then `runner.py`. Importing this package imports
+nothing.
 """

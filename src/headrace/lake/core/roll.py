@@ -32,7 +32,8 @@ class Roll(Enum):
 def roll(sizes: Sizes, rows: int, size: int, written: int, *, partition_ends: bool) -> Roll:
     """What ends with `rows` rows of `size` bytes buffered, and `written` bytes in the file already.
 
-    The bytes of the buffered group are not compressed, so they are no part of the file's size before they are written.
+    The bytes of the buffered group are not compressed, so they are no part of the file's size before they are written:
+    ask again after a group, whether its file ends, too.
     """
     if written >= sizes.file_bytes:
         return Roll.FILE

@@ -7,6 +7,7 @@ A load is exactly once, because its rows and its progress become visible in the 
     txn          appId headrace:JOB                     version = number of loads     fences a second driver
     txn          appId headrace:JOB:version             version = the version of this commit (`restored`)
     txn          appId headrace:JOB:TOPIC:PARTITION     version = next offset to load
+    txn          appId ...:PARTITION:lost               version = number of offsets that were lost before a load
 
 The next offset of a partition is the version of a transaction, not a line of the history, because snapshots and
 checkpoints keep transactions, while old history is cleaned up.
@@ -22,32 +23,34 @@ Exactly-once loads require these invariants:
 The Delta log does NOT refuse a transaction version that was committed before: a commit on a newer snapshot than that
 of the progress duplicates the rows. A test shows the duplicates.
 
-Source: Delta's protocol, "Transaction Identifiers". Left out: tables that are not on a local (or mounted) path, and
-what `unsupported` refuses.
+Source: Delta's protocol, "Transaction Identifiers". Left out: what `unsupported` refuses.
 """
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from headrace.lake.delta.file_statistics import column_statistics
+from headrace.lake.delta.location import Location, sync
 from headrace.lake.delta.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
 from headrace.lake.delta.unsupported import UnsupportedTableError, check_supported
 from headrace.types import OffsetRange, TopicPartition
 
 JOB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+HOLES_KEY: Final = "headrace.holes"
+"""The offsets that were deleted before a commit could have them, in the form of `headrace.offsets`."""
 COMPACTED_BYTES: Final = 128 << 20
 """Large enough for few files, small enough to be rewritten while a load waits."""
-_STATISTICS_OF: Final = ("partition", "offset", "timestamp")
 
 
 class LostRaceError(Exception):
@@ -56,6 +59,16 @@ class LostRaceError(Exception):
 
 class SchemaChangedError(ValueError):
     """The columns of the rows to load differ from those of the table."""
+
+
+class Fit(Enum):
+    """How the columns of files and those of a table go together."""
+
+    FITS = auto()
+    LACKS_COLUMNS = auto()
+    """The table has not all of them yet: `add_columns`."""
+    CLASHES = auto()
+    """A column has another type in the table, or its name there differs only by case."""
 
 
 class WrittenFile(NamedTuple):
@@ -70,39 +83,55 @@ class WrittenFile(NamedTuple):
 class LoadTable:
     """One snapshot of the table. `commit` commits on this snapshot."""
 
-    def __init__(self, table: DeltaTable, directory: Path) -> None:
+    def __init__(self, table: DeltaTable, location: Location) -> None:
         self._table = table
         self._surviving: dict[str, Surviving] = {}
-        self.directory = directory
+        self.location = location
 
     @classmethod
-    def open(cls, directory: Path) -> Self | None:
+    def open(cls, place: Location | Path) -> Self | None:
         """The newest snapshot; None if there is no table. Raises UnsupportedTableError."""
-        if not DeltaTable.is_deltatable(_uri(directory)):
+        location = Location.of(place)
+        if not _is_there(location):
             return None
-        table = DeltaTable(_uri(directory))
-        check_supported(table, directory)
-        return cls(table, directory)
+        table = DeltaTable(location.uri, storage_options=location.options)
+        check_supported(table, location)
+        return cls(table, location)
 
     @classmethod
-    def create(cls, directory: Path, schema_json: str) -> Self:
+    def create(cls, place: Location | Path, schema_json: str) -> Self:
         """Create an empty table from a Spark schema (Delta uses the same). Raises LostRaceError if a table exists.
 
         Raises UnsupportedTableError if the directory has other files: they would become orphans of the table.
         """
-        directory.mkdir(parents=True, exist_ok=True)
-        found = sorted(one.name for one in directory.iterdir() if not one.name.startswith(("_", ".")))
-        if found and not DeltaTable.is_deltatable(_uri(directory)):
+        location = Location.of(place)
+        found = location.entries()
+        if found and not _is_there(location):
             raise UnsupportedTableError(
-                f"{directory} is no Delta table, but has files ({found[0]}): choose a new or an empty directory"
+                f"{location} is no Delta table, but has files ({found[0]}): choose a new or an empty directory"
             )
+        schema = Schema.from_json(schema_json)
         try:
-            table = DeltaTable.create(_uri(directory), Schema.from_json(schema_json), mode="error")
+            table = DeltaTable.create(location.uri, schema, mode="error", storage_options=location.options)
         except DeltaError as failed:
-            if DeltaTable.is_deltatable(_uri(directory)):
-                raise LostRaceError(f"another process created the table {directory}") from failed
+            if _is_there(location):
+                raise LostRaceError(f"another process created the table {location}") from failed
             raise
-        return cls(table, directory)
+        return cls(table, location)
+
+    def check_supported(self) -> None:
+        """Raises UnsupportedTableError if somebody made the table one that a load cannot append to."""
+        check_supported(self._table, self.location)
+
+    @property
+    def schema_json(self) -> str:
+        """The columns as Spark's schema."""
+        return str(self._table.schema().to_json())
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as they are written to files."""
+        return pa.schema(self._table.schema().to_arrow())
 
     @property
     def version(self) -> int:
@@ -110,8 +139,10 @@ class LoadTable:
 
     @property
     def files(self) -> list[Path]:
-        """The Parquet files of this snapshot, which any Parquet reader can read."""
-        return [self.directory / path for path in self._actions("path")]
+        """The Parquet files of this snapshot of a local table, which any Parquet reader can read."""
+        if self.location.directory is None:
+            raise ValueError(f"{self.location} is not on a local file system")
+        return [self.location.directory / path for path in self._actions("path")]
 
     @property
     def rows(self) -> int:
@@ -140,9 +171,20 @@ class LoadTable:
         if ours != theirs:
             differing = sorted({name for name, *_ in ours ^ theirs})
             raise SchemaChangedError(
-                f"the table {self.directory} has other columns than this load ({', '.join(differing)} differ); "
+                f"the table {self.location} has other columns than this load ({', '.join(differing)} differ); "
                 "load into a new table, or with the same --value-json as before; --add-columns adds new columns"
             )
+
+    def fit(self, schema_json: str) -> Fit:
+        """Whether files with these columns, or some of them, can be committed to this snapshot."""
+        theirs = {name: kind for name, kind, _ in _columns(self._table.schema().to_json())}
+        ours = {name: kind for name, kind, _ in _columns(schema_json)}
+        if any(theirs.get(name, kind) != kind for name, kind in ours.items()):
+            return Fit.CLASHES
+        missing = ours.keys() - theirs.keys()
+        if {name.lower() for name in missing} & {name.lower() for name in theirs}:  # names differ by more than case
+            return Fit.CLASHES
+        return Fit.LACKS_COLUMNS if missing else Fit.FITS
 
     def add_columns(self, schema_json: str) -> bool:
         """Add the columns of this schema that the table does not have; False if there are none, or others differ.
@@ -150,15 +192,19 @@ class LoadTable:
         The snapshot is an older one then. Raises LostRaceError if somebody else changed the columns meanwhile.
         """
         ours, theirs = (_columns(text) for text in (schema_json, self._table.schema().to_json()))
-        known = {name for name, *_ in theirs}
+        return theirs <= ours and self.grow(schema_json)
+
+    def grow(self, schema_json: str) -> bool:
+        """As `add_columns`, also if the table has columns that this schema does not have. See `fit`."""
+        known = {field.name for field in self._table.schema().fields}
         missing = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
-        if missing and theirs <= ours:
-            try:
-                self._table.alter.add_columns(missing)
-            except CommitFailedError as refused:
-                raise LostRaceError(f"somebody else changed the columns of {self.directory} first") from refused
-            return True
-        return False
+        if not missing:
+            return False
+        try:
+            self._table.alter.add_columns(missing)
+        except CommitFailedError as refused:
+            raise LostRaceError(f"somebody else changed the columns of {self.location} first") from refused
+        return True
 
     @property
     def small_files(self) -> int:
@@ -173,30 +219,46 @@ class LoadTable:
                 target_size=COMPACTED_BYTES, max_concurrent_tasks=1, writer_properties=properties
             )
         except CommitFailedError as refused:
-            raise LostRaceError(f"somebody else changed {self.directory} while its files were compacted") from refused
+            raise LostRaceError(f"somebody else changed {self.location} while its files were compacted") from refused
 
     def has_columns_of(self, other: Self) -> bool:
         return _columns(self._table.schema().to_json()) == _columns(other._table.schema().to_json())
 
-    def commit(self, job: str, ranges: Sequence[OffsetRange], files: Iterable[WrittenFile]) -> int:
-        """Commit files and progress together; returns the new version. Raises LostRaceError after another commit."""
+    def lost(self, job: str, partition: TopicPartition) -> int:
+        """The number of offsets of a partition that were deleted before the table had them."""
+        return self._progress(job).table.transaction_version(_lost_id(job, partition)) or 0
+
+    def commit(
+        self,
+        job: str,
+        ranges: Sequence[OffsetRange],
+        files: Iterable[WrittenFile],
+        holes: Sequence[OffsetRange] = (),
+    ) -> int:
+        """Commit files and progress together; returns the new version. Raises LostRaceError after another commit.
+
+        `holes` are offsets that the log has no more, and that the table never had.
+        """
         now_ms = time.time_ns() // 1_000_000
         adds: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {}, now_ms, True, file.statistics) for file in files
         ]
         progress = [Transaction(_partition_id(job, one), offset) for one, offset in self._progress_after(job, ranges)]
         own = [Transaction(_job_id(job), self.loads(job) + 1), Transaction(_version_id(job), self.version + 1)]
+        metadata = {JOB_KEY: job, OFFSETS_KEY: json.dumps(offsets_by_topic(ranges))}
+        if holes:
+            metadata[HOLES_KEY] = json.dumps(offsets_by_topic(holes))
         properties = CommitProperties(
-            custom_metadata={JOB_KEY: job, OFFSETS_KEY: json.dumps(offsets_by_topic(ranges))},
+            custom_metadata=metadata,
             max_commit_retries=0,
-            app_transactions=[*own, *progress],
+            app_transactions=[*own, *progress, *self._lost_after(job, holes)],
         )
         try:
             self._table.create_write_transaction(
                 adds, mode="append", schema=self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as refused:
-            raise LostRaceError(f"somebody else committed to {self.directory} first") from refused
+            raise LostRaceError(f"somebody else committed to {self.location} first") from refused
         self._table.update_incremental()
         self._surviving.clear()
         return self.version
@@ -209,10 +271,15 @@ class LoadTable:
             offset = self.next_offset(job, partition)
             yield partition, NOTHING_LOADED if offset is None else offset
 
+    def _lost_after(self, job: str, holes: Iterable[OffsetRange]) -> Iterator[Transaction]:
+        for one in holes:
+            partition = TopicPartition(one.topic, one.partition)
+            yield Transaction(_lost_id(job, partition), self.lost(job, partition) + one.size)
+
     def _progress(self, job: str) -> Surviving:
         """The progress of the rows in this snapshot."""
         if job not in self._surviving:
-            self._surviving[job] = surviving_progress(self._table, job, _version_id(job))
+            self._surviving[job] = surviving_progress(self._table, job, _version_id(job), self.location.options)
         return self._surviving[job]
 
     def _actions(self, column: str) -> list[Any]:
@@ -220,11 +287,8 @@ class LoadTable:
         return list(actions.column(column).to_pylist()) if actions.num_rows else []
 
 
-def _uri(directory: Path) -> str:
-    """The directory as a URI for deltalake. Raises ValueError for a percent sign, which deltalake would decode."""
-    if "%" in str(directory.absolute()):
-        raise ValueError(f"a Delta table cannot be stored at {directory}: choose a path without a percent sign")
-    return directory.absolute().as_uri()
+def _is_there(location: Location) -> bool:
+    return bool(DeltaTable.is_deltatable(location.uri, storage_options=location.options))
 
 
 def offsets_by_topic(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
@@ -240,52 +304,21 @@ def collect_files(table_directory: Path, load_directory: Path) -> list[WrittenFi
     for checksum in load_directory.glob(".*.crc"):  # Hadoop writes these; Delta tables do not need them
         checksum.unlink()
     files = [_describe(table_directory, path) for path in sorted(load_directory.glob("*.parquet"))]
-    _sync(load_directory)
-    _sync(table_directory)
+    sync(load_directory)
+    sync(table_directory)
     return files
 
 
 def _describe(table_directory: Path, path: Path) -> WrittenFile:
-    _sync(path)
-    footer = pq.read_metadata(path)
-    statistics = json.dumps({"numRecords": footer.num_rows, **_column_statistics(footer)})
+    sync(path)
     relative = path.relative_to(table_directory).as_posix()
-    return WrittenFile(relative, path.stat().st_size, footer.num_rows, statistics)
+    return described_file(relative, path.stat().st_size, pq.read_metadata(path))
 
 
-def _column_statistics(footer: pq.FileMetaData) -> dict[str, dict[str, int | str]]:
-    """Delta's minValues, maxValues and nullCount, for the columns that help readers to skip files."""
-    lows: dict[str, int | str] = {}
-    highs: dict[str, int | str] = {}
-    nulls: dict[str, int | str] = {}
-    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    for position in range(footer.num_columns):
-        chunks = [group.column(position) for group in groups]
-        name = footer.schema.column(position).path
-        found = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_min_max]
-        if name in _STATISTICS_OF and chunks and len(found) == len(chunks):
-            lows[name] = _bound(min(one.min for one in found), up=False)
-            highs[name] = _bound(max(one.max for one in found), up=True)
-            nulls[name] = sum(one.null_count or 0 for one in found)
-    return {"minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _bound(value: int | datetime, *, up: bool) -> int | str:
-    """Round a time outwards, because Delta stores milliseconds and would skip rows at the bounds."""
-    if not isinstance(value, datetime):
-        return value
-    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    if up and moment.microsecond % 1000:
-        moment += timedelta(milliseconds=1)
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def described_file(path: str, size: int, footer: pq.FileMetaData) -> WrittenFile:
+    """A file with Delta's statistics of it. `path` is relative to the table."""
+    statistics = json.dumps({"numRecords": footer.num_rows, **column_statistics(footer)})
+    return WrittenFile(path, size, footer.num_rows, statistics)
 
 
 def _job_id(job: str) -> str:
@@ -298,6 +331,10 @@ def _version_id(job: str) -> str:
 
 def _partition_id(job: str, partition: TopicPartition) -> str:
     return f"headrace:{job}:{partition.topic}:{partition.partition}"
+
+
+def _lost_id(job: str, partition: TopicPartition) -> str:
+    return f"{_partition_id(job, partition)}:lost"
 
 
 def _columns(schema_json: str) -> set[tuple[str, str, bool]]:

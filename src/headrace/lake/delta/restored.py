@@ -35,7 +35,9 @@ class Surviving(NamedTuple):
     undone: frozenset[TopicPartition] = frozenset()
 
 
-def surviving_progress(table: DeltaTable, job: str, version_id: str) -> Surviving:
+def surviving_progress(
+    table: DeltaTable, job: str, version_id: str, storage_options: dict[str, str] | None = None
+) -> Surviving:
     """The snapshot with the progress of the rows in `table`: itself, or the one that it was restored to.
 
     `version_id` is the transaction with the version of the job's last load. Raises UnsupportedTableError if that
@@ -47,7 +49,7 @@ def surviving_progress(table: DeltaTable, job: str, version_id: str) -> Survivin
         restore = next((commit for commit in later if commit.get("operation") == "RESTORE"), None)
         if restore is None:
             break
-        restored = _restored_to(table, restore)
+        restored = _restored_to(table, restore, storage_options)
         for commit in _commits(newest, restored.version(), table.version()):
             undone.update(_partitions_loaded(commit, job))
         table = restored
@@ -74,7 +76,7 @@ def _partitions_loaded(commit: _Commit, job: str) -> Iterator[TopicPartition]:
             yield from (TopicPartition(topic, int(partition)) for partition in partitions)
 
 
-def _restored_to(table: DeltaTable, restore: _Commit) -> DeltaTable:
+def _restored_to(table: DeltaTable, restore: _Commit, storage_options: dict[str, str] | None) -> DeltaTable:
     target = str(restore.get("operationParameters", {}).get("version") or "")
     where = f"version {restore['version']} of {table.table_uri} is a RESTORE"
     if not target.isdecimal():
@@ -82,6 +84,6 @@ def _restored_to(table: DeltaTable, restore: _Commit) -> DeltaTable:
             f"{where} to a time, from which the progress of loads cannot be known: restore to a version, or {_ADVICE}"
         )
     try:
-        return DeltaTable(table.table_uri, version=int(target))
+        return DeltaTable(table.table_uri, version=int(target), storage_options=storage_options)
     except DeltaError as gone:
         raise UnsupportedTableError(f"{where} to version {target}, which cannot be read any more: {_ADVICE}") from gone

@@ -1,0 +1,43 @@
+"""From columns of records to columns of a table: the part of a writer that depends on what values mean.
+
+A decoder never fails for a value and never drops one: what it cannot read is in a column of bytes. The columns of its
+batches may grow as records come; the writer adds new ones to the table before it commits their rows.
+"""
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.client.consumer.arrow import COLUMNS, arrow_schema, to_record_batch
+from headrace.records.format2.columns import RecordColumns
+from headrace.types import TopicPartition
+
+HEADERS = "headers"
+
+
+class Decoder(Protocol):
+    """Makes rows of records."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the next batch, unless its records bring more."""
+
+    @property
+    def rescued(self) -> int:
+        """How many records so far did not fit, and are kept as bytes."""
+
+    def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
+        """One row for each record, in order."""
+
+
+class RawDecoder:
+    """Keys and values as bytes, with the columns of Spark's Kafka source: every record fits."""
+
+    def __init__(self, *, headers: bool = False) -> None:
+        self._names = (*COLUMNS, HEADERS) if headers else COLUMNS
+        self.schema: pa.Schema = arrow_schema(self._names)
+        self.rescued = 0
+
+    def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
+        """One row for each record, in order."""
+        return to_record_batch(columns, partition.topic, partition.partition, self._names)

@@ -1,0 +1,275 @@
+"""Performs the actions of a writer: opens the table, reads the topic, writes files, commits, waits.
+
+    core.writer ─action▶ runner ─▶ topic_log, decoding, round_files, delta ─outcome▶ core.writer
+
+A round reads its slices one after the other, so that it holds one row group and two fetches at a time. It ends early at
+`round_bytes`; the rest is the next round's. A broker that cannot be reached ends the round, not the runner, once one
+round has been read; files of such a round are removed. Files that a kill leaves behind are no part of the table, and
+`vacuum` removes them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from deltalake import Schema
+
+from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from headrace.lake.core.plan import Limits, Progress, Slice
+from headrace.lake.core.roll import Sizes
+from headrace.lake.core.writer import (
+    Action,
+    AskBounds,
+    Bounded,
+    Commit,
+    Committed,
+    Discard,
+    Discarded,
+    Gone,
+    LakeWriter,
+    Opened,
+    OpenTable,
+    Outcome,
+    Refused,
+    Wait,
+    Waited,
+    Write,
+    Written,
+)
+from headrace.lake.decoding import Decoder
+from headrace.lake.delta.delta_table import Fit, LoadTable, LostRaceError
+from headrace.lake.delta.location import Location
+from headrace.lake.round_files import RoundFiles
+from headrace.lake.topic_log import TopicLog
+from headrace.types import OffsetRange, TopicPartition
+
+ROUND_BYTES: Final = 1 << 30
+_TROUBLE_PAUSE_S: Final = 1.0
+JOB: Final = "load"
+"""The name of the load job's progress by default, so that either may continue the other's table."""
+
+
+class Round(NamedTuple):
+    """What a commit added to the table."""
+
+    version: int
+    rows: int
+    files: int
+    size: int
+    slices: tuple[Slice, ...]
+    rescued: int
+
+    @property
+    def lost(self) -> int:
+        """The number of offsets in holes."""
+        return sum(one.lost for one in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How a runner writes. `job` is the name of the progress in the table."""
+
+    location: Location
+    job: str = JOB
+    limits: Limits = field(default_factory=Limits)
+    sizes: Sizes = field(default_factory=Sizes)
+    round_bytes: int = ROUND_BYTES
+
+
+MakeDecoder = Callable[[pa.Schema | None], Decoder]
+"""The decoder for a table with these columns, or for a new table."""
+
+
+class LakeRunner:
+    """One writer of one table; used by one thread."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        log: TopicLog,
+        make_decoder: MakeDecoder,
+        assigned: Callable[[], Collection[TopicPartition]],
+        on_round: Callable[[Round], None] = lambda _: None,
+        on_trouble: Callable[[Exception], None] = lambda _: None,
+        on_action: Callable[[Action], None] = lambda _: None,
+    ) -> None:
+        """`assigned` tells which partitions are this runner's, and is asked before each round. `on_action` is called
+        before each action."""
+        self._settings = settings
+        self._log = log
+        self._make_decoder = make_decoder
+        self._assigned = assigned
+        self._on_round = on_round
+        self._on_trouble = on_trouble
+        self._on_action = on_action
+        self._table: LoadTable | None = None
+        self._decoder: Decoder | None = None
+        self._files: RoundFiles | None = None
+        self._was_tried = False
+        self._has_read = False
+        self._rescued = 0
+
+    def run(self, end: threading.Event, *, once: bool = False) -> None:
+        """Write until `end` is set, or with `once` until the table has all that the topic has now.
+
+        Raises the errors of `core` and of tables, and KafkaError if the topic is gone or the broker refuses.
+        """
+        while not end.is_set():
+            try:
+                self._run(end, once)
+                return
+            except KafkaError as trouble:
+                if not self._has_read or not _passes(trouble):
+                    raise
+                self._on_trouble(trouble)
+                end.wait(_TROUBLE_PAUSE_S)
+
+    def _run(self, end: threading.Event, once: bool) -> None:
+        writer = LakeWriter(self._settings.limits)
+        if once:
+            writer.finish()
+        action = writer.begin()
+        try:
+            while not _may_end(action, once, end.is_set()):
+                self._on_action(action)
+                outcome = self._perform(action, end)
+                action = writer.after(outcome, time.monotonic_ns() // 1_000_000)
+        except BaseException:
+            if isinstance(action, Commit):  # it may be in the table although it failed
+                self._files = None
+            self._discard()
+            raise
+
+    def _perform(self, action: Action, end: threading.Event) -> Outcome:
+        match action:
+            case OpenTable():
+                return Opened(self._open())
+            case AskBounds():
+                return Bounded(self._log.bounds(self._assigned()))
+            case Wait(ms):
+                end.wait(ms / 1000)
+                return Waited()
+            case Write(slices):
+                return self._write(slices, end)
+            case Commit(slices):
+                return self._commit(slices)
+            case Discard():
+                self._discard()
+                return Discarded()
+
+    # -- the table
+
+    def _open(self) -> Progress:
+        """The newest snapshot, of a new table if there is none, and a decoder for its columns."""
+        location = self._settings.location
+        table = LoadTable.open(location)
+        while table is None:
+            schema = self._make_decoder(None).schema
+            try:
+                table = LoadTable.create(location, _spark_schema(schema))
+            except LostRaceError:
+                table = LoadTable.open(location)
+        self._table = table
+        if self._files is None:
+            self._decoder = self._make_decoder(table.arrow_schema)
+        return self._progress(table)
+
+    def _progress(self, table: LoadTable) -> Progress:
+        job = self._settings.job
+        return lambda partition: table.next_offset(job, partition)
+
+    def _commit(self, slices: tuple[Slice, ...]) -> Outcome:
+        table, files, job = self._table, self._files, self._settings.job
+        assert table is not None
+        written = files.finish() if files is not None else []
+        try:
+            for schema in files.schemas if files is not None else ():
+                match table.fit(_spark_schema(schema)):
+                    case Fit.CLASHES:
+                        return Gone()  # others added columns of other types: decode the records again
+                    case Fit.LACKS_COLUMNS:
+                        table.grow(_spark_schema(schema))
+                        return Refused()  # by ourselves: the next snapshot has the columns
+                    case Fit.FITS:
+                        pass
+            self._was_tried = True
+            version = table.commit(job, _ranges(slices), written, _holes(slices))
+        except LostRaceError:
+            return Refused()
+        self._files, self._was_tried = None, False
+        rescued, self._rescued = self._rescued, 0
+        table.check_supported()
+        size, rows = sum(one.size for one in written), sum(one.rows for one in written)
+        self._on_round(Round(version, rows, len(written), size, slices, rescued))
+        return Committed(self._progress(table))
+
+    # -- the rows
+
+    def _write(self, slices: tuple[Slice, ...], end: threading.Event) -> Outcome:
+        files = self._files = RoundFiles(self._settings.location, self._settings.sizes)
+        left = self._settings.round_bytes
+        written: list[Slice] = []
+        for index, one in enumerate(slices):
+            if end.is_set() and written:
+                break
+            try:
+                done, used = self._write_slice(files, one, left // (len(slices) - index), end)
+            except OffsetOutOfRange:
+                return Gone()
+            files.end_partition()
+            left = max(0, left - used)
+            written.append(done)
+        files.finish()
+        self._has_read = True
+        return Written(tuple(written))
+
+    def _write_slice(self, files: RoundFiles, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
+        """Write a slice, or its beginning: at least one batch of records. Returns what was written, and its bytes."""
+        decoder, used = self._decoder, 0
+        assert decoder is not None
+        for columns in self._log.read(one) if one.size else ():
+            rescued = decoder.rescued
+            batch = decoder.decode(columns, one.partition)
+            self._rescued += decoder.rescued - rescued
+            files.add(batch)
+            used += batch.nbytes
+            if (used >= bytes_max or end.is_set()) and columns.next_offset < one.end:
+                return one._replace(end=columns.next_offset), used
+        return one, used
+
+    def _discard(self) -> None:
+        """Remove the files of the round, and what the decoder has learned from it.
+
+        A store may have taken a commit whose answer was lost, so there nothing is removed that a commit named.
+        """
+        files, self._files, self._rescued = self._files, None, 0
+        was_tried, self._was_tried = self._was_tried, False
+        if self._table is not None:
+            self._decoder = self._make_decoder(self._table.arrow_schema)
+        if files is not None and not (was_tried and self._settings.location.directory is None):
+            files.discard()
+
+
+def _spark_schema(schema: pa.Schema) -> str:
+    return str(Schema.from_arrow(schema).to_json())
+
+
+def _ranges(slices: Collection[Slice]) -> list[OffsetRange]:
+    return [OffsetRange(*one.partition, one.start, one.end) for one in slices]
+
+
+def _holes(slices: Collection[Slice]) -> list[OffsetRange]:
+    return [OffsetRange(*one.partition, one.start - one.lost, one.start) for one in slices if one.lost]
+
+
+def _may_end(action: Action, once: bool, is_told: bool) -> bool:
+    """Whether a runner may end before an action: nothing is written that is not in the table."""
+    return (once and isinstance(action, Wait)) or (is_told and isinstance(action, Wait | AskBounds))
+
+
+def _passes(trouble: KafkaError) -> bool:
+    """Whether it is worth to try again: the topic is there, and nothing was refused for good."""
+    return trouble.code.retriable and trouble.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -78,6 +78,7 @@ EVERYWHERE = (
         for name in (
             "headrace.flush.acks",
             "headrace.kafka07.enable",
+            "headrace.lake",
             "headrace.reliable",
             "message.format.version",
             "message.timestamp.difference.max.ms",

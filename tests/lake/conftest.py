@@ -11,8 +11,13 @@ from tests.harness import HeadraceServer, unused
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a headrace broker of this session's own."""
-    server = HeadraceServer(tmp_path_factory.mktemp("lake-broker") / "data")
+    """The address of a headrace broker of this session's own, which soon gives up on members that are killed."""
+    soon_gone = {
+        f"group.consumer.{bound}{name}.ms": value
+        for bound in ("", "min.")
+        for name, value in (("session.timeout", "1500"), ("heartbeat.interval", "300"))
+    }
+    server = HeadraceServer(tmp_path_factory.mktemp("lake-broker") / "data", soon_gone)
     try:
         yield server.start().bootstrap
     finally:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from headrace.config import message_format, throttled_replicas
+from headrace.config import lake_definition, message_format, throttled_replicas
 from headrace.config.setting import DAY_MS, HOUR_MS, Settings, declare
 from headrace.limits import INT64_MAX
 
@@ -55,6 +55,11 @@ class TopicConfig(Settings):
         False, "headrace.kafka07.enable", "boolean",
         "Whether clients of Kafka 0.7 may use the topic, on a listener of protocol KAFKA07. The brokers then keep an "
         "index of byte positions beside its logs. Not for compacted topics.")
+    lake: str = declare(
+        "", "headrace.lake", "string",
+        "The definition of the topic's lake table, as `headrace lake add` writes it: a JSON object, or nothing. "
+        "`headrace lake run` writes the table; brokers only keep the definition.",
+        check=lake_definition.check_definition)
     leader_throttled_replicas: tuple[str, ...] = declare(
         (), "leader.replication.throttled.replicas", "list",
         "The replicas, as PARTITION:BROKER,... or * for all, that leader.replication.throttled.rate of a broker "

@@ -145,6 +145,11 @@ class LoadTable:
         return [self.location.directory / path for path in self._actions("path")]
 
     @property
+    def file_count(self) -> int:
+        """The number of Parquet files of this snapshot."""
+        return len(self._actions("path"))
+
+    @property
     def rows(self) -> int:
         """The number of rows in this snapshot, from the statistics of its files."""
         return sum(self._actions("num_records"))
@@ -220,6 +225,11 @@ class LoadTable:
             )
         except CommitFailedError as refused:
             raise LostRaceError(f"somebody else changed {self.location} while its files were compacted") from refused
+
+    def vacuum(self, hours: int) -> int:
+        """Delete files that no version of the last `hours` needs, and those of killed loads; returns how many."""
+        doomed = self._table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True)
+        return len(doomed)
 
     def has_columns_of(self, other: Self) -> bool:
         return _columns(self._table.schema().to_json()) == _columns(other._table.schema().to_json())

@@ -1,0 +1,84 @@
+"""Runs the table of one topic, by its definition: alone and once, or for good and with others."""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from headrace.client.core.cluster import Cluster
+from headrace.client.core.settings import ClientSettings
+from headrace.config.lake_definition import LakeDefinition
+from headrace.lake.core.plan import DataLoss, Limits
+from headrace.lake.decoding import HEADERS, Decoder, RawDecoder
+from headrace.lake.delta.delta_table import SchemaChangedError
+from headrace.lake.delta.location import Location
+from headrace.lake.members import Members
+from headrace.lake.runner import LakeRunner, Round, RunSettings
+from headrace.lake.topic_log import TopicLog
+from headrace.lake.upkeep import Upkeep, UpkeepSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What a run may choose; the rest is the definition's."""
+
+    once: bool = False
+    """Write all that the topic has now, in all partitions, and end."""
+    group: str | None = None
+    linger_ms: int = Limits().linger_ms
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    read_committed: bool = True
+
+
+def run_table(
+    bootstrap: str,
+    client: ClientSettings,
+    topic: str,
+    definition: LakeDefinition,
+    options: ServiceOptions,
+    end: threading.Event,
+    on_round: Callable[[Round], None],
+    on_trouble: Callable[[Exception], None],
+) -> None:
+    """Write the table until `end` is set, or once. Raises the errors of `LakeRunner.run`."""
+    location = Location.of(definition.table)
+    upkeep = Upkeep(location, options.upkeep)
+    limits = Limits(linger_ms=options.linger_ms, data_loss=DataLoss(definition.data_loss))
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(bootstrap, client))
+        cluster.topic(topic)  # a wrong address or name is told at once, and later ones waited for
+    with ExitStack() as stack:
+        patient = replace(client, waits_for_brokers=True)
+        cluster = stack.enter_context(Cluster(bootstrap, patient))
+        log = TopicLog(cluster, topic, headers=definition.headers, read_committed=options.read_committed)
+        members = None if options.once else stack.enter_context(Members(bootstrap, patient, topic, options.group))
+
+        def after_round(done: Round) -> None:
+            on_round(done)
+            if members is not None:
+                members.tell(done.slices)
+            upkeep.after_round()
+
+        runner = LakeRunner(
+            RunSettings(location, definition.job, limits),
+            log,
+            lambda schema: make_decoder(definition, schema),
+            log.partitions if members is None else members.assigned,
+            after_round,
+            on_trouble,
+        )
+        runner.run(end, once=options.once)
+
+
+def make_decoder(definition: LakeDefinition, schema: pa.Schema | None) -> Decoder:
+    """The decoder of a definition, for a table with these columns. Raises SchemaChangedError if they do not fit."""
+    raw = RawDecoder(headers=definition.headers if schema is None else HEADERS in schema.names)
+    if schema is not None and {*schema.names} != {*raw.schema.names}:
+        differing = ", ".join(sorted({*schema.names} ^ {*raw.schema.names}))
+        raise SchemaChangedError(
+            f"the table {definition.table} has not the columns of raw records ({differing} differ): define it with the "
+            "schema that it has, or choose another table"
+        )
+    return raw

@@ -1,0 +1,172 @@
+"""`headrace lake`: definitions of tables, and processes that write them together."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.main import main
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import Admin
+from headrace.client.operations.group_admin import GroupAdmin
+from headrace.types import TopicPartition
+from tests.eventually import eventually
+from tests.harness import child_environment, stop_process
+from tests.lake.lakes import offsets_of, produce
+
+
+class Lake:
+    """`headrace lake` in this process."""
+
+    def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._bootstrap = bootstrap
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, expect: int = 0) -> Any:
+        """The JSON that it prints; with another exit code than 0, what it complains."""
+        code = main(["lake", *arguments, "--bootstrap", self._bootstrap, "--json"])
+        printed = self._capsys.readouterr()
+        assert code == expect, printed.err
+        if code:
+            return printed.err
+        lines = printed.out.splitlines()
+        return json.loads(printed.out) if len(lines) == 1 or lines[0] in "[{" else list(map(json.loads, lines))
+
+
+@pytest.fixture
+def lake(broker: str, capsys: pytest.CaptureFixture[str]) -> Lake:
+    return Lake(broker, capsys)
+
+
+def test_a_table_is_added_written_described_and_removed(lake: Lake, broker: str, topic: str, table: Path) -> None:
+    assert lake("add", topic, "--table", str(table), "--data-loss", "record")["table"] == str(table)
+    assert {"topic": topic, "table": str(table)}.items() <= next(
+        one for one in lake("list") if one["topic"] == topic
+    ).items()
+    produce(broker, topic, 10)
+    assert lake("describe", topic)["exists"] is False
+    written = lake("run", topic, "--once")
+    assert (written["rows"], written["offsets"]) == (10, {"0": [0, 5], "1": [0, 5]})
+    produce(broker, topic, 3, first=10)
+    found = lake("describe", topic)
+    assert (found["rows"], found["files"], found["data_loss"]) == (10, 1, "record")
+    assert found["partitions"] == [
+        {"partition": 0, "next": 5, "end": 7, "lag": 2, "lost": 0},
+        {"partition": 1, "next": 5, "end": 6, "lag": 1, "lost": 0},
+    ]
+    lake("remove", topic)
+    assert "has no lake table" in lake("run", topic, "--once", expect=1)
+    assert offsets_of(table) == Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(5)})
+    lake("add", topic, "--table", str(table))
+    assert lake("run", topic, "--once")["rows"] == 3, "the table knows where it ends"
+
+
+def test_a_definition_is_a_setting_of_the_topic_and_goes_with_it(
+    lake: Lake, broker: str, topic: str, table: Path
+) -> None:
+    lake("add", topic, "--table", str(table))
+    with Admin(broker) as admin:
+        assert json.loads({each.name: each.value for each in admin.describe_configs(2, topic)}["headrace.lake"] or "")[
+            "table"
+        ] == str(table)
+        admin.delete_topics([topic])
+        admin.create_topic(topic, 1)
+    assert "has no lake table" in lake("describe", topic, expect=1)
+
+
+def test_a_dry_run_defines_nothing(lake: Lake, topic: str, table: Path) -> None:
+    lake("add", topic, "--table", str(table), "--dry-run")
+    lake("describe", topic, expect=1)
+    lake("add", topic, "--table", str(table))
+    lake("remove", topic, "--dry-run")
+    lake("describe", topic)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--format", "iceberg"), "Iceberg tables cannot be written yet"),
+        (("--format", "orc"), "--format orc: expected delta"),
+        (("--data-loss", "ignore"), "expected stop or record"),
+        (("--schema", "registry"), "schemas of a registry cannot be used yet"),
+        (("--schema", __file__), "expected a Spark schema as JSON"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(
+    lake: Lake, topic: str, table: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in lake("add", topic, "--table", str(table), *arguments, expect=2)
+
+
+def test_another_table_of_a_topic_needs_the_first_one_removed(lake: Lake, topic: str, table: Path) -> None:
+    lake("add", topic, "--table", str(table))
+    lake("add", topic, "--table", str(table))  # the same again
+    assert "remove it first" in lake("add", topic, "--table", str(table / "other"), expect=1)
+
+
+def test_brokers_refuse_a_setting_that_is_no_definition(broker: str, topic: str) -> None:
+    with Admin(broker) as admin, pytest.raises(Exception, match="a definition has the version 1"):
+        admin.alter_configs(2, topic, {"headrace.lake": '{"table":"x"}'})
+
+
+def test_small_files_are_compacted_and_no_row_is_lost(lake: Lake, broker: str, topic: str, table: Path) -> None:
+    lake("add", topic, "--table", str(table))
+    for first in range(0, 50, 10):
+        produce(broker, topic, 10, first=first)
+        lake("run", topic, "--once", "--compact-at", "4")
+    assert lake("describe", topic)["files"] == 2, "the fourth small file made one of all, and one came after it"
+    assert offsets_of(table) == Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(25)})
+
+
+@contextmanager
+def running(broker: str, topic: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`headrace lake run` as a process, whose rounds are lines of `log`."""
+    command = [sys.executable, "-m", "headrace", "lake", "run", topic, "--linger", "50ms", "-b", broker, "--json"]
+    with log.open("wb") as out, subprocess.Popen(command, env=child_environment(), stdout=out) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                stop_process(process)
+
+
+def partitions_in(log: Path) -> set[str]:
+    """The partitions that a process has written, and how many rounds it had."""
+    rounds = [json.loads(line) for line in log.read_text().splitlines()]
+    return {partition for one in rounds for partition in one["offsets"]}
+
+
+@pytest.mark.slow
+def test_processes_share_partitions_and_one_that_is_killed_leaves_its_own_to_the_other(
+    lake: Lake, broker: str, topic: str, table: Path, tmp_path: Path
+) -> None:
+    lake("add", topic, "--table", str(table))
+    logs = [tmp_path / "one", tmp_path / "two"]
+    with running(broker, topic, logs[0]) as one, running(broker, topic, logs[1]) as two:
+        count = 0
+
+        def more_until_each_has_written() -> bool:
+            nonlocal count
+            produce(broker, topic, 10, first=count)
+            count += 10
+            return all(map(partitions_in, logs))
+
+        eventually(more_until_each_has_written, "rounds of both processes")
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+        produce(broker, topic, 10, first=count)
+        count += 10
+        eventually(lambda: len(offsets_of(table)) == count, "the rows of all partitions", state=logs[1].read_text)
+        two.terminate()
+        assert two.wait() == 0
+    assert set(offsets_of(table).values()) == {1}
+    with Cluster(broker) as cluster:
+        told = GroupAdmin(cluster).offsets(f"headrace-lake-{topic}")
+    assert told == {TopicPartition(topic, partition): count // 2 for partition in (0, 1)}

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, Command] = {
         "headrace.spark.load.load_command", "main", "Load topics into a Delta table exactly once, with Spark."
     ),
     "lake": Command("headrace.cli.lake", "app", "Write topics to lake tables that any engine reads, without Spark."),
+    "mirror": Command("headrace.cli.mirror", "mirror", "Copy topics of one cluster into another, each record once."),
     "topic": Command("headrace.cli.topic", "app", "Create, list, describe, alter, trim, move and delete topics."),
     "group": Command("headrace.cli.group", "app", "List, describe and delete groups, and reset their offsets."),
     "transaction": Command(

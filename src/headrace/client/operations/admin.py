@@ -34,6 +34,8 @@ RESOURCE_CLIENT_METRICS = 16
 RESOURCE_GROUP = 32
 _SET, _DELETE = 0, 1
 _DEFAULT_SOURCE = 5
+SOURCE_TOPIC = 1
+"""A setting of the topic itself."""
 _BROKER_DEFAULT = -1
 
 
@@ -54,6 +56,8 @@ class ConfigEntry(NamedTuple):
     is_default: bool
     read_only: bool
     is_sensitive: bool
+    source: int = -1
+    """Kafka's number of where the value is set; see `SOURCE_TOPIC`."""
 
 
 class OffsetAndTime(NamedTuple):
@@ -190,6 +194,7 @@ class Admin:
                 entry.config_source == _DEFAULT_SOURCE or entry.is_default,
                 entry.read_only,
                 entry.is_sensitive,
+                entry.config_source,
             )
             for entry in result.configs
         ]

@@ -16,10 +16,11 @@ from headrace.cli.main import main
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.group_admin import GroupAdmin
+from headrace.client.producer.producer import Producer
 from headrace.types import TopicPartition
 from tests.eventually import eventually
 from tests.harness import child_environment, stop_process
-from tests.lake.lakes import offsets_of, produce
+from tests.lake.lakes import offsets_of, produce, rows_of, run_once
 
 
 class Lake:
@@ -96,13 +97,42 @@ def test_a_dry_run_defines_nothing(lake: Lake, topic: str, table: Path) -> None:
         (("--format", "orc"), "--format orc: expected delta"),
         (("--data-loss", "ignore"), "expected stop or record"),
         (("--schema", "registry"), "schemas of a registry cannot be used yet"),
-        (("--schema", __file__), "expected a Spark schema as JSON"),
+        (("--schema", __file__), "expected JSON"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name(
     lake: Lake, topic: str, table: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     assert says in lake("add", topic, "--table", str(table), *arguments, expect=2)
+
+
+def test_values_become_columns_by_a_schema_file_or_by_themselves(
+    lake: Lake, broker: str, topic: str, table: Path
+) -> None:
+    schema = table.with_suffix(".json")
+    schema.write_text('{"price": "double"}')
+    lake("add", topic, "--table", str(table), "--schema", str(schema))
+    with Producer(broker) as producer:
+        for value in (b'{"price":1,"item":"a"}', b'{"price":"dear"}'):
+            producer.send(topic, value, partition=0)
+    assert lake("run", topic, "--once")["rescued"] == 1
+    assert [row["price"] for row in rows_of(table)] == [1.0, None]
+    lake("remove", topic)
+    lake("add", topic, "--table", str(table.with_name("found")), "--schema", "infer")
+    assert lake("run", topic, "--once")["rescued"] == 1
+    assert [(row["price"], row["item"]) for row in rows_of(table.with_name("found"))] == [(1, "a"), (None, None)]
+    schema.write_text('{"price": "map"}')
+    assert "is not one of Spark's" in lake(
+        "add", topic, "--table", str(table.with_name("new")), "--schema", str(schema), expect=2
+    )
+    assert "has no column corrupt_value" in _raw_then_json(lake, broker, topic, table)
+
+
+def _raw_then_json(lake: Lake, broker: str, topic: str, table: Path) -> str:
+    """What is said to a table of raw records that is to have columns."""
+    raw = str(table.with_name("raw"))
+    run_once(broker, topic, Path(raw))
+    return str(lake("add", topic, "--table", raw, "--schema", "infer", expect=2))
 
 
 def test_another_table_of_a_topic_needs_the_first_one_removed(lake: Lake, topic: str, table: Path) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import random
+import shutil
 import threading
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -217,6 +219,27 @@ def test_a_killed_and_restarted_broker_delays_the_table_and_loses_nothing(tmp_pa
     finally:
         server.stop()
     assert offsets_of(tmp_path / "table") == once(20, 20)
+
+
+def test_a_table_that_is_away_for_a_while_is_waited_for_and_not_begun_anew(
+    broker: str, topic: str, table: Path
+) -> None:
+    produce(broker, topic, 10)
+    with following(broker, topic, table) as running:
+        eventually(lambda: len(running.rounds) == 1, "the first round")
+        away = table.rename(table.with_name("away"))
+        produce(broker, topic, 10, first=10)
+        eventually(lambda: bool(running.troubles), "the trouble to be told")
+
+        def is_back() -> bool:
+            shutil.rmtree(table, ignore_errors=True)  # files of a round; no table
+            with suppress(OSError):  # another round has begun
+                away.rename(table)
+            return not away.exists()
+
+        eventually(is_back, "the table to be back")
+        eventually(lambda: sum(one.rows for one in running.rounds) == 20, "the other rows")
+    assert offsets_of(table) == once(10, 10)
 
 
 def test_a_runner_ends_when_it_is_told_and_the_next_one_goes_on(broker: str, topic: str, table: Path) -> None:

@@ -69,6 +69,7 @@ def add(
         job=job,
         data_loss=data_loss,
     )
+    _check_usable(definition)
     with cluster_of(bootstrap) as cluster:
         definitions = Definitions(cluster)
         if (known := definitions.of(topic)) is not None and known != definition:
@@ -102,8 +103,7 @@ def describe(topic: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJso
         definition = defined(cluster, topic)
         partitions = Admin(cluster).partitions_of(topic)
         ends = Admin(cluster).watermarks(partitions, isolation_level=1)
-    location = library("headrace.lake.delta.location").Location.of(definition.table)
-    table: LoadTable | None = library("headrace.lake.delta.delta_table").LoadTable.open(location)
+    table = _open(definition)
     rows = [_partition(definition, table, one, int(ends[one][1])) for one in partitions]
     facts: dict[str, Json] = {
         "exists": table is not None,
@@ -157,12 +157,29 @@ def _schema(given: str | None) -> "dict[str, object] | None":
         found = json_text.loads(Path(given).read_text())
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("type") != "struct":
+    if not isinstance(found, dict):
         raise UsageProblem(
-            f"--schema {given}: expected a Spark schema as JSON, such as "
-            '{"type":"struct","fields":[{"name":"price","type":"double","nullable":true,"metadata":{}}]}'
+            f'--schema {given}: expected JSON: {{"price":"double","item":"string"}}, or a schema as Spark writes it'
         )
-    return found
+    if found.get("type") == "struct" and isinstance(found.get("fields"), list):
+        return found
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in found.items()]
+    return {"type": "struct", "fields": fields}
+
+
+def _check_usable(definition: LakeDefinition) -> None:
+    """Raises UsageProblem if the schema, or the table that is there, cannot be used."""
+    try:
+        table = _open(definition)
+        library("headrace.lake.decoders").make_decoder(definition, None if table is None else table.arrow_schema)
+    except ValueError as wrong:  # SchemaChangedError, UnsupportedTableError
+        raise UsageProblem(str(wrong)) from None
+
+
+def _open(definition: LakeDefinition) -> "LoadTable | None":
+    location = library("headrace.lake.delta.location").Location.of(definition.table)
+    table: LoadTable | None = library("headrace.lake.delta.delta_table").LoadTable.open(location)
+    return table
 
 
 def _absolute(table: str) -> str:

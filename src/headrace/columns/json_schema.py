@@ -21,12 +21,15 @@ _BRACKETS_MAX = 64
 """Arrow's inference ends the process at some ten thousand levels: values with more are looked at one by one."""
 
 
-def infer_json_schema(values: pyarrow.Array | pyarrow.ChunkedArray) -> pyarrow.Schema:
-    """The schema of the objects in a column of binary or text; without fields if there is no object."""
+def infer_json_schema(values: pyarrow.Array | pyarrow.ChunkedArray, *, nulls_as_text: bool = True) -> pyarrow.Schema:
+    """The schema of the objects in a column of binary or text; without fields if there is no object.
+
+    Without `nulls_as_text` a field that is null everywhere is left out: later values may say what it is.
+    """
     found = pyarrow.struct([])
     for block in blocks_of(values):
         found = _merged(found, _inferred(block.drop_null()))
-    return pyarrow.schema(list(_usable(found)))
+    return pyarrow.schema(list(_usable(found, nulls_as_text)))
 
 
 def _inferred(block: pyarrow.BinaryArray) -> pyarrow.StructType:
@@ -98,15 +101,17 @@ def _merged(first: pyarrow.DataType, second: pyarrow.DataType) -> pyarrow.DataTy
     return first
 
 
-def _usable(kind: pyarrow.DataType) -> pyarrow.DataType:
+def _usable(kind: pyarrow.DataType, nulls_as_text: bool) -> pyarrow.DataType:
     """The type with text where Arrow saw a time or only nulls, and without structs that have no fields."""
     types = pyarrow.types
     if types.is_struct(kind):
-        fields = [(field.name, _usable(field.type)) for field in kind]
+        fields = [(field.name, _usable(field.type, nulls_as_text)) for field in kind]
         return pyarrow.struct([(name, inner) for name, inner in fields if not _is_empty(inner)])
     if types.is_list(kind):
-        return pyarrow.list_(_usable(kind.value_type))
-    return pyarrow.string() if types.is_timestamp(kind) or types.is_null(kind) else kind
+        return pyarrow.list_(_usable(kind.value_type, nulls_as_text))
+    if types.is_null(kind):
+        return pyarrow.string() if nulls_as_text else pyarrow.struct([])
+    return pyarrow.string() if types.is_timestamp(kind) else kind
 
 
 def _is_empty(kind: pyarrow.DataType) -> bool:

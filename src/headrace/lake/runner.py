@@ -3,9 +3,9 @@
     core.writer ─action▶ runner ─▶ topic_log, decoding, round_files, delta ─outcome▶ core.writer
 
 A round reads its slices one after the other, so that it holds one row group and two fetches at a time. It ends early at
-`round_bytes`; the rest is the next round's. A broker that cannot be reached ends the round, not the runner, once one
-round has been read; files of such a round are removed. Files that a kill leaves behind are no part of the table, and
-`vacuum` removes them.
+`round_bytes`; the rest is the next round's. A broker that cannot be reached, a full disk or a store that is away ends
+the round, not the runner, once one round was written; the files of such a round are removed. Files that a kill leaves
+behind are no part of the table, and `vacuum` removes them.
 """
 
 import threading
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from deltalake import Schema
+from deltalake.exceptions import DeltaError
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from headrace.lake.core.plan import Limits, Progress, Slice
@@ -40,14 +41,16 @@ from headrace.lake.core.writer import (
     Written,
 )
 from headrace.lake.decoding import Decoder
-from headrace.lake.delta.delta_table import Fit, LoadTable, LostRaceError
+from headrace.lake.delta.delta_table import LoadTable, LostRaceError, TableUnreachableError
+from headrace.lake.delta.fit import Fit
 from headrace.lake.delta.location import Location
 from headrace.lake.round_files import RoundFiles
 from headrace.lake.topic_log import TopicLog
 from headrace.types import OffsetRange, TopicPartition
 
 ROUND_BYTES: Final = 1 << 30
-_TROUBLE_PAUSE_S: Final = 1.0
+_PAUSE_MIN_S: Final = 0.5
+_PAUSE_MAX_S: Final = 30.0
 JOB: Final = "load"
 """The name of the load job's progress by default, so that either may continue the other's table."""
 
@@ -109,23 +112,27 @@ class LakeRunner:
         self._decoder: Decoder | None = None
         self._files: RoundFiles | None = None
         self._was_tried = False
-        self._has_read = False
+        self._rounds = 0
         self._rescued = 0
 
     def run(self, end: threading.Event, *, once: bool = False) -> None:
         """Write until `end` is set, or with `once` until the table has all that the topic has now.
 
-        Raises the errors of `core` and of tables, and KafkaError if the topic is gone or the broker refuses.
+        Raises the errors of `core` and of tables, and KafkaError if the topic is gone or the broker refuses. Once
+        something was written, a broker, a disk or a store that refuses for a while is told and waited for.
         """
+        pause_s = _PAUSE_MIN_S
         while not end.is_set():
+            rounds = self._rounds
             try:
                 self._run(end, once)
                 return
-            except KafkaError as trouble:
-                if not self._has_read or not _passes(trouble):
+            except (KafkaError, DeltaError, OSError) as trouble:
+                if not self._rounds or not _passes(trouble):
                     raise
                 self._on_trouble(trouble)
-                end.wait(_TROUBLE_PAUSE_S)
+            pause_s = _PAUSE_MIN_S if self._rounds > rounds else min(2 * pause_s, _PAUSE_MAX_S)
+            end.wait(pause_s)
 
     def _run(self, end: threading.Event, once: bool) -> None:
         writer = LakeWriter(self._settings.limits)
@@ -166,6 +173,8 @@ class LakeRunner:
         """The newest snapshot, of a new table if there is none, and a decoder for its columns."""
         location = self._settings.location
         table = LoadTable.open(location)
+        if table is None and self._table is not None:  # a file system that is not mounted: no reason to begin anew
+            raise TableUnreachableError(f"the table {location} is not there any more")
         while table is None:
             schema = self._make_decoder(None).schema
             try:
@@ -201,6 +210,7 @@ class LakeRunner:
             return Refused()
         self._files, self._was_tried = None, False
         rescued, self._rescued = self._rescued, 0
+        self._rounds += 1
         table.check_supported()
         size, rows = sum(one.size for one in written), sum(one.rows for one in written)
         self._on_round(Round(version, rows, len(written), size, slices, rescued))
@@ -223,7 +233,6 @@ class LakeRunner:
             left = max(0, left - used)
             written.append(done)
         files.finish()
-        self._has_read = True
         return Written(tuple(written))
 
     def _write_slice(self, files: RoundFiles, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
@@ -270,6 +279,8 @@ def _may_end(action: Action, once: bool, is_told: bool) -> bool:
     return (once and isinstance(action, Wait)) or (is_told and isinstance(action, Wait | AskBounds))
 
 
-def _passes(trouble: KafkaError) -> bool:
-    """Whether it is worth to try again: the topic is there, and nothing was refused for good."""
+def _passes(trouble: Exception) -> bool:
+    """Whether it is worth to try again: the topic is there, and the brokers refuse nothing for good."""
+    if not isinstance(trouble, KafkaError):
+        return True
     return trouble.code.retriable and trouble.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

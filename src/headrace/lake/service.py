@@ -5,14 +5,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.config.lake_definition import LakeDefinition
 from headrace.lake.core.plan import DataLoss, Limits
-from headrace.lake.decoding import HEADERS, Decoder, RawDecoder
-from headrace.lake.delta.delta_table import SchemaChangedError
+from headrace.lake.decoders import make_decoder
 from headrace.lake.delta.location import Location
 from headrace.lake.members import Members
 from headrace.lake.runner import LakeRunner, Round, RunSettings
@@ -70,15 +67,3 @@ def run_table(
             on_trouble,
         )
         runner.run(end, once=options.once)
-
-
-def make_decoder(definition: LakeDefinition, schema: pa.Schema | None) -> Decoder:
-    """The decoder of a definition, for a table with these columns. Raises SchemaChangedError if they do not fit."""
-    raw = RawDecoder(headers=definition.headers if schema is None else HEADERS in schema.names)
-    if schema is not None and {*schema.names} != {*raw.schema.names}:
-        differing = ", ".join(sorted({*schema.names} ^ {*raw.schema.names}))
-        raise SchemaChangedError(
-            f"the table {definition.table} has not the columns of raw records ({differing} differ): define it with the "
-            "schema that it has, or choose another table"
-        )
-    return raw

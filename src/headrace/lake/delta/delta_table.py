@@ -30,7 +30,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -41,6 +40,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from headrace.lake.delta.file_statistics import column_statistics
+from headrace.lake.delta.fit import Fit, fit
 from headrace.lake.delta.location import Location, sync
 from headrace.lake.delta.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
 from headrace.lake.delta.unsupported import UnsupportedTableError, check_supported
@@ -61,14 +61,8 @@ class SchemaChangedError(ValueError):
     """The columns of the rows to load differ from those of the table."""
 
 
-class Fit(Enum):
-    """How the columns of files and those of a table go together."""
-
-    FITS = auto()
-    LACKS_COLUMNS = auto()
-    """The table has not all of them yet: `add_columns`."""
-    CLASHES = auto()
-    """A column has another type in the table, or its name there differs only by case."""
+class TableUnreachableError(OSError):
+    """The directory or the object store of a table refuses, or is away."""
 
 
 class WrittenFile(NamedTuple):
@@ -90,11 +84,14 @@ class LoadTable:
 
     @classmethod
     def open(cls, place: Location | Path) -> Self | None:
-        """The newest snapshot; None if there is no table. Raises UnsupportedTableError."""
+        """The newest snapshot; None if there is no table. Raises UnsupportedTableError and TableUnreachableError."""
         location = Location.of(place)
-        if not _is_there(location):
-            return None
-        table = DeltaTable(location.uri, storage_options=location.options)
+        try:
+            if not _is_there(location):
+                return None
+            table = DeltaTable(location.uri, storage_options=location.options)
+        except (DeltaError, OSError) as failed:
+            raise TableUnreachableError(f"the table {location} cannot be read: {failed}") from failed
         check_supported(table, location)
         return cls(table, location)
 
@@ -182,14 +179,7 @@ class LoadTable:
 
     def fit(self, schema_json: str) -> Fit:
         """Whether files with these columns, or some of them, can be committed to this snapshot."""
-        theirs = {name: kind for name, kind, _ in _columns(self._table.schema().to_json())}
-        ours = {name: kind for name, kind, _ in _columns(schema_json)}
-        if any(theirs.get(name, kind) != kind for name, kind in ours.items()):
-            return Fit.CLASHES
-        missing = ours.keys() - theirs.keys()
-        if {name.lower() for name in missing} & {name.lower() for name in theirs}:  # names differ by more than case
-            return Fit.CLASHES
-        return Fit.LACKS_COLUMNS if missing else Fit.FITS
+        return fit(json.loads(self.schema_json), json.loads(schema_json))
 
     def add_columns(self, schema_json: str) -> bool:
         """Add the columns of this schema that the table does not have; False if there are none, or others differ.
@@ -201,8 +191,8 @@ class LoadTable:
 
     def grow(self, schema_json: str) -> bool:
         """As `add_columns`, also if the table has columns that this schema does not have. See `fit`."""
-        known = {field.name for field in self._table.schema().fields}
-        missing = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
+        known = {field.name: field for field in self._table.schema().fields}
+        missing = [field for field in Schema.from_json(schema_json).fields if known.get(field.name) != field]
         if not missing:
             return False
         try:

@@ -1,0 +1,80 @@
+"""Records whose values are JSON objects, as rows with a column for each field.
+
+    topic partition offset timestamp key [headers] | fields ... | corrupt_value binary | tombstone boolean
+
+These are the columns of the load job, so that either continues the other's table. A value of which anything is not in
+the fields' columns is whole in `corrupt_value`. With `grows`, fields that come become columns (`json_fields`); else the
+schema chooses, and other fields are left out, as by the load job. Null, [] and {} alone make no column.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.client.consumer.arrow import arrow_schema, to_record_batch
+from headrace.columns.decoded import Decoded
+from headrace.columns.json_columns import JsonDecoder
+from headrace.columns.json_rows import document_of
+from headrace.columns.json_schema import infer_json_schema
+from headrace.lake.decoding import HEADERS
+from headrace.lake.json_fields import CORRUPT_COLUMN, ORIGIN, TOMBSTONE_COLUMN, column_of, grown, has_more
+from headrace.records.format2.columns import RecordColumns
+from headrace.types import TopicPartition
+
+_VALUE = "value"
+_LAST = [pa.field(CORRUPT_COLUMN, pa.binary()), pa.field(TOMBSTONE_COLUMN, pa.bool_(), nullable=False)]
+
+
+class JsonTableDecoder:
+    """A `Decoder` of JSON values."""
+
+    def __init__(self, fields: pa.StructType, *, headers: bool = False, grows: bool = False) -> None:
+        """`fields` are those of the values. Raises TypeError for a type that JSON cannot be decoded into."""
+        self._origin = (*ORIGIN, HEADERS) if headers else ORIGIN
+        self._grows = grows
+        self.rescued = 0
+        self._use(fields)
+
+    def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
+        """One row for each record, in order."""
+        batch = to_record_batch(columns, partition.topic, partition.partition, (*self._origin, _VALUE))
+        values = batch.column(_VALUE)
+        is_incomplete = self._grow(values) if self._grows else False
+        decoded = self._decoded(values)
+        rescued = _with_unknown(values, decoded.rescued, self._fields) if is_incomplete else decoded.rescued
+        self.rescued += len(rescued) - int(rescued.null_count)
+        own = [batch.column(name) for name in self._origin]
+        arrays = [*own, *decoded.columns.columns, rescued, values.is_null()]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _use(self, fields: pa.StructType) -> None:
+        self._fields = fields
+        self._decoder = JsonDecoder(pa.schema(list(fields))) if fields.num_fields else None
+        typed = [] if self._decoder is None else list(self._decoder.schema)
+        renamed = [field.with_name(column_of(field.name)) for field in typed]
+        self.schema: pa.Schema = pa.schema([*arrow_schema(self._origin), *renamed, *_LAST])
+
+    def _grow(self, values: pa.BinaryArray) -> bool:
+        """Take the fields of the values; returns whether some of them cannot be columns."""
+        found = infer_json_schema(values, nulls_as_text=False)
+        growth = grown(self._fields, pa.struct(list(found)))
+        if growth.fields != self._fields:
+            self._use(growth.fields)
+        return growth.is_incomplete
+
+    def _decoded(self, values: pa.BinaryArray) -> Decoded:
+        if self._decoder is not None:
+            return self._decoder.decode(values)
+        return Decoded(pa.RecordBatch.from_arrays([], names=[]), values)
+
+
+def _with_unknown(values: pa.BinaryArray, rescued: pa.BinaryArray, fields: pa.StructType) -> pa.BinaryArray:
+    """`rescued` with the values whose fields are not all in `fields`. Slow: it looks at each value alone."""
+    mask = pa.array([_is_unknown(value, fields) for value in values.to_pylist()])
+    return pc.if_else(mask, values, rescued)
+
+
+def _is_unknown(value: bytes | None, fields: pa.StructType) -> bool:
+    try:
+        return value is not None and has_more(document_of(value), fields)
+    except (ValueError, RecursionError):
+        return False  # rescued by the decoder

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited, Calls
 from headrace.client.aio.room import Room
@@ -34,6 +34,7 @@ from headrace.client.producer.delivery import (
     settled,
 )
 from headrace.client.producer.settings import ProducerSettings
+from headrace.client.serializers.serializing import Serializing
 from headrace.errors import KafkaError
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
@@ -91,6 +92,11 @@ class _Core(threaded.Producer):
         """The columns in slices of a batch each."""
         self._topic(topic)
         return list(self._parts(topic, keys, values, timestamps_ms, partition, headers))
+
+    def take_serializing(self) -> Serializing | None:
+        """The serializers, which the asyncio face applies itself: once, where `send` may be tried again."""
+        taken, self._serializing = self._serializing, None
+        return taken
 
     def room(self) -> Room:
         """Those who wait for the buffer."""
@@ -169,6 +175,7 @@ class Producer:
         """As of `headrace.Producer`. Nothing is started or connected yet. Raises InvalidConfig."""
         self._core = _Core(bootstrap, settings, client, **options)
         self._room = self._core.room()
+        self._serializing = self._core.take_serializing()
         self._send, self._waiters = self._core.send, self._room.waiters  # looked up once, for `send`
         self._lookups = Calls("producer", _LOOKUPS_MAX)
         self._calls = Calls("producer")
@@ -201,8 +208,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),
@@ -210,8 +217,13 @@ class Producer:
         """Give a record to the sender; await the returned Delivery to know that the brokers have it.
 
         Waits up to `max_block_ms` while the topic is unknown or the buffer is full. A send that is cancelled while
-        it waits sent nothing.        The arguments and errors are those of `headrace.Producer.send`.
+        it waits sent nothing. The arguments and errors are those of `headrace.Producer.send`. A serializer that has to
+        ask a registry does so on a thread.
         """
+        if self._serializing is not None:
+            serialize = partial(self._serializing.record, topic, key, value, headers)
+            waits = self._serializing.may_wait(topic)
+            key, value, headers = await self._lookups.run(serialize) if waits else serialize()
         if not self._waiters:
             try:
                 delivery = self._send(topic, value, key, partition, timestamp_ms, headers)
@@ -229,8 +241,8 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),

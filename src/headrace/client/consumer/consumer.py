@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Unpack
 
+from headrace.client.consumer.deserialized_records import DeserializedRecords, deserializing_of
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
 from headrace.client.consumer.fetcher import Chunk, Fetcher
 from headrace.client.consumer.membership import REJOIN
@@ -75,7 +76,10 @@ class Consumer:
             self._rebalancing = Rebalancing(self._session, self._positions, lambda: self._auto_commit(now=True))
         self._subscription: Subscription | None = None
         self._next_commit = Deadline.after_ms(self.settings.auto_commit_interval_ms)
-        self._current: tuple[Chunk, ChunkRecords] | None = None
+        self._deserializing = deserializing_of(
+            self.settings.key_deserializer, self.settings.value_deserializer, self.settings.on_deserialization_error
+        )
+        self._current: tuple[Chunk, ChunkRecords | DeserializedRecords] | None = None
         self._is_closing = False
         self._closed = False
 
@@ -251,7 +255,8 @@ class Consumer:
     def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Up to `max_records` records of one partition; an empty list if none arrives within `timeout_ms`.
 
-        Raises KafkaError, also if nothing is subscribed or assigned, and ConcurrentUse.
+        Raises KafkaError, also if nothing is subscribed or assigned, and ConcurrentUse. RecordDeserializationError says
+        that the next record cannot be deserialized: `seek` goes past it.
         """
         deadline = Deadline.after_ms(timeout_ms)
         limit = max_records or self.settings.max_poll_records
@@ -266,7 +271,7 @@ class Consumer:
             if found:
                 return found
 
-    def _take_begun(self, chunk: Chunk, rest: ChunkRecords, limit: int) -> list[ConsumerRecord]:
+    def _take_begun(self, chunk: Chunk, rest: ChunkRecords | DeserializedRecords, limit: int) -> list[ConsumerRecord]:
         """The next records of the begun chunk; none if its position was set since, or they were the last."""
         is_wanted = self._fetcher.is_current(chunk)
         found = rest.take(limit) if is_wanted else []
@@ -293,7 +298,10 @@ class Consumer:
     def poll_columns(
         self, timeout_ms: float = 1_000, options: ReadOptions | None = None
     ) -> list[tuple[TopicPartition, RecordColumns]]:
-        """Records that were fetched or arrive within `timeout_ms`, as columns, without a Python object per record."""
+        """Records that were fetched or arrive within `timeout_ms`, as columns, without a Python object per record.
+
+        Keys and values are bytes here, also with deserializers.
+        """
         deadline = Deadline.after_ms(timeout_ms)
         how = options or ReadOptions(isolation_level=self._isolation_level)
         self._before_reading(deadline)
@@ -312,8 +320,9 @@ class Consumer:
         """End the wait of the poll in progress, or of the next one. Any thread may call."""
         self._fetcher.wakeup.set()
 
-    def _records_of(self, chunk: Chunk) -> ChunkRecords:
-        return ChunkRecords(chunk.partition, chunk.answer, self._positions.of(chunk), self._isolation_level)
+    def _records_of(self, chunk: Chunk) -> ChunkRecords | DeserializedRecords:
+        records = ChunkRecords(chunk.partition, chunk.answer, self._positions.of(chunk), self._isolation_level)
+        return records if self._deserializing is None else DeserializedRecords(records, self._deserializing)
 
     def _next_chunk(self, deadline: Deadline) -> Chunk | None:
         """The next chunk, or None at the deadline or after `wakeup`. The group may change meanwhile."""

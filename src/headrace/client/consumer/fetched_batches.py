@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.client.consumer.fetching import FETCH_SIZES, READ_UNCOMMITTED, Fetched, FetchSizes
 from headrace.client.consumer.isolation import aborted_filter
@@ -43,15 +43,18 @@ READ_OPTIONS = ReadOptions()
 
 
 class ConsumerRecord(NamedTuple):
-    """One record with its place; `timestamp_type` is 0 for the producer's time, 1 for the broker's."""
+    """One record with its place; `timestamp_type` is 0 for the producer's time, 1 for the broker's.
+
+    `key` and `value` are bytes or None, or what the consumer's deserializers made of the bytes.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
     timestamp_type: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: Headers
 
 

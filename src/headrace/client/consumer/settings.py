@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.client.consumer.assignors.by_name import ASSIGNORS, RANGE, assignor_name
 from headrace.client.consumer.fetching import FETCH_SIZES, READ_COMMITTED, READ_UNCOMMITTED, FetchSizes
 from headrace.client.consumer.group_link import GroupTimes
 from headrace.client.core.options import CONSUMER, accepts_kafka_names, check
 from headrace.client.operations.admin import EARLIEST, LATEST
+from headrace.client.serializers.errors import RecordDeserializationError
 from headrace.errors import InvalidConfig
 
 CLASSIC_PROTOCOL, CONSUMER_PROTOCOL = "classic", "consumer"
@@ -37,6 +39,10 @@ class ConsumerSettings:
     isolation_level: str = "read_uncommitted"
     max_poll_records: int = 500
     sizes: FetchSizes = FETCH_SIZES
+    key_deserializer: Any = None
+    value_deserializer: Any = None
+    on_deserialization_error: Callable[[RecordDeserializationError], object] | None = None
+    """Called with the error of a record that a deserializer refuses; the record is then left out."""
 
     def __post_init__(self) -> None:
         check(CONSUMER, self)

@@ -3,8 +3,11 @@
 Kafka's names in Python's style, and ours. `options` has the table that these follow; a test compares them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict
+
+from headrace.client.serializers.context import DeserializerLike, SerializerLike
+from headrace.client.serializers.errors import RecordDeserializationError
 
 
 class ClientOptions(TypedDict, total=False):
@@ -51,6 +54,8 @@ class ProducerOptions(ClientOptions, total=False):
     max_in_flight: int
     transactional_id: str | None
     transaction_timeout_ms: int
+    key_serializer: SerializerLike | None
+    value_serializer: SerializerLike | None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -80,6 +85,10 @@ class ConsumerOptions(ClientOptions, total=False):
     max_bytes: int
     max_partition_fetch_bytes: int
     partition_max_bytes: int
+    key_deserializer: DeserializerLike | None
+    value_deserializer: DeserializerLike | None
+    deserialization_exception_handler: Callable[[RecordDeserializationError], object] | None
+    on_deserialization_error: Callable[[RecordDeserializationError], object] | None
 
 
 class ShareConsumerOptions(ClientOptions, total=False):

@@ -105,6 +105,20 @@ PRODUCER = (
         doc="the name under which the producer's transactions survive it",
     ),
     Option("transaction.timeout.ms", "transaction_timeout_ms", 1, doc="after it, the coordinator aborts a transaction"),
+    Option(
+        "key.serializer",
+        "key_serializer",
+        kind=object,
+        is_optional=True,
+        doc="what makes bytes of keys: a function, an object, or a name such as string; without one, keys are bytes",
+    ),
+    Option(
+        "value.serializer",
+        "value_serializer",
+        kind=object,
+        is_optional=True,
+        doc="what makes bytes of values: a function, an object, or a name such as json; without one, values are bytes",
+    ),
 )
 CONSUMER = (
     Option(
@@ -186,6 +200,27 @@ CONSUMER = (
         1,
         doc="the bytes of one partition in an answer; Java's default is 1 MiB",
     ),
+    Option(
+        "key.deserializer",
+        "key_deserializer",
+        kind=object,
+        is_optional=True,
+        doc="what `poll` makes of keys: a function, an object, or a name such as string; without one, keys are bytes",
+    ),
+    Option(
+        "value.deserializer",
+        "value_deserializer",
+        kind=object,
+        is_optional=True,
+        doc="what `poll` makes of values: a function, an object, a class, or a name such as json",
+    ),
+    Option(
+        "deserialization.exception.handler",
+        "on_deserialization_error",
+        kind=object,
+        is_optional=True,
+        doc="called with the error of a record that cannot be deserialized, which is then left out",
+    ),
 )
 _SHARED_OPTIONS = (
     "group.id",
@@ -219,10 +254,6 @@ KINDS: Mapping[str, tuple[Option, ...]] = {
 
 _ELSEWHERE = {
     "retries": "a producer repeats until delivery_timeout_ms has passed",
-    "key_serializer": "send bytes: key.encode()",
-    "value_serializer": "send bytes: value.encode(), or json.dumps(value).encode()",
-    "key_deserializer": "records hold bytes: record.key.decode()",
-    "value_deserializer": "records hold bytes: record.value.decode(), or json.loads(record.value)",
     "partitioner": "keys choose partitions as Java's default partitioner does; or give `partition` to send",
     "partitioner_class": "keys choose partitions as Java's default partitioner does; or give `partition` to send",
     "consumer_timeout_ms": "poll has a timeout; an iteration does not end by itself",

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic, time_ns
-from typing import NamedTuple, TypeAlias, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
@@ -55,6 +55,7 @@ from headrace.client.producer.transactions import (
     TransactionState,
 )
 from headrace.client.security.arguments import settings_of
+from headrace.client.serializers.serializing import serializing_of
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError, UnknownTopicOrPartition
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
@@ -106,6 +107,7 @@ class Producer:
             is_idempotent=policy.idempotent,
         )
         self._buffer_bytes = self.settings.buffer_memory_bytes
+        self._serializing = serializing_of(self.settings.key_serializer, self.settings.value_serializer)
         self._sticky: dict[str, StickyPartition] = {}
         self._lanes: dict[str, _Lane] = {}
         self._closed = False
@@ -129,8 +131,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),
@@ -138,10 +140,13 @@ class Producer:
     ) -> Delivery:
         """Give a record to the sender. Blocks up to `max_block_ms` while the topic is unknown or the buffer is full.
 
-        `timestamp_ms` is in milliseconds since 1970 (None: now); `headers` are pairs or a dict. Raises
-        UnknownTopicOrPartition, BufferExhausted, BrokerUnreachable, ClientForked, and InvalidRecord for values that no
-        record can hold. The Delivery has later errors.
+        `value` and `key` are bytes, None, or what the producer's serializers take. `timestamp_ms` is in milliseconds
+        since 1970 (None: now); `headers` are pairs or a dict. Raises UnknownTopicOrPartition, BufferExhausted,
+        BrokerUnreachable, ClientForked, SerializationError, and InvalidRecord for values that no record can hold. The
+        Delivery has later errors.
         """
+        if self._serializing is not None:
+            key, value, headers = self._serializing.record(topic, key, value, headers)
         if self._transactions is not None:
             self._transactions.check_open()
         if timestamp_ms is None:
@@ -196,7 +201,7 @@ class Producer:
         `keys` and `values` are a BinaryColumn, a pyarrow array, or a list of bytes or None; `timestamps_ms` is one
         time for all (None: now) or one for each. Without `partition`, keys choose the partition as in `send`; rows
         without a key stick to one partition per batch. Rows of one partition keep their order. The buffers must not
-        change until they are delivered.
+        change until they are delivered. They hold bytes: serializers are not applied.
         """
         parts = self._parts(topic, keys, values, timestamps_ms, partition, headers)
         return ColumnsDelivery([self._add_part(topic, *part) for part in parts])

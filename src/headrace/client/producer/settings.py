@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.client.core.options import PRODUCER, accepts_kafka_names, check
 from headrace.client.producer.sender import SendPolicy
@@ -34,6 +35,8 @@ class ProducerSettings:
     transactional_id: str | None = None
     """The name under which the producer's transactions survive it: a new producer with the same name ends them."""
     transaction_timeout_ms: int = 60_000
+    key_serializer: Any = None
+    value_serializer: Any = None
 
     def __post_init__(self) -> None:
         check(PRODUCER, self)

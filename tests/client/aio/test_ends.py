@@ -224,7 +224,7 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=WITHIN_SECONDS)
     assert done.returncode == 0, done.stderr
 
-    async def first() -> bytes | None:
+    async def first() -> object:
         async with aio.Consumer(broker, auto_offset_reset="earliest") as consumer:
             await consumer.assign([TopicPartition(topic, 0)])
             return (await consumer.getone()).value

@@ -255,7 +255,7 @@ def test_dataclasses_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecordDeserializationError, match="missing 1 required positional argument: 'name'"):
         received(b"{}", Item)
     with pytest.raises(InvalidConfig, match=r"needs msgspec or pydantic: install headrace\[models\]"):
-        Deserializing(None, JsonDeserializer(list[Order]), None)  # type: ignore[arg-type]  # what a user may try
+        Deserializing(None, JsonDeserializer(list[Order]), None)
 
 
 def test_msgspec_and_pydantic_check_dataclasses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_objects_come_back_equal_and_null_stays_null(address: str, topic: str, c
         producer.send(topic, Order("tea", 2), key="anna", headers={"shop": b"north"})
         producer.send(topic, None, key="anna")
         producer.send_columns(topic, [b"ben"], [b'{"item":"bun"}'])
-    records = []
+    records: list[Any] = []
     while len(records) < 3:
         records += polled(consumer)
     found = [(each.key, each.value, each.headers) for each in records]
@@ -231,6 +231,8 @@ async def test_other_clients_read_the_same_with_the_same_functions(address: str,
     try:
         third.subscribe([topic])
         message = third.poll(60.0)
-        assert (message.key(), message.value()) == expected
+        assert message is not None
+        found: object = (message.key(), message.value())
+        assert found == expected
     finally:
         third.close()

@@ -61,6 +61,16 @@ def test_a_schema_chooses_the_fields_and_what_does_not_fit_is_kept(broker: str, 
     ]
 
 
+def test_a_key_in_another_case_is_kept_and_its_neighbours_are_typed(broker: str, topic: str, table: Path) -> None:
+    send(broker, topic, {"item": "a", "Price": 2.5}, {"item": "b", "price": 1.5, "PRICE": None})
+    [only] = write(broker, topic, table, BY_FILE)
+    assert only.rescued == 1
+    assert [(row["item"], row["price"], row["corrupt_value"]) for row in rows_of(table)] == [
+        ("a", None, b'{"item": "a", "Price": 2.5}'),
+        ("b", 1.5, None),
+    ]
+
+
 def test_columns_come_with_the_values_and_older_rows_have_null_there(broker: str, topic: str, table: Path) -> None:
     send(broker, topic, {"a": 1})
     write(broker, topic, table)

@@ -16,7 +16,15 @@ from headrace.columns.json_columns import JsonDecoder
 from headrace.columns.json_rows import document_of
 from headrace.columns.json_schema import infer_json_schema
 from headrace.lake.decoding import HEADERS
-from headrace.lake.json_fields import CORRUPT_COLUMN, ORIGIN, TOMBSTONE_COLUMN, column_of, grown, has_more
+from headrace.lake.json_fields import (
+    CORRUPT_COLUMN,
+    ORIGIN,
+    TOMBSTONE_COLUMN,
+    column_of,
+    differs_by_case,
+    grown,
+    has_more,
+)
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
 
@@ -38,8 +46,9 @@ class JsonTableDecoder:
         """One row for each record, in order."""
         batch = to_record_batch(columns, partition.topic, partition.partition, (*self._origin, _VALUE))
         values = batch.column(_VALUE)
-        is_incomplete = self._grow(values) if self._grows else False
-        decoded = self._decoded(values)
+        found = pa.struct(list(infer_json_schema(values, nulls_as_text=False)))
+        is_incomplete = self._grow(found) if self._grows else False
+        decoded = self._decoded(values, found)
         rescued = _with_unknown(values, decoded.rescued, self._fields) if is_incomplete else decoded.rescued
         self.rescued += len(rescued) - int(rescued.null_count)
         own = [batch.column(name) for name in self._origin]
@@ -48,22 +57,31 @@ class JsonTableDecoder:
 
     def _use(self, fields: pa.StructType) -> None:
         self._fields = fields
-        self._decoder = JsonDecoder(pa.schema(list(fields))) if fields.num_fields else None
-        typed = [] if self._decoder is None else list(self._decoder.schema)
-        renamed = [field.with_name(column_of(field.name)) for field in typed]
+        typed = pa.schema(list(fields))
+        self._decoder = JsonDecoder(typed, keeps_other_case=False) if fields.num_fields else None
+        self._strict = JsonDecoder(typed) if fields.num_fields and not self._grows else None
+        known = [] if self._decoder is None else list(self._decoder.schema)
+        renamed = [field.with_name(column_of(field.name)) for field in known]
         self.schema: pa.Schema = pa.schema([*arrow_schema(self._origin), *renamed, *_LAST])
 
-    def _grow(self, values: pa.BinaryArray) -> bool:
-        """Take the fields of the values; returns whether some of them cannot be columns."""
-        found = infer_json_schema(values, nulls_as_text=False)
-        growth = grown(self._fields, pa.struct(list(found)))
+    def _grow(self, found: pa.StructType) -> bool:
+        """Take the fields that were found; returns whether some of them cannot be columns."""
+        growth = grown(self._fields, found)
         if growth.fields != self._fields:
             self._use(growth.fields)
         return growth.is_incomplete
 
-    def _decoded(self, values: pa.BinaryArray) -> Decoded:
-        if self._decoder is not None:
-            return self._decoder.decode(values)
+    def _decoded(self, values: pa.BinaryArray, found: pa.StructType) -> Decoded:
+        """The columns of the values, whose fields are `found`.
+
+        To search the values for keys in another case takes longer than all else. A decoder that grows needs none: such
+        a field is one that cannot be a column.
+        """
+        decoder = self._decoder
+        if self._strict is not None and differs_by_case(self._fields, found):
+            decoder = self._strict
+        if decoder is not None:
+            return decoder.decode(values)
         return Decoded(pa.RecordBatch.from_arrays([], names=[]), values)
 
 

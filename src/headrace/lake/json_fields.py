@@ -68,6 +68,20 @@ def has_more(document: Any, kind: pa.DataType) -> bool:
     return False
 
 
+def differs_by_case(known: pa.DataType, found: pa.DataType) -> bool:
+    """Whether a field was found whose name is that of a known one except for its case, at any depth."""
+    if pa.types.is_list(known) and pa.types.is_list(found):
+        return differs_by_case(known.value_type, found.value_type)
+    if not (pa.types.is_struct(known) and pa.types.is_struct(found)):
+        return False
+    types = {field.name: field.type for field in known}
+    folded = {name.casefold() for name in types}
+    return any(
+        differs_by_case(types[field.name], field.type) if field.name in types else field.name.casefold() in folded
+        for field in found
+    )
+
+
 def _base(name: str) -> str:
     while name.startswith(_PREFIX):
         name = name.removeprefix(_PREFIX)

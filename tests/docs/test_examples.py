@@ -147,6 +147,7 @@ def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
         "docs/groups.md",
         "docs/security.md",
         "docs/instances.md",
+        "docs/lake.md",
         "docs/workers.md",
     ],
 )

@@ -5,6 +5,7 @@
     load/            the exactly-once load job and its command; its table is `headrace.lake.delta`
     option_values.py parser of option values
     progress.py      commits the progress of a stream as the offsets of a consumer group
+    whole_topic.py   one DataFrame over a lake table and the live topic
     session.py       a local session; `java.py` finds or prepares its Java
 
 May know `headrace.client`, `headrace.lake`, `headrace.offline` and PySpark. Begin with `source/source.py`.

@@ -1,0 +1,111 @@
+"""One DataFrame over a topic's lake table and the topic itself."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.producer.producer import Producer
+from headrace.config.lake_definition import LakeDefinition
+from headrace.errors import InvalidConfig
+from headrace.lake.decoders import make_decoder
+from headrace.lake.definitions import Definitions
+from headrace.spark.whole_topic import progress_of, topic
+from headrace.types import TopicPartition
+from tests.harness import unused
+from tests.lake.lakes import produce, run_once, value_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def options(broker: str) -> Mapping[str, str]:
+    return {"kafka.bootstrap.servers": broker}
+
+
+def create(bootstrap: str, partitions: int = 2) -> str:
+    name = unused("whole")
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(name, partitions, configs={"retention.ms": "-1"})])
+    return name
+
+
+def places(frame: DataFrame) -> list[tuple[int, int, bytes | None]]:
+    found = [(row["partition"], row["offset"], row["value"]) for row in frame.collect()]
+    return sorted((partition, offset, None if value is None else bytes(value)) for partition, offset, value in found)
+
+
+def expected(count: int) -> list[tuple[int, int, bytes | None]]:
+    return sorted((n % 2, n // 2, value_of(n)) for n in range(count))
+
+
+def test_each_record_is_there_once_wherever_it_is(
+    spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path
+) -> None:
+    name, table = create(broker), tmp_path / "table"
+    produce(broker, name, 100)
+    run_once(broker, name, table)
+    produce(broker, name, 50, first=100)
+    with Admin(broker) as admin:  # retention: the table has them
+        admin.delete_records({TopicPartition(name, 0): 30, TopicPartition(name, 1): 50})
+    frame = topic(spark, name, options, table=table)
+    assert places(frame) == expected(150)
+    run_once(broker, name, table)  # the frame stays at its snapshot, and the next one has more from the table
+    assert places(frame) == places(topic(spark, name, options, table=table)) == expected(150)
+    stream = spark.read.format("headrace").options(**options, subscribe=name)
+    rest = stream.option("startingOffsets", progress_of(name, options, table=table).starting_offsets).load()
+    assert rest.count() == 0
+
+
+def test_times_bound_both_parts(spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path) -> None:
+    name, table = create(broker), tmp_path / "table"
+    produce(broker, name, 100)
+    run_once(broker, name, table)
+    produce(broker, name, 50, first=100)
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    plan = ""
+    for low, high in ((90, 120), (120, 140), (10, 20), (0, 1000)):
+        since, until = (begin + timedelta(seconds=each) for each in (low, high))
+        frame = topic(spark, name, options, table=table, since=since.replace(tzinfo=None), until=until)
+        assert places(frame) == sorted((n % 2, n // 2, value_of(n)) for n in range(low, min(high, 150)))
+        plan = frame._jdf.queryExecution().toString()
+    assert "PushedFilters: [IsNotNull(topic), IsNotNull(timestamp)" in plan
+
+
+def test_values_of_json_have_the_same_columns_in_both_parts(
+    spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path
+) -> None:
+    name = create(broker, 1)
+    definition = LakeDefinition(table=str(tmp_path / "table"), values="json")
+    with Cluster(broker) as cluster:
+        Definitions(cluster).put(name, definition)
+    values = [b'{"n": 1, "s": "a", "inner": {"x": [1.5]}}', b'{"n": 2}', b"no JSON", None]
+    for turn in range(2):
+        with Producer(broker) as producer:
+            for value in values:
+                producer.send(name, value, b"k")
+        if turn == 0:
+            run_once(broker, name, tmp_path / "table", make_decoder=lambda known: make_decoder(definition, known))
+    rows = [row.asDict(recursive=True) for row in topic(spark, name, options).orderBy("offset").collect()]
+    for row in rows:
+        del row["timestamp"], row["offset"]
+    assert rows[:4] == rows[4:]
+    assert [row["n"] for row in rows[:4]] == [1, 2, None, None]
+    assert rows[0]["inner"] == {"x": [1.5]}
+    assert bytes(rows[2]["corrupt_value"]) == b"no JSON"
+    totals = topic(spark, name, options).groupBy("s").sum("n").orderBy("s").collect()
+    assert [tuple(row) for row in totals] == [(None, 4), ("a", 2)]
+
+
+def test_what_is_missing_is_told(spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path) -> None:
+    name = create(broker)
+    with pytest.raises(InvalidConfig, match="has no lake table: define one with headrace lake add"):
+        topic(spark, name, options)
+    with pytest.raises(InvalidConfig, match="there is no table at"):
+        topic(spark, name, options, table=tmp_path / "nothing")
+    with pytest.raises(InvalidConfig, match="not on a mounted file system"):
+        topic(spark, name, options, table="s3://bucket/table")

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, child_environment, free_ports, free_range, tail, unused
 
@@ -177,10 +178,10 @@ def test_each_line_of_the_log_tells_its_worker(workers: HeadraceServer) -> None:
     assert set(re.findall(r" worker=(\d)$", log, re.MULTILINE)) == {"0", "1", "2"}
 
 
-def test_the_workers_stop_when_their_supervisor_is_killed_and_the_next_one_finds_everything(tmp_path: Path) -> None:
-    server = HeadraceServer(
-        tmp_path / "data", arguments=("--workers", "2"), listen=f"127.0.0.1:{free_range(2)}"
-    ).start()
+def test_the_workers_stop_when_their_supervisor_is_killed_and_the_next_one_finds_everything(
+    headrace_server: StartHeadrace,
+) -> None:
+    server = headrace_server(arguments=("--workers", "2"), listen=f"127.0.0.1:{free_range(2)}")
     topic = unused("t")
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(WITHIN_SECONDS)

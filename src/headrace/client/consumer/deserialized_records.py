@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord
 from headrace.client.serializers.context import KEY, VALUE, SerializationContext, with_context
-from headrace.client.serializers.errors import RecordDeserializationError
+from headrace.client.serializers.errors import RecordDeserializationError, RegistryUnavailable
 
 Handler: TypeAlias = Callable[[RecordDeserializationError], object]
 """Called with the error of a record, which is then left out. What it raises, `poll` raises."""
@@ -39,6 +39,8 @@ class Deserializing:
             origin = VALUE
             if value is not None and self._value is not None:
                 value = self._value(value, SerializationContext(topic, VALUE, [*headers]))
+        except RegistryUnavailable:
+            raise  # the record may be a good one: the consumer waits before it
         except Exception as cause:  # of whatever library the deserializer is from
             raise RecordDeserializationError(raw, origin, cause) from cause
         return ConsumerRecord(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers)

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.client.serializers.context import SerializationContext
     from headrace.client.serializers.dead_letters import DeadLetters
-    from headrace.client.serializers.errors import RecordDeserializationError, SerializationError
+    from headrace.client.serializers.errors import (
+        RecordDeserializationError,
+        RegistryError,
+        RegistryUnavailable,
+        SerializationError,
+    )
     from headrace.client.serializers.json_values import JsonDeserializer, JsonSerializer
     from headrace.client.serializers.plain import StringDeserializer, StringSerializer
 
@@ -25,6 +30,8 @@ __all__ = [
     "JsonDeserializer",
     "JsonSerializer",
     "RecordDeserializationError",
+    "RegistryError",
+    "RegistryUnavailable",
     "SerializationContext",
     "SerializationError",
     "StringDeserializer",
@@ -36,6 +43,8 @@ _MODULES = {
     "JsonDeserializer": "json_values",
     "JsonSerializer": "json_values",
     "RecordDeserializationError": "errors",
+    "RegistryError": "errors",
+    "RegistryUnavailable": "errors",
     "SerializationContext": "context",
     "SerializationError": "errors",
     "StringDeserializer": "plain",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import InvalidConfig, InvalidRecord
+from headrace.errors import ErrorCode, InvalidConfig, InvalidRecord, KafkaError
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ class RecordDeserializationError(SerializationError):
             f"{record.topic}-{record.partition}, offset {record.offset}: the {origin} cannot be deserialized: {said}; "
             f"seek to {record.offset + 1} to go past it, or set on_deserialization_error"
         )
+
+
+class RegistryError(KafkaError):
+    """A registry of schemas refused a request, such as one for a schema that it does not know."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class RegistryUnavailable(KafkaError):
+    """A registry does not answer, or refuses everything. No record is at fault: the same call may work later."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
 
 
 def missing_library(library: str, extra: str, purpose: str) -> InvalidConfig:

@@ -47,6 +47,21 @@ def decoder_of(model: Any) -> Callable[[bytes], Any]:
     return lambda data: made(model, plain(data))
 
 
+def converter_of(model: Any) -> Callable[[Any], Any]:
+    """A function that makes such an object of dictionaries and values; another callable as it is."""
+    if hasattr(model, "model_validate"):
+        validate: Callable[[Any], Any] = model.model_validate
+        return validate
+    if not is_model(model):
+        other: Callable[[Any], Any] = model
+        return other
+    try:
+        import msgspec
+    except ModuleNotFoundError:
+        return lambda value: made(model, value)
+    return lambda value: msgspec.convert(value, model)
+
+
 def made(kind: Any, value: Any) -> Any:
     """A dataclass of an object's fields, at any depth of lists, dictionaries and options."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

@@ -14,8 +14,7 @@ from headrace.client.serializers.context import (
     may_wait_of,
     with_context,
 )
-from headrace.client.serializers.errors import SerializationError
-from headrace.errors import KafkaError
+from headrace.client.serializers.errors import RegistryUnavailable, SerializationError
 
 
 class Serializing:
@@ -49,10 +48,8 @@ class Serializing:
 def _applied(function: Function, value: Any, context: SerializationContext) -> Any:
     try:
         return function(value, context)
-    except KafkaError as cause:
-        if isinstance(cause, SerializationError):
-            raise
-        raise SerializationError(f"{context.topic}: the {context.field} cannot be serialized: {cause}") from cause
+    except RegistryUnavailable:
+        raise
     except Exception as cause:  # of whatever library the serializer is from
         said = f"{type(cause).__name__}: {cause}"[:500]
         raise SerializationError(f"{context.topic}: the {context.field} cannot be serialized: {said}") from cause

@@ -110,7 +110,7 @@ def rows_of(place: Path, *columns: str) -> list[dict[str, object]]:
     opened = LoadTable.open(place)
     assert opened is not None
     wanted = list(columns) or opened.arrow_schema.names
-    tables = [pq.ParquetFile(file).read() for file in opened.files]
+    tables = [pq.ParquetFile(file).read(columns=list(columns) or None) for file in opened.files]
     found: list[dict[str, object]] = []
     for each in tables:
         found += [{name: row.get(name) for name in wanted} for row in each.to_pylist()]

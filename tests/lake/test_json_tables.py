@@ -114,6 +114,8 @@ def test_a_table_whose_columns_grew_can_be_compacted(broker: str, topic: str, ta
         {"s": {"x": 1, "z z": 2}},
         {"l": [{"p": 1, "q;": 1}]},
         {"a": 1 << 70},
+        {"x" * 300: 1},
+        {"a\u0007": 1},
     ],
 )
 def test_a_value_that_cannot_have_columns_is_whole_in_the_rescue_column(

@@ -19,7 +19,7 @@ from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
 from headrace.types import TopicPartition
 from tests.eventually import eventually
-from tests.harness import child_environment, stop_process
+from tests.harness import HeadraceServer, child_environment, stop_process
 from tests.lake.lakes import offsets_of, produce, rows_of, run_once
 
 
@@ -200,3 +200,26 @@ def test_processes_share_partitions_and_one_that_is_killed_leaves_its_own_to_the
     with Cluster(broker) as cluster:
         told = GroupAdmin(cluster).offsets(f"headrace-lake-{topic}")
     assert told == {TopicPartition(topic, partition): count // 2 for partition in (0, 1)}
+
+
+@pytest.mark.slow
+def test_a_run_of_an_idle_topic_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
+    server = HeadraceServer(tmp_path / "data")
+    try:
+        bootstrap = server.start().bootstrap
+        with Admin(bootstrap) as admin:
+            admin.create_topic("t", 2)
+        assert main(["lake", "add", "t", "--table", str(tmp_path / "table"), "-b", bootstrap]) == 0
+        with running(bootstrap, "t", tmp_path / "log") as process:
+            eventually(lambda: (tmp_path / "table").exists(), "the table")
+            with Cluster(bootstrap) as cluster:
+                members = GroupAdmin(cluster)
+                eventually(lambda: [one.group_id for one in members.list_groups()] == ["headrace-lake-t"], "the member")
+            server.kill()
+            server.restart()
+            produce(bootstrap, "t", 10)
+            eventually(lambda: (tmp_path / "log").read_text().count('"rows"') > 0, "a round")
+            assert process.poll() is None
+    finally:
+        server.stop()
+    assert set(offsets_of(tmp_path / "table").values()) == {1}

@@ -9,16 +9,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from headrace.client.consumer.arrow import HEADER_FIELDS, TYPES
 from headrace.client.operations.admin import Admin
 from headrace.client.producer.producer import Producer
 from headrace.lake.core.plan import DataLoss, Limits, LogReplacedError, OvertakenError
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action, Commit, Write
+from headrace.lake.decoding import readable
 from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
 from headrace.types import TopicPartition
@@ -201,6 +204,70 @@ def test_a_topic_that_was_created_again_does_not_go_into_the_old_table(broker: s
     produce(broker, topic, 4)
     with pytest.raises(LogReplacedError, match="was deleted and created again"):
         run_once(broker, topic, table)
+    produce(broker, topic, 30)  # as many as before, and more
+    with pytest.raises(LogReplacedError, match="is of another topic"):
+        run_once(broker, topic, table)
+    assert offsets_of(table) == once(5, 5)
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_does_not_get_into_the_table(
+    broker: str, topic: str, table: Path
+) -> None:
+    produce(broker, topic, 20)
+    done: list[Action] = []
+
+    def create_again(action: Action) -> None:
+        if isinstance(action, Write) and not done:
+            done.append(action)
+            with Admin(broker) as admin:
+                admin.delete_topics([topic])
+                admin.create_topic(topic, 2)
+            produce(broker, topic, 30, first=100)
+
+    with pytest.raises(LogReplacedError, match="while it was read"):
+        run_once(broker, topic, table, on_action=create_again)
+    assert offsets_of(table) == once()
+    assert not list(table.glob("*.parquet"))
+
+
+def test_times_of_no_calendar_are_rows_without_statistics(broker: str, topic: str, table: Path) -> None:
+    with Admin(broker) as admin:
+        admin.alter_configs(
+            2, topic, {f"message.timestamp.{side}.max.ms": str((1 << 63) - 1) for side in ("before", "after")}
+        )
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker})  # ours would refuse
+    for time_ms in (1 << 50, 1000, 2000):
+        producer.produce(topic, b"x", partition=0, timestamp=time_ms)
+    assert producer.flush(60) == 0
+    run_once(broker, topic, table)
+    assert offsets_of(table) == once(3)
+    [action] = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True)).to_pylist()
+    assert (action["max.offset"], action.get("max.timestamp")) == (2, None)
+
+
+def test_a_hole_is_recorded_when_nothing_follows_it(broker: str, topic: str, table: Path) -> None:
+    produce(broker, topic, 10)
+    run_once(broker, topic, table)
+    produce(broker, topic, 10, first=10)
+    with Admin(broker) as admin:
+        admin.delete_records({TopicPartition(topic, partition): 10 for partition in (0, 1)})
+    [only] = run_once(broker, topic, table, limits=Limits(data_loss=DataLoss.RECORD))
+    assert (only.rows, only.files, only.lost) == (0, 0, 10)
+    assert run_once(broker, topic, table) == []
+
+
+def test_a_name_of_a_header_that_is_not_utf_8_does_not_spoil_the_table() -> None:
+    raw = pa.array([b"a", b"\xff", b"c"], pa.binary())
+    names = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    pairs = pa.StructArray.from_arrays([names, pa.array([b"1", None, b"3"], pa.binary())], fields=HEADER_FIELDS)
+    lists = pa.ListArray.from_arrays(pa.array([0, 0, 2, 3], pa.int32()), pairs)
+    batch = pa.RecordBatch.from_arrays([lists.cast(TYPES["headers"])], ["headers"])
+    found = readable(batch).column("headers").to_pylist()
+    assert found == [
+        [],
+        [{"key": "a", "value": b"1"}, {"key": "\ufffd", "value": None}],
+        [{"key": "c", "value": b"3"}],
+    ]
 
 
 def test_a_killed_and_restarted_broker_delays_the_table_and_loses_nothing(tmp_path: Path) -> None:

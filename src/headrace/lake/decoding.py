@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.client.consumer.arrow import COLUMNS, arrow_schema, to_record_batch
+from headrace.client.consumer.arrow import COLUMNS, HEADER_FIELDS, arrow_schema, to_record_batch
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
 
@@ -40,4 +40,32 @@ class RawDecoder:
 
     def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
         """One row for each record, in order."""
-        return to_record_batch(columns, partition.topic, partition.partition, self._names)
+        return readable(to_record_batch(columns, partition.topic, partition.partition, self._names))
+
+
+def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with names of headers that every reader of Parquet accepts.
+
+    Names are bytes to a producer. What is no UTF-8 in them becomes U+FFFD, as in the load job.
+    """
+    place = batch.schema.get_field_index(HEADERS)
+    if place < 0:
+        return batch
+    headers = batch.column(place)
+    names = headers.values.field(0)
+    try:
+        names.cast(pa.binary()).cast(pa.string())  # the only check there is
+    except pa.ArrowInvalid:
+        texts = [
+            None if name is None else name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()
+        ]
+        pairs = pa.StructArray.from_arrays(
+            [pa.array(texts, pa.string()), headers.values.field(1)], fields=HEADER_FIELDS
+        )
+        return batch.set_column(place, batch.schema.field(place), _with_values(headers, pairs))
+    return batch
+
+
+def _with_values(lists: pa.ListArray, values: pa.Array) -> pa.ListArray:
+    """The lists with other elements, one for each."""
+    return pa.Array.from_buffers(lists.type, len(lists), lists.buffers()[:2], lists.null_count, 0, [values])

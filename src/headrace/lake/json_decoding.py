@@ -15,7 +15,7 @@ from headrace.columns.decoded import Decoded
 from headrace.columns.json_columns import JsonDecoder
 from headrace.columns.json_rows import document_of
 from headrace.columns.json_schema import infer_json_schema
-from headrace.lake.decoding import HEADERS
+from headrace.lake.decoding import HEADERS, readable
 from headrace.lake.json_fields import (
     CORRUPT_COLUMN,
     ORIGIN,
@@ -44,7 +44,7 @@ class JsonTableDecoder:
 
     def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
         """One row for each record, in order."""
-        batch = to_record_batch(columns, partition.topic, partition.partition, (*self._origin, _VALUE))
+        batch = readable(to_record_batch(columns, partition.topic, partition.partition, (*self._origin, _VALUE)))
         values = batch.column(_VALUE)
         found = pa.struct(list(infer_json_schema(values, nulls_as_text=False)))
         is_incomplete = self._grow(found) if self._grows else False

@@ -21,9 +21,10 @@ ORIGIN: Final = ("topic", "partition", "offset", "timestamp", "key")
 CORRUPT_COLUMN: Final = "corrupt_value"
 TOMBSTONE_COLUMN: Final = "tombstone"
 FIELDS_MAX: Final = 1_000
+NAME_MAX: Final = 255
 _OWN: Final = frozenset({*ORIGIN, HEADERS, CORRUPT_COLUMN, TOMBSTONE_COLUMN})
 _PREFIX: Final = "value_"
-_UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`\x00]")
+_UNUSABLE: Final = re.compile(r"[ ,;{}()=.`\x00-\x1f\x7f]")
 
 
 class Growth(NamedTuple):
@@ -96,7 +97,7 @@ def _grown(known: pa.StructType, found: pa.StructType, room: int) -> tuple[pa.St
         if name in fields:
             fields[name], room, lacks = _merged(fields[name], kind, room)
             is_incomplete |= lacks
-        elif not name or _UNUSABLE.search(name) or name.lower() in folded:
+        elif not name or len(name) > NAME_MAX or _UNUSABLE.search(name) or name.lower() in folded:
             is_incomplete = True
         else:
             usable, left, lacks = _merged(_emptied(kind), kind, room - 1)

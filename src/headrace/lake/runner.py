@@ -4,8 +4,8 @@
 
 A round reads its slices one after the other, so that it holds one row group and two fetches at a time. It ends early at
 `round_bytes`; the rest is the next round's. A broker that cannot be reached, a full disk or a store that is away ends
-the round, not the runner, once one round was written; the files of such a round are removed. Files that a kill leaves
-behind are no part of the table, and `vacuum` removes them.
+the round, not the runner, once it has found the log and the table; the files of such a round are removed. Files that a
+kill leaves behind are no part of the table, and `vacuum` removes them.
 """
 
 import threading
@@ -19,7 +19,7 @@ from deltalake import Schema
 from deltalake.exceptions import DeltaError
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
-from headrace.lake.core.plan import Limits, Progress, Slice
+from headrace.lake.core.plan import Limits, LogReplacedError, Progress, Slice
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import (
     Action,
@@ -112,14 +112,16 @@ class LakeRunner:
         self._decoder: Decoder | None = None
         self._files: RoundFiles | None = None
         self._was_tried = False
+        self._has_begun = False
         self._rounds = 0
+        self._topic_id: int | None = None
         self._rescued = 0
 
     def run(self, end: threading.Event, *, once: bool = False) -> None:
         """Write until `end` is set, or with `once` until the table has all that the topic has now.
 
         Raises the errors of `core` and of tables, and KafkaError if the topic is gone or the broker refuses. Once
-        something was written, a broker, a disk or a store that refuses for a while is told and waited for.
+        the log and the table were found, a broker, a disk or a store that refuses for a while is told and waited for.
         """
         pause_s = _PAUSE_MIN_S
         while not end.is_set():
@@ -128,7 +130,7 @@ class LakeRunner:
                 self._run(end, once)
                 return
             except (KafkaError, DeltaError, OSError) as trouble:
-                if not self._rounds or not _passes(trouble):
+                if not self._has_begun or not _passes(trouble):
                     raise
                 self._on_trouble(trouble)
             pause_s = _PAUSE_MIN_S if self._rounds > rounds else min(2 * pause_s, _PAUSE_MAX_S)
@@ -155,7 +157,9 @@ class LakeRunner:
             case OpenTable():
                 return Opened(self._open())
             case AskBounds():
-                return Bounded(self._log.bounds(self._assigned()))
+                bounds = self._log.bounds(self._assigned())
+                self._has_begun = True
+                return Bounded(bounds)
             case Wait(ms):
                 end.wait(ms / 1000)
                 return Waited()
@@ -182,9 +186,19 @@ class LakeRunner:
             except LostRaceError:
                 table = LoadTable.open(location)
         self._table = table
+        self._check_topic(table)
         if self._files is None:
             self._decoder = self._make_decoder(table.arrow_schema)
         return self._progress(table)
+
+    def _check_topic(self, table: LoadTable) -> None:
+        """Raises LogReplacedError if the table has rows of a topic of this name that was deleted."""
+        known, self._topic_id = table.topic_id(self._settings.job, self._log.topic), self._log.topic_id()
+        if known is not None and self._topic_id is not None and known != self._topic_id:
+            raise LogReplacedError(
+                f"the table {self._settings.location} is of another topic {self._log.topic}, which was deleted and "
+                "created again since: write this one to a new table"
+            )
 
     def _progress(self, table: LoadTable) -> Progress:
         job = self._settings.job
@@ -205,7 +219,8 @@ class LakeRunner:
                     case Fit.FITS:
                         pass
             self._was_tried = True
-            version = table.commit(job, _ranges(slices), written, _holes(slices))
+            topic = None if self._topic_id is None else (self._log.topic, self._topic_id)
+            version = table.commit(job, _ranges(slices), written, _holes(slices), topic)
         except LostRaceError:
             return Refused()
         self._files, self._was_tried = None, False
@@ -233,6 +248,8 @@ class LakeRunner:
             left = max(0, left - used)
             written.append(done)
         files.finish()
+        if self._log.topic_id() != self._topic_id:  # some of it was read from the topic that was deleted
+            raise LogReplacedError(f"topic {self._log.topic} was deleted and created again while it was read")
         return Written(tuple(written))
 
     def _write_slice(self, files: RoundFiles, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
@@ -282,5 +299,5 @@ def _may_end(action: Action, once: bool, is_told: bool) -> bool:
 def _passes(trouble: Exception) -> bool:
     """Whether it is worth to try again: the topic is there, and the brokers refuse nothing for good."""
     if not isinstance(trouble, KafkaError):
-        return True
+        return not isinstance(trouble, BrokenPipeError)  # of stdout: nobody is told any more
     return trouble.code.retriable and trouble.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

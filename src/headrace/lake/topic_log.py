@@ -17,15 +17,22 @@ class TopicLog:
 
     def __init__(self, cluster: Cluster, topic: str, *, headers: bool = False, read_committed: bool = True) -> None:
         self._cluster = cluster
-        self._topic = topic
+        self.topic = topic
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self._options = ReadOptions(headers=headers, isolation_level=self._isolation_level)
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions, also those that were added since. Raises UnknownTopicOrPartition."""
         deadline = self._cluster.deadline()
-        self._cluster.retry(lambda: self._cluster.refresh([self._topic], deadline), deadline)
-        return Admin(self._cluster).partitions_of(self._topic)
+        self._cluster.retry(lambda: self._cluster.refresh([self.topic], deadline), deadline)
+        return Admin(self._cluster).partitions_of(self.topic)
+
+    def topic_id(self) -> int | None:
+        """A number of the topic that one of the same name does not have; None from brokers without topic ids."""
+        deadline = self._cluster.deadline()
+        self._cluster.retry(lambda: self._cluster.refresh([self.topic], deadline), deadline)
+        found = self._cluster.topic(self.topic).topic_id
+        return int.from_bytes(found[:8], "big") >> 1 if any(found) else None
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """The offsets that the partitions have, as the leaders know them."""

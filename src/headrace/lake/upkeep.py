@@ -15,6 +15,8 @@ from headrace.lake.delta.location import Location
 COMPACT_AT: Final = 48
 """Small files: at the default pace of commits a few minutes of a quiet topic."""
 VACUUM_EVERY_S: Final = 3_600
+ROUNDS_BETWEEN: Final = 8
+"""To count a table's files takes longer the more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,14 @@ class Upkeep:
         self._left_small = 0
         """The files that the last compaction left small: it may make small ones itself."""
         self._vacuumed_at = clock()
+        self._rounds = 0
 
     def after_round(self) -> None:
         """Do what is due. Others may do the same at the same time: one of them succeeds."""
         settings = self._settings
-        if not settings.compact_at and settings.vacuum_hours is None:
+        is_due = self._rounds % ROUNDS_BETWEEN == 0
+        self._rounds += 1
+        if not is_due or (not settings.compact_at and settings.vacuum_hours is None):
             return
         table = LoadTable.open(self._location)
         if table is None:

@@ -8,6 +8,7 @@ A load is exactly once, because its rows and its progress become visible in the 
     txn          appId headrace:JOB:version             version = the version of this commit (`restored`)
     txn          appId headrace:JOB:TOPIC:PARTITION     version = next offset to load
     txn          appId ...:PARTITION:lost               version = number of offsets that were lost before a load
+    txn          appId headrace:JOB:TOPIC:id            version = 63 bits of the topic's id, from the lake
 
 The next offset of a partition is the version of a transaction, not a line of the history, because snapshots and
 checkpoints keep transactions, while old history is cleaned up.
@@ -228,16 +229,21 @@ class LoadTable:
         """The number of offsets of a partition that were deleted before the table had them."""
         return self._progress(job).table.transaction_version(_lost_id(job, partition)) or 0
 
+    def topic_id(self, job: str, topic: str) -> int | None:
+        """The number that the topic of this name had when its rows were committed; None if nobody said."""
+        return self._table.transaction_version(_topic_id(job, topic))
+
     def commit(
         self,
         job: str,
         ranges: Sequence[OffsetRange],
         files: Iterable[WrittenFile],
         holes: Sequence[OffsetRange] = (),
+        topic: tuple[str, int] | None = None,
     ) -> int:
         """Commit files and progress together; returns the new version. Raises LostRaceError after another commit.
 
-        `holes` are offsets that the log has no more, and that the table never had.
+        `holes` are offsets that the log has no more, and that the table never had. `topic` is a topic's name and id.
         """
         now_ms = time.time_ns() // 1_000_000
         adds: list[AddAction | RemoveAction] = [
@@ -251,7 +257,7 @@ class LoadTable:
         properties = CommitProperties(
             custom_metadata=metadata,
             max_commit_retries=0,
-            app_transactions=[*own, *progress, *self._lost_after(job, holes)],
+            app_transactions=[*own, *progress, *self._lost_after(job, holes), *self._new_topic(job, topic)],
         )
         try:
             self._table.create_write_transaction(
@@ -275,6 +281,10 @@ class LoadTable:
         for one in holes:
             partition = TopicPartition(one.topic, one.partition)
             yield Transaction(_lost_id(job, partition), self.lost(job, partition) + one.size)
+
+    def _new_topic(self, job: str, topic: tuple[str, int] | None) -> Iterator[Transaction]:
+        if topic is not None and self.topic_id(job, topic[0]) != topic[1]:
+            yield Transaction(_topic_id(job, topic[0]), topic[1])
 
     def _progress(self, job: str) -> Surviving:
         """The progress of the rows in this snapshot."""
@@ -331,6 +341,10 @@ def _version_id(job: str) -> str:
 
 def _partition_id(job: str, partition: TopicPartition) -> str:
     return f"headrace:{job}:{partition.topic}:{partition.partition}"
+
+
+def _topic_id(job: str, topic: str) -> str:
+    return f"headrace:{job}:{topic}:id"
 
 
 def _lost_id(job: str, partition: TopicPartition) -> str:

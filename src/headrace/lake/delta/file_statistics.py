@@ -26,10 +26,13 @@ def column_statistics(footer: pq.FileMetaData) -> dict[str, dict[str, _Bound]]:
         found = [chunk.statistics for chunk in with_values if chunk.is_stats_set and chunk.statistics.has_min_max]
         if "." in column.path or not found or len(found) < len(with_values):
             continue
-        low, high = min(one.min for one in found), max(one.max for one in found)
-        if _is_useful(low) and _is_useful(high):
-            lows[column.path] = _bound(low, up=False)
-            highs[column.path] = _bound(high, up=True)
+        try:
+            low, high = min(one.min for one in found), max(one.max for one in found)
+            bounds = (_bound(low, up=False), _bound(high, up=True)) if _is_useful(low) and _is_useful(high) else None
+        except (OverflowError, ValueError):  # a time of no calendar, which a producer may send
+            bounds = None
+        if bounds is not None:
+            lows[column.path], highs[column.path] = bounds
             nulls[column.path] = sum(chunk.statistics.null_count or 0 for chunk in chunks)
     return {"minValues": lows, "maxValues": highs, "nullCount": nulls}
 
@@ -59,4 +62,4 @@ def _bound(value: _Bound | datetime, *, up: bool) -> _Bound:
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)
     if up and moment.microsecond % 1000:
         moment += timedelta(milliseconds=1)
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -157,9 +157,7 @@ class LakeRunner:
             case OpenTable():
                 return Opened(self._open())
             case AskBounds():
-                bounds = self._log.bounds(self._assigned())
-                self._has_begun = True
-                return Bounded(bounds)
+                return Bounded(self._log.bounds(self._assigned()))
             case Wait(ms):
                 end.wait(ms / 1000)
                 return Waited()
@@ -187,6 +185,7 @@ class LakeRunner:
                 table = LoadTable.open(location)
         self._table = table
         self._check_topic(table)
+        self._has_begun = True
         if self._files is None:
             self._decoder = self._make_decoder(table.arrow_schema)
         return self._progress(table)

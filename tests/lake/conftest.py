@@ -17,7 +17,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for bound in ("", "min.")
         for name, value in (("session.timeout", "1500"), ("heartbeat.interval", "300"))
     }
-    server = HeadraceServer(tmp_path_factory.mktemp("lake-broker") / "data", soon_gone)
+    server = HeadraceServer(
+        tmp_path_factory.mktemp("lake-broker") / "data", {**soon_gone, "log.cleaner.backoff.ms": "50"}
+    )
     try:
         yield server.start().bootstrap
     finally:

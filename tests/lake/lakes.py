@@ -105,12 +105,18 @@ def following(bootstrap: str, topic: str, place: Path, **options: object) -> Ite
             raise failures[0]
 
 
+def opened(place: Path) -> LoadTable:
+    """The newest snapshot of a table that is there."""
+    found = LoadTable.open(place)
+    assert found is not None
+    return found
+
+
 def rows_of(place: Path, *columns: str) -> list[dict[str, object]]:
     """The table's rows, by partition and offset."""
-    opened = LoadTable.open(place)
-    assert opened is not None
-    wanted = list(columns) or opened.arrow_schema.names
-    tables = [pq.ParquetFile(file).read(columns=list(columns) or None) for file in opened.files]
+    table = opened(place)
+    wanted = list(columns) or table.arrow_schema.names
+    tables = [pq.ParquetFile(file).read(columns=list(columns) or None) for file in table.files]
     found: list[dict[str, object]] = []
     for each in tables:
         found += [{name: row.get(name) for name in wanted} for row in each.to_pylist()]

@@ -22,12 +22,12 @@ from headrace.lake.core.plan import DataLoss, Limits, LogReplacedError, Overtake
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action, Commit, Write
 from headrace.lake.decoding import readable
-from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
 from headrace.types import TopicPartition
 from tests.eventually import eventually
 from tests.harness import HeadraceServer
-from tests.lake.lakes import following, offsets_of, produce, rows_of, run_once, runner_of, value_of
+from tests.lake.lakes import following, offsets_of, opened, produce, rows_of, run_once, runner_of, value_of
+from tests.topic_reader import TopicReader
 
 
 def once(*counts: int) -> Counter[tuple[object, object]]:
@@ -80,12 +80,6 @@ def test_rounds_files_and_groups_are_bounded_and_nothing_falls_between_them(
     assert offsets_of(table) == once(150, 150)
     footers = [pq.read_metadata(file) for file in opened(table).files]
     assert sum(footer.num_row_groups for footer in footers) > len(footers)
-
-
-def opened(table: Path) -> LoadTable:
-    found = LoadTable.open(table)
-    assert found is not None
-    return found
 
 
 def test_files_say_what_offsets_and_times_they_have(broker: str, topic: str, table: Path) -> None:
@@ -161,6 +155,28 @@ def test_aborted_records_stay_out_and_open_transactions_hold_the_table(broker: s
     run_once(broker, topic, table)
     assert [row["value"] for row in rows_of(table)] == [b"plain", b"open", b"behind"]
     assert run_once(broker, topic, table) == [], "the markers at the ends count as written"
+
+
+def test_records_that_compaction_removed_leave_gaps_and_the_table_goes_on(broker: str, topic: str, table: Path) -> None:
+    with Admin(broker) as admin:
+        fast = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0"}
+        admin.alter_configs(2, topic, fast)
+    with Producer(broker) as producer:
+        for n in range(40):
+            producer.send(topic, bytes(100), b"k%d" % (n % 3), 0).result()  # a batch each
+
+    def is_compacted() -> bool:
+        with TopicReader(broker, topic, 2, "read_committed") as reader:
+            return len(reader.read()) < 30
+
+    eventually(is_compacted, "the log to be compacted")
+    run_once(broker, topic, table)
+    written = offsets_of(table)
+    assert len(written) < 30
+    assert (0, 39) in written
+    assert set(written.values()) == {1}
+    assert opened(table).next_offset("load", TopicPartition(topic, 0)) == 40
+    assert run_once(broker, topic, table) == []
 
 
 def test_retention_that_overtakes_the_table_stops_or_is_recorded(broker: str, topic: str, table: Path) -> None:

@@ -149,3 +149,10 @@ def test_editors_see_the_names_of_the_table() -> None:
         own = set(get_type_hints(hints)) - (set(get_type_hints(ClientOptions)) if kind != "client" else set())
         others = {"bootstrap_servers"} | {name for name in own if name.startswith(("security_", "ssl_", "sasl_"))}
         assert own - others == known
+
+
+def test_settings_of_every_client_are_an_admins_too() -> None:
+    from headrace import Admin
+
+    with Admin(NOBODY, client_id="till", default_api_timeout_ms=5) as admin:
+        assert (admin.cluster.settings.client_id, admin.cluster.settings.api_timeout_ms) == ("till", 5)

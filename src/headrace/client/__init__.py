@@ -11,6 +11,7 @@ no socket and no clock; the others do the IO. Begin with `producer`, `consumer` 
     consumer/    pure: fetching, fetched_batches, isolation, membership, heartbeat_membership, assignors
                  IO: consumer, fetcher, group_session, heartbeat_session, reader     arrow imports pyarrow
     share/       consumers of share groups
+    serializers/ keys and values as people hold them     tables/ a range of a topic as a table, with pyarrow
     aio/         the asyncio face: drives the three above, and does none of their work itself
     event_producer/        the producer of Kafka 0.7, by its interfaces
     zookeeper_consumer/    the high-level consumer of Kafka 0.7 and 0.8
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.client.share.acquired_records import ShareRecord
     from headrace.client.share.settings import ShareConsumerSettings
     from headrace.client.share.share_consumer import ShareConsumer
+    from headrace.client.tables.reading import table
     from headrace.client.zookeeper_consumer.connector import ConsumerConnector
     from headrace.client.zookeeper_consumer.settings import ConnectorSettings
     from headrace.client.zookeeper_consumer.subscription import Blacklist, Whitelist
@@ -78,6 +80,7 @@ __all__ = [
     "TopicPartition",
     "TransactionError",
     "Whitelist",
+    "table",
 ]
 
 _MODULES = {
@@ -112,6 +115,7 @@ _MODULES = {
     "TopicPartition": "types",
     "TransactionError": "client.producer.transactions",
     "Whitelist": "client.zookeeper_consumer.subscription",
+    "table": "client.tables.reading",
 }
 
 

@@ -1,7 +1,8 @@
 """Converts columns of keys and values given by callers into Arrow-layout buffers.
 
 Used without a copy: `BinaryColumn`, and pyarrow binary or string arrays (int32 offsets) through their Arrow C data.
-Joined once: any sequence of bytes or None. pyarrow is recognised by duck typing and never imported here.
+Other columns with the Arrow PyCapsule interface (polars, DuckDB, nanoarrow) become such arrays where pyarrow is there.
+Joined once: any sequence of bytes or None. pyarrow is recognised by duck typing, and imported for these alone.
 
     rows      0        1      2 (null)   3
     offsets   0        5      7          7      9         int32[n + 1]
@@ -49,7 +50,21 @@ class Listable(Protocol):
     def tolist(self) -> Any: ...
 
 
-ColumnLike: TypeAlias = BinaryColumn | Sequence[bytes | None] | ArrowArray | Listable
+class ArrowExporter(Protocol):
+    """A column with the Arrow PyCapsule interface."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any: ...
+
+
+class ArrowStreamExporter(Protocol):
+    """A column in chunks with the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any: ...
+
+
+ColumnLike: TypeAlias = (
+    BinaryColumn | Sequence[bytes | None] | ArrowArray | Listable | ArrowExporter | ArrowStreamExporter
+)
 
 
 def column_of(given: ColumnLike | None, name: str = "values") -> BinaryColumn | None:
@@ -58,7 +73,9 @@ def column_of(given: ColumnLike | None, name: str = "values") -> BinaryColumn | 
         return given
     if _is_arrow(given):
         return _column_of_arrow(given)
-    values: Any = given
+    values: Any = _exported(given)
+    if _is_arrow(values):
+        return _column_of_arrow(values)
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Sized):
         raise no_column(name, values)
     if _library(values) in _FRAMES:
@@ -67,6 +84,18 @@ def column_of(given: ColumnLike | None, name: str = "values") -> BinaryColumn | 
         return column_of_values(values)
     except (TypeError, AttributeError) as cause:
         raise column_refusal(name, values, cause) from cause
+
+
+def _exported(given: Any) -> Any:
+    """A column with the PyCapsule interface as one of pyarrow, if that is installed; others as they are."""
+    is_stream = hasattr(given, "__arrow_c_stream__")
+    if not (is_stream or hasattr(given, "__arrow_c_array__")) or hasattr(given, "columns"):
+        return given
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        return given
+    return pyarrow.chunked_array(given) if is_stream else pyarrow.array(given)
 
 
 def _listed(given: Any, name: str) -> list[bytes | None]:

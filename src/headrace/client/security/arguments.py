@@ -37,7 +37,7 @@ def settings_of(
     security: dict[str, str] = {}
     for name, value in given.items():
         dotted = name.replace("_", ".")
-        if name in names_of(kind):
+        if kind != "client" and name in names_of(kind):
             own[name] = value
         elif name in names_of("client"):
             connecting[name] = value

@@ -1,6 +1,7 @@
 """The share consumer for asyncio, on our broker and on Apache Kafka."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping
 
@@ -10,6 +11,7 @@ from headrace import AcknowledgeType, KafkaError, ShareConsumer
 from headrace.client import aio
 from headrace.client.core.failures import ClientClosed
 from headrace.client.operations.admin import RESOURCE_GROUP, Admin
+from headrace.client.share.acquired_records import ShareRecord
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
 from tests.eventually import WITHIN_SECONDS
@@ -82,6 +84,60 @@ async def test_cancelled_polls_lose_nothing_and_accept_nothing(broker: str, grou
             assert all(record.delivery_count == 1 for record in records)
             found += [int(record.value or b"") for record in records]
     assert sorted(found) == list(range(COUNT))
+
+
+def arrived(consumer: aio.ShareConsumer, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a poll of the thread has found records."""
+    found = threading.Event()
+    poll = consumer.core.poll
+
+    def noted(timeout_ms: float = 0, max_records: int | None = None) -> list[ShareRecord]:
+        records = poll(timeout_ms, max_records)
+        if records:
+            found.set()
+        return records
+
+    monkeypatch.setattr(consumer.core, "poll", noted)
+    return found
+
+
+async def test_a_commit_after_a_cancelled_poll_accepts_nothing_that_nobody_received(
+    broker: str, group: str, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aio.ShareConsumer(broker, group_id=group) as consumer:
+        await consumer.subscribe([filled])
+        (first,) = await consumer.poll(WITHIN_SECONDS * 1000, 1)
+        found = arrived(consumer, monkeypatch)
+        polling = asyncio.create_task(consumer.poll(WITHIN_SECONDS * 1000, 5))
+        await asyncio.sleep(0)
+        assert found.wait(WITHIN_SECONDS)  # the loop stands still: its task does not hear of the records
+        committing = asyncio.create_task(consumer.commit())
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        await committing
+    async with aio.ShareConsumer(broker, group_id=group) as consumer:
+        await consumer.subscribe([filled])
+        assert sorted(await some(consumer, COUNT - 1)) == sorted({*range(COUNT)} - {int(first.value or b"")})
+
+
+async def test_a_cancelled_poll_of_a_subscription_that_has_ended_leaves_nothing(
+    broker: str, group: str, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aio.ShareConsumer(broker, group_id=group) as consumer:
+        await consumer.subscribe([filled])
+        (first,) = await consumer.poll(WITHIN_SECONDS * 1000, 1)
+        found = arrived(consumer, monkeypatch)
+        polling = asyncio.create_task(consumer.poll(WITHIN_SECONDS * 1000, 5))
+        await asyncio.sleep(0)
+        assert found.wait(WITHIN_SECONDS)
+        ending = asyncio.create_task(consumer.unsubscribe())
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        await ending
+        await consumer.subscribe([filled])
+        assert sorted(await some(consumer, COUNT - 1)) == sorted({*range(COUNT)} - {int(first.value or b"")})
 
 
 async def test_each_record_is_acknowledged_and_the_callback_may_be_a_coroutine(

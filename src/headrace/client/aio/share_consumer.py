@@ -1,13 +1,16 @@
 """The share consumer for asyncio: the threaded one on a thread of its own.
 
-A cancelled poll took nothing: its records stay locked for this member, and are returned by the next poll.
+    thread: poll ─▶ Ahead (acquired, not delivered) ─▶ task ─▶ handed out, before the next call of the thread
+
+So a commit accepts exactly the records that a task has received. A cancelled poll took nothing: its records stay locked
+for this member, and are returned by the next poll.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias, Unpack
+from typing import NamedTuple, TypeAlias, Unpack
 
 from headrace.client.aio.calls import Awaited
 from headrace.client.aio.reader import Read, Reader
@@ -16,6 +19,7 @@ from headrace.client.core.option_types import ShareConsumerOptions
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
 from headrace.client.share import share_consumer as threaded
+from headrace.client.share.acknowledgements import PartitionRecords
 from headrace.client.share.acquired_records import ShareRecord
 from headrace.client.share.settings import ShareConsumerSettings
 from headrace.errors import KafkaError
@@ -27,16 +31,39 @@ OnAcknowledged: TypeAlias = Callable[
 """A function or coroutine function that is called with acknowledged offsets, and the error if they were refused."""
 
 
-class _Core(threaded.ShareConsumer):
-    """The threaded share consumer, whose records can go back."""
+class _Ahead(NamedTuple):
+    """A record that no task has received yet, and the records of its partition that it belongs to."""
 
-    def put_back(self, records: list[ShareRecord]) -> None:
+    record: ShareRecord
+    held: PartitionRecords
+
+
+class _Core(threaded.ShareConsumer):
+    """The threaded share consumer, with records that are delivered when a task receives them."""
+
+    def poll_ahead(self, timeout_ms: float, limit: int | None) -> list[_Ahead]:
+        """Poll. The records are not delivered until they are `handed_out`."""
+        found = [_Ahead(record, self._held(record)) for record in self.poll(timeout_ms, limit)]
+        for record, held in found:
+            held.taken_back((record.offset,))
+        return found
+
+    def handed_out(self, given: list[_Ahead]) -> None:
+        """Tasks have received these."""
+        for record, held in self._current(given):
+            held.delivered((record.offset,))
+
+    def put_back(self, found: list[_Ahead]) -> None:
         """Return these by the next poll."""
-        for record in records:
-            held = self._fetcher.records.get(TopicPartition(record.topic, record.partition))
-            if held is not None:
-                held.taken_back((record.offset,))
-        self._buffer.extendleft(reversed(records))
+        self._buffer.extendleft(record for record, _ in reversed(self._current(found)))
+
+    def _held(self, record: ShareRecord) -> PartitionRecords:
+        return self._fetcher.records[TopicPartition(record.topic, record.partition)]
+
+    def _current(self, found: list[_Ahead]) -> list[_Ahead]:
+        """Those that are still this member's: the end of a subscription has released the others."""
+        records = self._fetcher.records
+        return [each for each in found if records.get(TopicPartition(*each.record[:2])) is each.held]
 
     def interrupt(self) -> None:
         """Fail what waits for a broker. Any thread may call."""
@@ -60,6 +87,7 @@ class ShareConsumer(Reader):
     ) -> None:
         """As of `headrace.ShareConsumer`. Nothing is started or connected yet. Raises InvalidConfig."""
         self._core = _Core(bootstrap, settings, client, **options)
+        self._given: list[_Ahead] = []
         super().__init__(self._core, "share consumer")
 
     @property
@@ -96,6 +124,12 @@ class ShareConsumer(Reader):
 
         self._core.on_acknowledged(None if callback is None else told)
 
+    def _before_call(self, *, moves: bool) -> None:
+        """Tell the thread what was received."""
+        if self._given:
+            given, self._given = self._given, []
+            self._calls.submit(partial(self._core.handed_out, given))
+
     def __aiter__(self) -> AsyncIterator[ShareRecord]:
         """Every record, and then those that come, until the consumer is closed; see `headrace.ShareConsumer`."""
         return self
@@ -118,9 +152,11 @@ class ShareConsumer(Reader):
         return await self._polled(max_records, Deadline.after_ms(timeout_ms))
 
     async def _polled(self, limit: int | None, deadline: Deadline | None) -> list[ShareRecord]:
-        def read(slice_ms: float) -> Read[list[ShareRecord]]:
-            return Read(partial(self._core.poll, slice_ms, limit), self._core.put_back)
+        def read(slice_ms: float) -> Read[list[_Ahead]]:
+            return Read(partial(self._core.poll_ahead, slice_ms, limit), self._core.put_back)
 
         self._check_task()
         async with self._is_reading:
-            return await self._read(read, deadline)
+            found = await self._read(read, deadline)
+            self._given += found
+            return [each.record for each in found]

@@ -92,12 +92,6 @@ class PartitionRecords:
         self._renewed.update(offset for offset, kind in taken.items() if kind == AcknowledgeType.RENEW)
         return {Offset(offset): kind for offset, kind in sorted(taken.items())}
 
-    def forget(self) -> None:
-        """The locks are gone: another member may have the records."""
-        self._open.clear()
-        self._renewed.clear()
-        self._pending.clear()
-
 
 def batches_of(acknowledged: Mapping[Offset, int]) -> list[AcknowledgementBatch]:
     """Runs of consecutive offsets."""

@@ -26,7 +26,7 @@ def send(held: Accumulator, now_s: float = 0.0, flushing: bool = False) -> list[
 def test_a_record_waits_for_linger() -> None:
     held = accumulator()
     append(held)
-    assert held.next_due_s() == 1.0
+    assert held.next_due_s(False) == 1.0
     assert send(held, 0.9) == []
     assert [batch.count for batch in send(held, 1.0)] == [1]
 
@@ -42,6 +42,16 @@ def test_a_flush_sends_what_has_not_waited() -> None:
     held = accumulator()
     append(held)
     assert [batch.count for batch in send(held, flushing=True)] == [1]
+
+
+def test_a_flush_ends_the_linger_and_not_the_pause_before_a_retry() -> None:
+    held = accumulator(linger_s=10.0)
+    append(held, now_s=5.0)
+    assert (held.next_due_s(False), held.next_due_s(True)) == (15.0, 5.0)
+    (batch,) = send(held, 5.0, flushing=True)
+    held.queues[P0].give_back(batch, 7.0)
+    assert (held.next_due_s(False), held.next_due_s(True)) == (7.0, 7.0)
+    assert send(held, 6.9, flushing=True) == []
 
 
 def test_a_record_larger_than_a_batch_goes_alone() -> None:
@@ -158,9 +168,9 @@ def test_nothing_overtakes_the_first_batch_of_a_producer_that_the_broker_does_no
     for _ in range(9):
         append(held)
     [first] = send(held)
-    assert send(held) == [] and held.next_due_s() is None
+    assert send(held) == [] and held.next_due_s(False) is None
     held.queues[P0].give_back(first, 5.0)
-    assert send(held, 4.0) == [] and held.next_due_s() == 5.0
+    assert send(held, 4.0) == [] and held.next_due_s(False) == 5.0
     assert send(held, 5.0) == [first]
     held.done(first, is_stored=True)
     assert [batch.base_sequence for batch in [*send(held), *send(held)]] == [2, 4]

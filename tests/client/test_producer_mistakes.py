@@ -16,7 +16,7 @@ import pytest
 
 from headrace import Admin, Consumer, KafkaError, Producer, TopicPartition
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded
-from headrace.client.producer import at_exit, delivery
+from headrace.client.producer import at_exit, lost_records
 from headrace.errors import InvalidRecord
 from headrace.testing import Broker
 from tests.client.brokers import topic_name
@@ -238,7 +238,7 @@ def test_lost_records_whose_result_nobody_asks_for_are_told(
     bootstrap: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic_name("lost")
-    monkeypatch.setattr(delivery._Lost, "PAUSE_S", 0)
+    monkeypatch.setattr(lost_records, "PAUSE_S", 0)
     with Admin(bootstrap) as admin:
         admin.create_topic(name, 1, 1, {"message.format.version": "0.10.2"})
     with Producer(bootstrap) as producer, caplog.at_level(logging.ERROR):

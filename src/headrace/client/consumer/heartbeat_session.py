@@ -140,10 +140,12 @@ class HeartbeatSession(GroupLink):
             self._thread.start()
 
     def _beat(self) -> None:
-        due = Deadline.after_ms(0)
+        due = paused = Deadline.after_ms(0)
         while not self._ended:
             self._wake.wait(due.remaining_s)
             self._wake.clear()
+            if not paused.expired:  # `advance` wakes again and again; the coordinator is not asked as often
+                continue
             try:
                 with self._lock:
                     if self._is_quiet:
@@ -152,9 +154,9 @@ class HeartbeatSession(GroupLink):
                     if due.expired or self.membership.has_news:
                         self._beat_once()
                         due = Deadline.after_ms(self.membership.heartbeat_interval_ms or _FIRST_INTERVAL_MS)
-                self._backoff.reset()
+                        self._backoff.reset()
             except KafkaError as cause:
-                due = Deadline.after_ms(self._backoff.next_ms())
+                due = paused = Deadline.after_ms(self._backoff.next_ms())
                 self._failed(cause)
 
     @property

@@ -184,10 +184,12 @@ class Accumulator:
             if head is not None and (flushing or self._may_go(queue, head, now_s)):
                 yield partition
 
-    def next_due_s(self) -> float | None:
-        """The time when the next batch becomes ready by itself (linger or retry); None if nothing waits."""
+    def next_due_s(self, flushing: bool) -> float | None:
+        """The time when the next batch becomes ready by itself; None if nothing waits. A flush ends the linger, but not
+        the pause before a retry."""
+        linger_s = 0.0 if flushing else self.limits.linger_s
         due = [
-            queue.retry_at_s if queue.retries else queue.waiting[0].opened_s + self.limits.linger_s
+            queue.retry_at_s if queue.retries else queue.waiting[0].opened_s + linger_s
             for queue in self.queues.values()
             if (queue.retries and not queue.in_flight)
             or (queue.waiting and not queue.retries and not queue.waits_for_first)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from headrace.client.core.timing import Deadline
 from headrace.client.producer.delivery import Batch
+from headrace.client.producer.lost_records import LOST
 
 EXIT_FLUSH_MS = 5_000
 
@@ -48,6 +49,7 @@ def forget(sender: Unstopped) -> None:
 
 def flush_all(timeout_ms: float = EXIT_FLUSH_MS) -> int:
     """Flush every sender that was not stopped, within one time-out for all. Returns the number of lost records."""
+    LOST.tell(now=True)
     deadline = Deadline.after_ms(timeout_ms)
     waited = [batch for sender in list(_unstopped) for batch in sender.flush_at_exit(deadline)]
     lost = [batch for batch in waited if not batch.is_done or batch.error is not None]

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.core.failures import DeadlineExceeded
 from headrace.client.core.loops import complete, running_loop, set_done
+from headrace.client.producer.lost_records import LOST
 from headrace.errors import KafkaError
 from headrace.records.format2.columns import BinaryColumn, HeadersColumn
 from headrace.records.format2.rows import RowBuffer
@@ -111,9 +111,9 @@ class Batch:
         self.is_error_told: bool = False
 
     def __del__(self) -> None:
-        """Tells of records that were lost although the program goes on: nobody can ask for their result any more."""
+        """Notes records that were lost although the program goes on: nobody can ask for their result any more."""
         if self.error is not None and self.is_done and not self.is_error_told:
-            _lost.tell(self)
+            LOST.note(self.partition, self.count, self.error)
 
     @property
     def is_done(self) -> bool:
@@ -195,37 +195,6 @@ class Batch:
             callback(None if self.error else self.metadata(index), self.error)
         except Exception:
             _log.exception("a delivery callback for %s raised an exception", self.partition)
-
-
-class _Lost:
-    """Logs the batches that failed and whose result nobody has asked for, a line every `PAUSE_S` at most."""
-
-    PAUSE_S = 1.0
-
-    def __init__(self) -> None:
-        self._next_s = float("-inf")
-        self._untold = 0
-
-    def tell(self, batch: Batch) -> None:
-        """Logs or counts one."""
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            self._untold += batch.count
-            return
-        self._next_s = now_s + self.PAUSE_S
-        others, self._untold = self._untold, 0
-        _log.error(
-            "%d %s for %s not delivered%s, and nobody asked for their result: %s. "
-            "Call result() on what send() returns, or await it, or add_done_callback()",
-            batch.count,
-            "record" if batch.count == 1 else "records",
-            batch.partition,
-            f" (and {others} before)" if others else "",
-            batch.error,
-        )
-
-
-_lost = _Lost()
 
 
 class Delivery:

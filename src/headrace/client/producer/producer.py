@@ -43,6 +43,7 @@ from headrace.client.producer.delivery import (
     Delivery,
     DeliveryCallback,
 )
+from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import refusal
 from headrace.client.producer.partition_rows import scatter
 from headrace.client.producer.partitioner import StickyPartition, partition_for_key
@@ -364,6 +365,7 @@ class Producer:
             batch.finish(
                 -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
             )
+        LOST.tell(now=True)
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of the topic."""

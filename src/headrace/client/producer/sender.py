@@ -29,6 +29,7 @@ from headrace.client.core.wakeup import Wakeup
 from headrace.client.producer import at_exit
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.delivery import Batch
+from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import ADVICE
 from headrace.client.producer.transactions import ProducerIdentity, Transactions
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
@@ -182,16 +183,15 @@ class Sender:
         sent = now_s >= self._pause_until_s and self._send_ready(now_s)
         self._receive(0.0 if sent else self._sleep_s(now_s))
         self._fail_expired()
+        LOST.tell()
 
     def _sleep_s(self, now_s: float) -> float:
         self.asleep = True
         with self.lock:
-            due = self._accumulator.next_due_s()
+            due = self._accumulator.next_due_s(self.flushing > 0 and not self._flights)
         wait = _IDLE_WAIT_S if due is None else max(0.0, due - now_s)
         if self._pause_until_s > now_s:
             wait = max(wait, self._pause_until_s - now_s)
-        elif self.flushing and not self._flights and due is not None:
-            wait = 0.0
         if self._blocked_by_flights():
             wait = _IDLE_WAIT_S
         return min(wait, _IDLE_WAIT_S)

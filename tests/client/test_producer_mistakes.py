@@ -92,7 +92,7 @@ def test_a_column_of_times_in_seconds_is_warned_of(producer: Producer) -> None:
 
 def test_a_frame_s_columns_and_headers_as_a_dict_are_taken(bootstrap: str, producer: Producer) -> None:
     import numpy
-    import pandas  # type: ignore[import-untyped]
+    import pandas
 
     frame = pandas.DataFrame({"key": ["a", None], "value": [b"1", b"2"], "at": [1000, 2000]})
     first = producer.send_columns(P, frame["key"], frame["value"], frame["at"], partition=0).result(WITHIN_SECONDS)

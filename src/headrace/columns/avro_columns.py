@@ -178,7 +178,7 @@ def _part(values: pyarrow.BinaryArray, decoder: AvroDecoder | None, schema: pyar
         nulls = [pyarrow.nulls(len(values), field.type) for field in schema]
         batch = pyarrow.RecordBatch.from_arrays(nulls, schema=schema)
         return Decoded(batch, values)
-    found = decoder.decode(pyarrow.compute.binary_slice(values, _FRAME_BYTES))
+    found = decoder.decode(pyarrow.compute.binary_replace_slice(values, 0, _FRAME_BYTES, b""))
     is_kept = found.rescued.is_valid()
     rescued = pyarrow.compute.if_else(is_kept, values, pyarrow.scalar(None, pyarrow.binary()))
     return Decoded(_batch_of(pyarrow.Table.from_batches([found.columns]), schema), rescued)

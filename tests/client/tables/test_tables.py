@@ -14,13 +14,17 @@ from headrace.client import table
 from headrace.client.consumer.consumer import Consumer
 from headrace.client.operations.admin import Admin
 from headrace.client.producer.producer import Producer
+from headrace.client.serializers.errors import RegistryUnavailable
+from headrace.client.serializers.registry import AvroSerializer, SchemaRegistry
 from headrace.client.tables.reading import duration_ms
 from headrace.client.tables.record_table import RecordTable
+from headrace.client.tables.registry_values import avro_values
 from headrace.columns.json_columns import JsonDecoder
 from headrace.errors import InvalidConfig, InvalidRecord, UnknownTopicOrPartition
 from headrace.types import TopicPartition
 from tests.client.brokers import topic_name
 from tests.harness import HeadraceServer
+from tests.schema_registry import serving
 
 VALUES = [b'{"item":"tea","count":2}', b'{"item":"bun"}', None, b"?", b'{"item":"cake","offset":7}']
 
@@ -200,3 +204,22 @@ def test_columns_of_duckdb_and_of_any_exporter_are_sent(address: str) -> None:
         {"key": "k1", "value": "y"},
         {"key": "k2", "value": "z"},
     ]
+
+
+def test_avro_of_a_registry_is_decoded_into_columns(address: str) -> None:
+    name = topic_name("avro-table")
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}]}
+    with Admin(address) as admin:
+        admin.create_topic(name, 1, 1)
+    with serving() as (url, _):
+        registry = SchemaRegistry(url)
+        with Producer(address, value_serializer=AvroSerializer(registry, schema)) as producer:
+            for item in ("tea", "bun"):
+                producer.send(name, {"item": item})
+            producer.flush()
+            producer.send_columns(name, None, [b"\0\0\0\0\x63\0", b"?"]).result()
+        found = table(address, name, value=avro_values(registry))
+    assert found.to_arrow()["item"].to_pylist() == ["tea", "bun", None, None]
+    assert found.to_arrow()["rescued_value"].to_pylist() == [None, None, b"\0\0\0\0\x63\0", b"?"]
+    with pytest.raises(RegistryUnavailable):
+        table(address, name, value=avro_values(SchemaRegistry(url)))

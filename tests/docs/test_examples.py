@@ -21,10 +21,12 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import schema_registry
 from tests.harness import child_environment, stop_process
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:9092"
+REGISTRY = "http://127.0.0.1:8081"
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<language>sh|python|text)\n(?P<code>.*?)```", re.DOTALL)
 BLOCK_SECONDS = 600
 
@@ -50,9 +52,9 @@ def examples(page: str) -> list[Example]:
     return [each for each in found if not each.note.startswith("not run: ")]
 
 
-def run_page(page: str, directory: Path) -> int:
-    """Runs a page's examples; how many there were."""
-    shown = examples(page)
+def run_page(page: str, directory: Path, registry: str = REGISTRY) -> int:
+    """Runs a page's examples; how many there were. `registry` is where a schema registry answers."""
+    shown = [each._replace(code=each.code.replace(REGISTRY, registry)) for each in examples(page)]
     [place] = [number for number, each in enumerate(shown) if each.note == "started by the test"]
     before, served, others = shown[:place], shown[place], shown[place + 1 :]
     for example in before:  # what the broker needs
@@ -153,6 +155,13 @@ def test_the_examples_of_a_page_run(tmp_path: Path, page: str) -> None:
 )
 def test_the_examples_without_spark_run(tmp_path: Path, page: str) -> None:
     assert run_page(page, tmp_path) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+def test_the_examples_with_a_schema_registry_run(tmp_path: Path) -> None:
+    with schema_registry.serving() as (url, _):
+        assert run_page("docs/serializers.md", tmp_path, url) > 0
 
 
 def test_the_tutorial_shows_what_its_examples_print() -> None:

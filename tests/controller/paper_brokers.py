@@ -35,6 +35,7 @@ class Cluster:
     unreachable: set[int] = field(default_factory=set)
     failed: dict[int, set[TopicPartition]] = field(default_factory=dict)
     """What a broker has on log directories that failed."""
+    can_fence: bool = False
 
     def __post_init__(self) -> None:
         self.controller = Controller(
@@ -46,6 +47,7 @@ class Cluster:
             defaults=TopicDefaults(1, 1),
             random_below=lambda n: 0,
             rebalancing=Rebalancing(is_enabled=False),
+            can_fence=self.can_fence,
         )
 
     async def send(self, broker: Broker, request: ControlRequest) -> ControlResponse:
@@ -134,13 +136,13 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_in(directory: Path) -> AsyncIterator[Cluster]:
+async def cluster_in(directory: Path, *, can_fence: bool = False) -> AsyncIterator[Cluster]:
     """Three brokers, and what they were told at the start forgotten."""
     store = await EmbeddedStore.open(directory)
     await ensure_cluster(store)
     configs = TopicConfigs(EntityConfigs(store), TopicConfig())
     await configs.entities.start()
-    started = Cluster(store, configs)
+    started = Cluster(store, configs, can_fence=can_fence)
     for number in (1, 2, 3):
         await register_broker(store, registration(number), 0)
     await started.controller.start()

@@ -15,6 +15,7 @@ class Liveness(NamedTuple):
     brokers: dict[BrokerId, Broker]
     shutting_down: set[BrokerId]
     offline_replicas: dict[BrokerId, set[TopicPartition]]
+    suspected: set[BrokerId]
 
 
 def _is_same(before: Broker, now: Broker | None) -> bool:
@@ -57,6 +58,9 @@ class ClusterState:
     offline_replicas: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
     """Replicas of live brokers on failed log directories. Not in the metadata store."""
 
+    suspected: set[BrokerId] = field(default_factory=set)
+    """Live brokers that refuse the controller's connections and are not fenced. Not in the metadata store."""
+
     min_insync_replicas: Callable[[str], int] = lambda _topic: 1
     """The topic's `min.insync.replicas`."""
 
@@ -66,16 +70,21 @@ class ClusterState:
     def replace_brokers(self, brokers: Mapping[BrokerId, Broker]) -> Liveness:
         """Replaces the live brokers, and drops the state of brokers that are gone or registered anew. Returns the
         previous state for `restore_brokers`."""
-        before = Liveness(self.brokers, self.shutting_down, self.offline_replicas)
+        before = Liveness(self.brokers, self.shutting_down, self.offline_replicas, self.suspected)
         same = {number for number, each in self.brokers.items() if _is_same(each, brokers.get(number))}
         self.brokers = {number: self.brokers[number] if number in same else each for number, each in brokers.items()}
-        self.shutting_down = self.shutting_down & same
+        self.shutting_down, self.suspected = self.shutting_down & same, self.suspected & same
         self.offline_replicas = {each: offline for each, offline in self.offline_replicas.items() if each in same}
         return before
 
     def restore_brokers(self, before: Liveness) -> None:
         """Restores the live brokers, because the elections that follow from the new ones could not be written."""
-        self.brokers, self.shutting_down, self.offline_replicas = before
+        self.brokers, self.shutting_down, self.offline_replicas, self.suspected = before
+
+    @property
+    def not_preferred(self) -> set[BrokerId]:
+        """The live brokers that leadership is not given back to."""
+        return self.shutting_down | self.suspected
 
     def view(self) -> TopicsView:
         """The view for decisions about topics."""

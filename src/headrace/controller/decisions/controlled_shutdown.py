@@ -33,7 +33,13 @@ def plan_departure(state: ClusterState, broker: BrokerId, controller_epoch: int)
         live, min_isr = state.online(partition), state.min_isr(partition)
         if current.leader == broker:
             changed = elect_for_shutdown(
-                replicas, current, live, controller_epoch, state.shutting_down, min_isr=min_isr
+                replicas,
+                current,
+                live,
+                controller_epoch,
+                state.shutting_down,
+                min_isr=min_isr,
+                suspected=state.suspected,
             )
         else:
             departure.stopped.append(partition)

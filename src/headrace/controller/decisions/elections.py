@@ -13,8 +13,12 @@
                                              only ISR member; records that only the old ISR had are lost
     none         no candidate                leader -1; the ISR is kept, because it names the replicas that have every
                                              committed record
-    preferred    on request                  the first replica, if it is alive and in the ISR; the ISR is kept
+    preferred    on request                  the first replica, if it is alive, not suspected and in the ISR; the ISR
+                                             is kept
     shutdown     leader stopping             another live member of the ISR; the old leader leaves the ISR
+
+A broker that the controller suspects (`fencing`), and that is not fenced, is elected only where no other may lead: it
+counts as alive until its session ends, but nobody can tell it that it leads.
 
 Each leadership has a leader epoch of its own. Apache Kafka keeps the epoch when a leader returns before the controller
 noticed its absence. headrace raises it: a leader that returns from a crash may have lost the end of its log, and
@@ -40,11 +44,17 @@ Live = Mapping[BrokerId, Broker]
 
 
 def elect_new(
-    replicas: Replicas, live: Live, controller_epoch: int, leaving: Collection[BrokerId] = ()
+    replicas: Replicas,
+    live: Live,
+    controller_epoch: int,
+    leaving: Collection[BrokerId] = (),
+    suspected: Collection[BrokerId] = (),
 ) -> PartitionLeadership | None:
     """The first state of a partition, or None while no replica is alive."""
     alive = tuple(broker for broker in replicas.replicas if broker in live and broker not in leaving)
-    return PartitionLeadership(alive[0], INITIAL_LEADER_EPOCH, alive, controller_epoch) if alive else None
+    if not alive:
+        return None
+    return PartitionLeadership(_reachable_first(alive, suspected)[0], INITIAL_LEADER_EPOCH, alive, controller_epoch)
 
 
 def elect_all_new(
@@ -53,10 +63,11 @@ def elect_all_new(
     live: Live,
     controller_epoch: int,
     leaving: Collection[BrokerId] = (),
+    suspected: Collection[BrokerId] = (),
 ) -> dict[TopicPartition, PartitionLeadership]:
     """`elect_new` for partitions of one topic, without those that have no live replica yet."""
     elected = {
-        TopicPartition(topic, number): elect_new(replicas, live, controller_epoch, leaving)
+        TopicPartition(topic, number): elect_new(replicas, live, controller_epoch, leaving, suspected)
         for number, replicas in partitions.items()
     }
     return {partition: leadership for partition, leadership in elected.items() if leadership is not None}
@@ -71,11 +82,13 @@ def elect(
     min_isr: int = 1,
     unclean: bool = False,
     leaving: Collection[BrokerId] = (),
+    suspected: Collection[BrokerId] = (),
 ) -> PartitionLeadership | None:
     """The state to write over `state` (same `partition_epoch`, for the version check), or None to keep it.
 
     `min_isr`: `min.insync.replicas`, but at most the number of replicas. `leaving` are live brokers that have requested
-    a controlled shutdown: they keep leading, but are not elected.
+    a controlled shutdown: they keep leading, but are not elected. `suspected` ones are elected only where no other may
+    lead.
     """
     order = replicas.replicas
     eligible = still_eligible(state, replicas=order, live=live, min_isr=min_isr)
@@ -94,7 +107,7 @@ def elect(
                 return None
             return state._replace(eligible=eligible, controller_epoch=controller_epoch)
         return elected(state.leader, in_sync)
-    candidates = [broker for broker in order if broker in live and broker not in leaving]
+    candidates = [broker for broker in _reachable_first(order, suspected) if broker in live and broker not in leaving]
     for broker in candidates:
         if broker in in_sync:
             return elected(broker, in_sync)
@@ -120,7 +133,7 @@ def elect_preferred(
     *,
     min_isr: int = 1,
 ) -> PartitionLeadership | None:
-    """Elects the first replica; None if it is not alive, not in the ISR, or about to stop."""
+    """Elects the first replica; None if it is not alive, not in the ISR, or in `leaving` (stopping or suspected)."""
     preferred = replicas.replicas[0]
     if preferred not in live or preferred not in state.isr or preferred in leaving:
         return None
@@ -136,10 +149,11 @@ def elect_for_shutdown(
     leaving: Collection[BrokerId],
     *,
     min_isr: int = 1,
+    suspected: Collection[BrokerId] = (),
 ) -> PartitionLeadership | None:
     """Elects a broker that is not about to stop, and removes those that are from the ISR; None without candidate."""
     in_sync = tuple(broker for broker in state.isr if broker in live and broker not in leaving)
-    for broker in replicas.replicas:
+    for broker in _reachable_first(replicas.replicas, suspected):
         if broker in in_sync:
             eligible = eligible_after(state, broker, in_sync, replicas=replicas.replicas, live=live, min_isr=min_isr)
             return _next(state, broker, in_sync, controller_epoch, eligible)
@@ -164,11 +178,17 @@ def leave_isr(
 
 
 def elect_among(
-    target: Sequence[BrokerId], state: PartitionLeadership, live: Live, controller_epoch: int, *, min_isr: int = 1
+    target: Sequence[BrokerId],
+    state: PartitionLeadership,
+    live: Live,
+    controller_epoch: int,
+    *,
+    min_isr: int = 1,
+    suspected: Collection[BrokerId] = (),
 ) -> PartitionLeadership | None:
     """Leader and ISR, in the next epoch, if only `target` are replicas; None if none of them may lead."""
     in_sync = tuple(broker for broker in state.isr if broker in target)
-    for broker in (state.leader, *target):
+    for broker in (state.leader, *_reachable_first(target, suspected)):
         if broker in in_sync and broker in live:
             eligible = eligible_after(state, broker, in_sync, replicas=target, live=live, min_isr=min_isr)
             return _next(state, broker, in_sync, controller_epoch, eligible)
@@ -178,6 +198,11 @@ def elect_among(
 def raise_epoch(state: PartitionLeadership, controller_epoch: int) -> PartitionLeadership:
     """The same leader, ISR and eligible replicas in the next leader epoch."""
     return _next(state, state.leader, state.isr, controller_epoch, state.eligible)
+
+
+def _reachable_first(brokers: Sequence[BrokerId], suspected: Collection[BrokerId]) -> Sequence[BrokerId]:
+    """The brokers in their order, the suspected ones behind the others."""
+    return sorted(brokers, key=suspected.__contains__) if suspected else brokers
 
 
 def _trusted(

@@ -5,8 +5,9 @@
     fenced      broker N in that registration no longer counts as live, as if its session had ended. A mark in the
                 metadata store; if N is alive after all, it finds the mark and registers anew
 
-The controller fences N if it suspects N itself, another live broker does too, another broker can lead in N's place, and
-not too many brokers were fenced lately. If two brokers suspect the controller, one of them replaces it first.
+A live broker that the controller suspects is elected only where no other may lead (`elections`). The controller fences
+N if it suspects N itself, another live broker does too, another broker can lead in N's place, and not too many brokers
+were fenced lately. If two brokers suspect the controller, one of them replaces it first.
 
 A record acknowledged under acks=all is safe even if N is alive and was fenced wrongly: leadership moves, with a new
 leader epoch, to a member of the ISR. Records that such an N acknowledges with acks=1 until it learns of its successor
@@ -77,6 +78,11 @@ def is_confirmed(seen: Sequence[Suspicion], own: BrokerId) -> bool:
     """Whether this broker and at least one other suspect it."""
     observers = {each.observer for each in seen}
     return own in observers and len(observers) >= WITNESSES
+
+
+def suspects(own: BrokerId, seen: Iterable[Suspicion]) -> bool:
+    """Whether this broker suspects it."""
+    return any(each.observer == own for each in seen)
 
 
 def all_know_marks(live: Mapping[BrokerId, Broker]) -> bool:

@@ -1,6 +1,7 @@
 """ElectLeaders: preferred and unclean elections on request, and the controller's own leader balancing.
 
-    preferred    elects the first replica; PREFERRED_LEADER_NOT_AVAILABLE unless it is alive and in the ISR
+    preferred    elects the first replica; PREFERRED_LEADER_NOT_AVAILABLE unless it is alive, not suspected and in
+                 the ISR
     unclean      elects any live replica of a partition without a live leader, although records are lost;
                  ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica is alive
     balance      elects preferred leaders for brokers of whose partitions other brokers lead more than a percentage
@@ -40,7 +41,7 @@ def plan_election(
         if current is not None and current.leader == replicas.replicas[0]:
             raise _not_needed(partition)
         elected = current and elect_preferred(
-            replicas, current, live, controller_epoch, state.shutting_down, min_isr=state.min_isr(partition)
+            replicas, current, live, controller_epoch, state.not_preferred, min_isr=state.min_isr(partition)
         )
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     else:
@@ -54,6 +55,7 @@ def plan_election(
             min_isr=state.min_isr(partition),
             unclean=True,
             leaving=state.shutting_down,
+            suspected=state.suspected,
         )
         code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     if elected is None or not elected.has_leader:
@@ -91,12 +93,12 @@ def _is_led_by_another(state: ClusterState, partition: TopicPartition, preferred
 
 
 def electable(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The partitions whose preferred leader is alive and in the ISR."""
-    found = []
+    """The partitions whose preferred leader is alive, not suspected and in the ISR."""
+    found, not_preferred = [], state.not_preferred
     for partition in partitions:
         current, replicas = state.leadership.get(partition), state.replicas(partition)
         if current is None or replicas is None:
             continue
-        if elect_preferred(replicas, current, state.online(partition), 0, state.shutting_down) is not None:
+        if elect_preferred(replicas, current, state.online(partition), 0, not_preferred) is not None:
             found.append(partition)
     return found

@@ -72,7 +72,7 @@ def plan_reassignment(
         return Step(after, raise_epoch(current, controller_epoch), dropped, added)
     kept = [each for each in after.replicas if each not in dropped]
     live, min_isr = state.online(partition), min(state.min_insync_replicas(partition.topic), len(kept))
-    leadership = elect_among(kept, current, live, controller_epoch, min_isr=min_isr)
+    leadership = elect_among(kept, current, live, controller_epoch, min_isr=min_isr, suspected=state.suspected)
     if leadership is None:
         raise KafkaError(
             f"Partition {partition} cannot leave brokers {list(dropped)}: its ISR {list(current.isr)} has no other "
@@ -101,7 +101,9 @@ def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int
     replicas = state.topics[partition.topic].partitions[partition.partition]
     current = state.leadership[partition]
     live, min_isr = state.online(partition), min(state.min_insync_replicas(partition.topic), len(replicas.target))
-    leadership = elect_among(replicas.target, current, live, controller_epoch, min_isr=min_isr)
+    leadership = elect_among(
+        replicas.target, current, live, controller_epoch, min_isr=min_isr, suspected=state.suspected
+    )
     return None if leadership is None else Step(Replicas(replicas.target), leadership, replicas.removing)
 
 

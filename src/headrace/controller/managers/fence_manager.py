@@ -16,6 +16,7 @@ from headrace.controller.decisions.fencing import (
     all_know_marks,
     is_confirmed,
     parse_suspicion,
+    suspects,
     without_successor,
     witnesses,
 )
@@ -66,9 +67,12 @@ class Fences:
         `NotController`."""
         seen = await self.suspicions(watch)
         fenced: set[BrokerId] = set()
+        suspected: set[BrokerId] = set()
         for broker in list(controller_epoch.state.brokers.values()):
             live = {number: each for number, each in controller_epoch.state.brokers.items() if number not in fenced}
             proof = witnesses(broker, seen, live)
+            if suspects(self._own, proof):
+                suspected.add(broker.id)
             if not is_confirmed(proof, self._own) or broker.id in controller_epoch.state.shutting_down:
                 continue
             objection = await self._objection(controller_epoch, broker)
@@ -78,6 +82,7 @@ class Fences:
                     log.warning("broker %d refuses connections but is not fenced: %s", broker.id, objection)
             elif await self._mark(controller_epoch, broker, proof):
                 fenced.add(broker.id)
+        controller_epoch.state.suspected = suspected - fenced
         return fenced
 
     async def _objection(self, controller_epoch: ControllerEpoch, broker: Broker) -> str | None:

@@ -172,11 +172,19 @@ class LeaderManager:
             current, live = state.leadership.get(partition), state.online(partition)
             if current is None:
                 if partition.topic not in state.deleting:
-                    first = elect_new(replicas, live, epoch, state.shutting_down)
+                    first = elect_new(replicas, live, epoch, state.shutting_down, state.suspected)
                     if first is not None:
                         plan.first[partition] = first
                 continue
-            new = elect(replicas, current, live, epoch, min_isr=state.min_isr(partition), leaving=state.shutting_down)
+            new = elect(
+                replicas,
+                current,
+                live,
+                epoch,
+                min_isr=state.min_isr(partition),
+                leaving=state.shutting_down,
+                suspected=state.suspected,
+            )
             if new is not None:
                 plan.changes[partition] = new
             if not (new or current).has_leader and any(broker in live for broker in replicas.replicas):
@@ -200,6 +208,7 @@ class LeaderManager:
                 min_isr=state.min_isr(partition),
                 unclean=True,
                 leaving=state.shutting_down,
+                suspected=state.suspected,
             )
             if new is not None and new.has_leader:
                 log.warning("%s: unclean election of broker %d; the ISR was %s", partition, new.leader, current.isr)

@@ -87,6 +87,7 @@ class TopicManager:
             controller_epoch.state.brokers,
             controller_epoch.epoch,
             controller_epoch.state.shutting_down,
+            controller_epoch.state.suspected,
         )
         try:
             await controller_epoch.write([*ops, *make_states(elected)])
@@ -106,7 +107,14 @@ class TopicManager:
             topic = state.topics[request.name]
             new = {number: Replicas(replicas) for number, replicas in assignment.items()}
             grown = topic._replace(partitions={**topic.partitions, **new})
-            elected = elect_all_new(topic.name, new, state.brokers, self._controller_epoch.epoch, state.shutting_down)
+            elected = elect_all_new(
+                topic.name,
+                new,
+                state.brokers,
+                self._controller_epoch.epoch,
+                state.shutting_down,
+                state.suspected,
+            )
             ops: list[Op] = [Set(znodes.topic(topic.name), znodes.encode_topic(grown)), *make_states(elected)]
             await self._controller_epoch.write(ops)
             state.topics[topic.name] = grown

@@ -26,7 +26,7 @@ from headrace.log import truncation, upkeep
 from headrace.log.files import LocalFiles
 from headrace.log.partition_log import PartitionLog
 from headrace.log.positions import position_index, position_reads
-from headrace.log.positions.position_index import FILE_NAME
+from headrace.log.positions.position_file import FILE_NAME
 from headrace.metastore.embedded import EmbeddedStore
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch

@@ -5,7 +5,7 @@
     flights-0/00000000000000000000.timeindex       its time index
     flights-0/00000000000000000000.txnindex        its aborted transactions, if there are any
     flights-0/00000000000000191427.snapshot        the producers at an offset
-    flights-0/kafka07-positions                    the positions of Kafka 0.7: see `positions.position_index`
+    flights-0/kafka07-positions                    the positions of Kafka 0.7: see `positions.position_file`
     flights-0/*.deleted                            a file that will be removed
     flights-0.5f…32 hex digits…c1-delete           a partition that will be removed
 

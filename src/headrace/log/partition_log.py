@@ -20,6 +20,7 @@ Source: Kafka's UnifiedLog, LocalLog. Left out: tiered storage.
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Lock
 
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
@@ -29,7 +30,8 @@ from headrace.log.files import Files
 from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork
 from headrace.log.high_watermark import HighWatermarkOwner, StoredHighWatermark
 from headrace.log.pending_deletions import PendingDeletions
-from headrace.log.positions.position_index import PositionIndex, truncate_positions
+from headrace.log.positions.position_file import truncate_positions
+from headrace.log.positions.position_index import PositionIndex
 from headrace.log.producers.producer_snapshot import write_snapshot
 from headrace.log.producers.producer_state import Producers
 from headrace.log.producers.verification import Verification
@@ -85,6 +87,8 @@ class PartitionLog:
         self.truncations = 0
         self.positions: PositionIndex | None = None
         """The positions of Kafka 0.7, once they are known; only with `headrace.kafka07.enable`."""
+        self.positions_lock = Lock()
+        """For a thread that writes their file: `truncations`, `directory` and `failure` change outside of it."""
         self.is_truncating = False
         """Whether a truncation waits for the disk. The log refuses appends until it is done."""
         self.flusher = Flusher(self, scheduling, opened.recovery_point, now_ms)
@@ -336,8 +340,9 @@ class PartitionLog:
 
         `is_empty` says that no records are left, so that the log also starts at `offset`. Raises OSError.
         """
-        self.truncations += 1
-        truncate_positions(self.files, self.directory, NO_POSITIONS if is_empty else offset)
+        with self.positions_lock:
+            self.truncations += 1
+            truncate_positions(self.files, self.directory, NO_POSITIONS if is_empty else offset)
         if self.positions is not None and (is_empty or not self.positions.truncate(offset)):
             self.positions = None
         self._set_segments(segments)
@@ -366,8 +371,9 @@ class PartitionLog:
 
         The results of flushes that are under way are ignored: they belong to the old directory.
         """
-        self.truncations += 1
-        self.directory = directory
+        with self.positions_lock:
+            self.truncations += 1
+            self.directory = directory
         self.leader_epochs.relocated(directory)
         self._set_segments(segments)
         if self.positions is not None:
@@ -389,7 +395,8 @@ class PartitionLog:
 
     def fail(self, reason: str) -> None:
         """Refuse appends with this reason until the log is opened again."""
-        self.failure = reason
+        with self.positions_lock:
+            self.failure = reason
 
     def revive(self, failure: str | None) -> None:
         """Continue after a deletion that failed. `failure` is the log's failure from before the deletion."""

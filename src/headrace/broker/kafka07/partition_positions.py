@@ -20,7 +20,9 @@ from headrace.broker.kafka07.anchors import Anchor, StoredAnchor, read_anchor, w
 from headrace.broker.partitions.partition import Partition
 from headrace.errors import CorruptMessage, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 from headrace.limits import POSITIONS_STEP_BYTES
-from headrace.log.positions.position_index import NOT_ANCHORED, Pair, PositionIndex, read_positions
+from headrace.log.partition_log import PartitionLog
+from headrace.log.positions.position_file import Pair, Unwritten, read_positions, write_positions
+from headrace.log.positions.position_index import NOT_ANCHORED, PositionIndex
 from headrace.log.positions.position_reads import EntryReader, measure
 from headrace.log.segment_list import FileRange
 from headrace.metastore.store import BadVersion, MetadataStore, NodeExists, NoNode
@@ -129,14 +131,27 @@ class PartitionPositions:
         log = self._log
         index = await self._caught_up(self.partition.high_watermark)
         index.start_at(log.segments[0].base_offset)
-        if not log.is_truncating:
-            index.write(log.files, log.directory, log.flusher.recovery_point)
+        if not log.is_truncating and log.failure is None:
+            await self._write_entries(index)
         async with self._lock:
             end = index.end
             if end.offset <= self.partition.high_watermark and (
                 index.anchored_to < min(log.active.base_offset, end.offset) or index.anchored_to > log.log_end_offset
             ):
                 await self._move_anchor(index, end)
+
+    async def _write_entries(self, index: PositionIndex) -> None:
+        log, truncations = self._log, self._log.truncations
+        entries = index.unwritten(log.flusher.recovery_point)
+        if entries is None:
+            return
+        is_there = await self._on_a_thread(lambda: _written(log, entries, truncations))
+        if log.truncations != truncations or log.positions is not index:
+            return  # the next round writes what is left
+        if is_there:
+            index.written(entries)
+        else:
+            index.relocated()
 
     async def _move_anchor(self, index: PositionIndex, end: Pair) -> None:
         if self.partition.is_leader and self._stored is not None and self._stored.anchor is not None:
@@ -223,7 +238,7 @@ class PartitionPositions:
                 anchor = await self._decide(Anchor.beginning(0, first, 0))
             stored = await self._on_a_thread(lambda: read_positions(log.files, log.directory))
             if stored is not None and stored.generation == anchor.generation:
-                ends = stored.pairs[0].offset, stored.pairs[-1].offset
+                ends = stored.offsets[0], stored.offsets[-1]
                 if ends[0] <= first <= ends[1] <= log.log_end_offset:
                     return self._anchored(PositionIndex.restored(stored), anchor, truncations)
             known = self._known(anchor, first)
@@ -258,10 +273,18 @@ class PartitionPositions:
         while index.end.offset < known.offset:
             if not await self._step(index, known.offset):
                 return None
-        index.anchor(known)
+        await self._on_a_thread(lambda: index.anchor(known))
         return self._anchored(index, anchor, truncations)
 
     def _anchored(self, index: PositionIndex, anchor: Anchor, truncations: int) -> PositionIndex | None:
         known = self._known(anchor, index.start.offset)
         index.anchored_to = anchor.offset if known == (anchor.offset, anchor.position) else NOT_ANCHORED
         return index if self._log.truncations == truncations else None
+
+
+def _written(log: PartitionLog, entries: Unwritten, truncations: int) -> bool:
+    """Write entries unless the log was truncated, moved or deleted meanwhile; False if they are not in the file."""
+    with log.positions_lock:
+        if log.truncations != truncations or log.failure is not None:
+            return False
+        return write_positions(log.files, log.directory, entries)

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 KEEP_S = 1.0
 """How often the indexes are brought up to their logs."""
+KEPT_AT_ONCE = 32
+"""Partitions that are kept at the same time: most of what they wait for is the metadata store."""
 _KEPT_PER_TURN = 50
 
 
@@ -73,11 +75,22 @@ class Positions:
         """Keep the indexes up with their logs until it is cancelled."""
         while True:
             await asyncio.sleep(KEEP_S)
-            turns = Turns(_KEPT_PER_TURN)
-            for key, each in list(self._partitions.items()):
+            await self.keep_once()
+
+    async def keep_once(self) -> None:
+        """Bring all indexes up to their logs, KEPT_AT_ONCE at a time."""
+        left = iter(list(self._partitions.items()))
+        turns = Turns(_KEPT_PER_TURN)
+
+        async def keep_rest() -> None:
+            for key, each in left:
                 if self._partitions.get(key) is each:
                     await self._keep(key, each)
                 await turns.count()  # an index that is up with its log waits for nothing
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(KEPT_AT_ONCE, len(self._partitions))):
+                group.create_task(keep_rest())
 
     def close(self) -> None:
         """Stop the threads."""

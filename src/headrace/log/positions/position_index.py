@@ -3,32 +3,22 @@
     offsets      0        3200     6417    …   end_offset         the records in between are found by a scan
     positions    0        352000   706210  …   end_position       10 + n bytes a record, n the bytes of its value
 
-    file         "HR07" | generation int32 | entry …
-    entry        offset int64 | position int64 | CRC-32 of both uint32                          20 bytes, ascending
-
 In Kafka 0.7 the offset of a message was its byte position among all messages that the partition ever had. Here it is
 the sum of the sizes that the records before would have there, uncompressed and in magic 1, whatever they are stored as.
 So it follows from the records alone, and replicas agree on it. Retention deletes records whose sizes count: a position
-is known only from an *anchor*, a pair that the leader keeps in the metadata store. The generation is the anchor's; a
-file of another generation is ignored.
+is known only from an *anchor*, a pair that the leader keeps in the metadata store. The generation is the anchor's.
 
 Entries are at least `STEP_BYTES` apart, except the last one, which moves, and those where a segment begins: from them
-the rest is counted when the segments before are deleted. Only entries of records that are on the disk
-are written to the file, and a truncation of the log cuts it first, so that it never names a batch that is not there. An
-entry that does not match its CRC ends the file. Everything that is missing is scanned again.
+the rest is counted when the segments before are deleted. `position_file` keeps them on the disk. What is missing there
+is scanned again.
 """
 
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
-from pathlib import Path
-from struct import Struct
-from typing import NamedTuple
-from zlib import crc32
 
-from headrace.log.files import Files
+from headrace.log.positions.position_file import Pair, StoredPositions, Unwritten
 
-FILE_NAME = "kafka07-positions"
 STEP_BYTES = 256 << 10
 """The bytes between two entries, which a look-up has to scan: 64 MiB of memory for each TiB of positions."""
 
@@ -40,62 +30,6 @@ RECENT_MAX = 64
 
 NOT_ANCHORED = -1
 """`anchored_to` of an index whose anchor has yet to be stored."""
-
-_MAGIC = b"HR07"
-_HEAD, _PAIR, _ENTRY = Struct(">4si"), Struct(">qq"), Struct(">qqI")
-
-
-class Pair(NamedTuple):
-    """An offset and its position."""
-
-    offset: int
-    position: int
-
-
-class StoredPositions(NamedTuple):
-    """The content of a file: the generation, and at least one pair."""
-
-    generation: int
-    pairs: list[Pair]
-
-
-def read_positions(files: Files, directory: Path) -> StoredPositions | None:
-    """The readable part of the file in a log's directory; None without one. Any thread. Raises OSError."""
-    try:
-        data = files.read(directory / FILE_NAME)
-    except FileNotFoundError:
-        return None
-    if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
-        return None
-    pairs: list[Pair] = []
-    for offset, position, checksum in _ENTRY.iter_unpack(
-        data[_HEAD.size : len(data) - (len(data) - _HEAD.size) % _ENTRY.size]
-    ):
-        is_later = not pairs or (offset > pairs[-1].offset and position >= pairs[-1].position)
-        if crc32(_PAIR.pack(offset, position)) != checksum or not is_later:
-            break
-        pairs.append(Pair(offset, position))
-    return StoredPositions(_HEAD.unpack_from(data)[1], pairs) if pairs else None
-
-
-def truncate_positions(files: Files, directory: Path, offset: int) -> None:
-    """Remove the entries above an offset from the file, before the log is truncated there. Raises OSError."""
-    path = directory / FILE_NAME
-    try:
-        file = files.open(path)
-    except FileNotFoundError:
-        return
-    count = max(0, (file.size() - _HEAD.size) // _ENTRY.size)
-
-    def offset_at(row: int) -> int:
-        return int.from_bytes(file.read(8, _HEAD.size + row * _ENTRY.size), "big", signed=True)
-
-    kept = bisect_right(range(count), offset, key=offset_at)
-    if not kept:
-        files.remove(path)
-    elif kept < count or file.size() > _HEAD.size + count * _ENTRY.size:
-        file.truncate(_HEAD.size + kept * _ENTRY.size)
-        file.sync()
 
 
 class PositionIndex:
@@ -117,11 +51,10 @@ class PositionIndex:
 
     @classmethod
     def restored(cls, stored: StoredPositions) -> "PositionIndex":
-        """The index in a file."""
-        made = cls(stored.pairs[0], stored.generation)
-        made._offsets = array("q", (pair.offset for pair in stored.pairs))
-        made._positions = array("q", (pair.position for pair in stored.pairs))
-        made._written = max(1, len(stored.pairs) - 1)  # the last one may move
+        """The index in a file, whose columns it takes over."""
+        made = cls(stored.first, stored.generation)
+        made._offsets, made._positions = stored.offsets, stored.positions
+        made._written = max(1, len(stored.offsets) - 1)  # the last one may move
         return made
 
     @property
@@ -209,7 +142,10 @@ class PositionIndex:
             self._written = max(0, self._written - gone) if self._dead <= len(self._offsets) else 0
 
     def anchor(self, pair: Pair) -> None:
-        """Move all positions so that an entry's position is that of `pair`, which has its offset."""
+        """Move all positions so that an entry's position is that of `pair`, which has its offset.
+
+        It takes time for each entry, so it is for a thread, before others see the index.
+        """
         at = bisect_right(self._offsets, pair.offset) - 1
         shift = pair.position - self._positions[at]
         self._positions = array("q", (each + shift for each in self._positions))
@@ -218,29 +154,21 @@ class PositionIndex:
     # The file
 
     def relocated(self) -> None:
-        """The log has another directory, where the file has to be made."""
+        """Note that the log's directory has no file, as after a move: it has to be made."""
         self._written = 0
 
-    def write(self, files: Files, directory: Path, flushed_to: int) -> None:
-        """Write entries up to an offset (inclusive) that are not in the file yet. Raises OSError."""
+    def unwritten(self, flushed_to: int) -> Unwritten | None:
+        """The next WRITTEN_AT_ONCE_MAX entries up to an offset (inclusive) that are not in the file; None without."""
         settled = len(self._offsets) - 1 or 1  # the last one may move
         stop = min(bisect_right(self._offsets, flushed_to), settled, self._written + WRITTEN_AT_ONCE_MAX)
-        if not self._written and stop:
-            data = _HEAD.pack(_MAGIC, self.generation) + self._encoded(0, stop)
-            files.replace(directory / FILE_NAME, data, sync=False)
-            self._dead = 0
-        elif stop > self._written:
-            at = _HEAD.size + (self._dead + self._written) * _ENTRY.size  # behind it may be a torn entry
-            try:
-                file = files.open(directory / FILE_NAME)
-            except FileNotFoundError:  # somebody removed it
-                self._written = 0
-                return
-            file.write(self._encoded(self._written, stop), at)
-        self._written = max(stop, self._written)
+        start = self._written
+        if stop <= start:
+            return None
+        row = self._dead + start if start else 0
+        return Unwritten(self.generation, row, self._offsets[start:stop], self._positions[start:stop])
 
-    def _encoded(self, start: int, stop: int) -> bytes:
-        chunks = []
-        for offset, position in zip(self._offsets[start:stop], self._positions[start:stop], strict=True):
-            chunks.append(_ENTRY.pack(offset, position, crc32(_PAIR.pack(offset, position))))
-        return b"".join(chunks)
+    def written(self, entries: Unwritten) -> None:
+        """Note that the file has these entries now. The index may only have grown since `unwritten`."""
+        if not entries.row:
+            self._dead = 0
+        self._written += len(entries.offsets)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import CorruptMessage, OffsetOutOfRange, StorageError
-from headrace.log.positions.position_index import STEP_BYTES, Pair
+from headrace.log.positions.position_file import Pair
+from headrace.log.positions.position_index import STEP_BYTES
 from headrace.log.segment_list import FileRange
 from headrace.records.any_format import any_header_bytes, read_any_header
 from headrace.records.binary import as_int32s

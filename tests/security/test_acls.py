@@ -164,13 +164,25 @@ def test_each_type_of_resource_has_its_operations() -> None:
 
 
 def test_rules_that_were_removed_leave_nothing_behind() -> None:
-    rules = authorizer(rule(), rule("t", kind=PREFIXED), rule("*", permission=DENY))
+    rules = authorizer(rule(), rule("t", kind=PREFIXED), rule("*", permission=DENY), rule("acme.t"), rule("acme.u"))
     for pattern in rules.patterns:
         assert rules.replace(pattern, [])
         assert not rules.replace(pattern, [])
     assert rules.patterns == ()
     assert rules._names == {}
+    assert rules._by_first == {}
     assert all(not each.literal and not each.prefixed and not each.lengths for each in rules._types.values())
+
+
+def test_the_patterns_of_a_namespace_are_found_without_the_others() -> None:
+    mine = [rule("acme.t"), rule("acme.", kind=PREFIXED), rule("acme.t", resource=GROUP)]
+    others = [rule("acmes.t"), rule("acme"), rule("t.acme."), rule("beta.acme.t")]
+    rules = authorizer(*mine, *others)
+    assert set(rules.patterns_under("acme")) == {each.pattern for each in mine}
+    user = Pattern(ResourceType.USER, "User:acme.alice", PatternType.LITERAL)
+    rules.replace(user, [mine[0].entry])
+    assert user in rules.patterns_under("acme")
+    assert rules.patterns_under("nobody") == ()
 
 
 NAMES = st.text("ab*", min_size=1, max_size=3)

@@ -77,7 +77,7 @@ class InstanceAcls:
             await turns.count(len(candidates))
             return [each for each in candidates if self.entries(each)]
         found = []
-        for pattern in self.of_cluster.rules.patterns:
+        for pattern in self.of_cluster.rules.patterns_under(self._names.instance):
             own = self._pattern(pattern)
             if own is not None and wanted.accepts(own) and self.entries(own):
                 found.append(own)
@@ -133,7 +133,7 @@ class InstanceAcls:
         else:
             return None
         count = 0
-        async for qualified in in_slices(self.of_cluster.rules.patterns):
+        async for qualified in in_slices(self.of_cluster.rules.patterns_under(self._names.instance)):
             own = self._pattern(qualified)
             count += 0 if own is None else len(self.entries(own))
         return _Room(count, most)

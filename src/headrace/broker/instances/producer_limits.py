@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from headrace.in_slices import Turns, in_slices
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
+_Idle = tuple[int, int, int]
+"""A producer: when it wrote last, the number of its partition's log, and its id."""
 _KEPT = 0.9
 """The part of the limit that is kept, so that the next producer does not cost another look at all of them."""
 
@@ -65,20 +68,16 @@ class ProducerLimits:
 
     async def _forget(self, names: Namespace, count: int) -> None:
         """Forgets so many producers, those that have been idle for longest."""
-        seen: list[int] = []
-        logs = [each.log for each in self._partitions if names.has(each.key.topic)]
+        idle: list[_Idle] = []
         turns = Turns()
-        for each in logs:
+        for number, each in enumerate(logs := [each.log for each in self._partitions if names.has(each.key.topic)]):
             for entry in list(each.producers.entries.values()):
                 if entry.open_since < 0:
-                    seen.append(entry.seen_ms)
+                    idle.append((entry.seen_ms, number, entry.producer_id))
                 await turns.count()
             await turns.count()
-        seen.sort()
-        if not seen:
-            return
-        until_ms = seen[min(count, len(seen)) - 1]
-        for each in logs:
-            each.producers.forget_until(until_ms)
-            await asyncio.sleep(0)
-        log.info("instance %s has more producers than it may have: %d are forgotten", names.instance, count)
+        oldest = await asyncio.to_thread(nsmallest, count, idle)
+        forgotten = 0
+        async for seen_ms, number, producer_id in in_slices(oldest):
+            forgotten += logs[number].producers.forget(producer_id, seen_ms)
+        log.info("instance %s has more producers than it may have: %d are forgotten", names.instance, forgotten)

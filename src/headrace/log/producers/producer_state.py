@@ -300,16 +300,24 @@ class Producers:
 
         Also forgets the verifications that began as long ago, and that no append has ended.
         """
-        self.forget_until(now_ms - after_ms)
+        self._forget_until(now_ms - after_ms)
         stale = [key for key, each in self._verifications.items() if now_ms - each.begun_ms >= after_ms]
         for producer_id in stale:
             del self._verifications[producer_id]
 
-    def forget_until(self, seen_ms: int) -> None:
+    def _forget_until(self, seen_ms: int) -> None:
         """Forget the producers that wrote nothing after `seen_ms`, except those with an open transaction."""
         idle = [e.producer_id for e in self.entries.values() if e.open_since < 0 and e.seen_ms <= seen_ms]
         for producer_id in idle:
             del self.entries[producer_id]
+
+    def forget(self, producer_id: int, seen_ms: int) -> bool:
+        """Forget a producer if it has written nothing after `seen_ms` and has no open transaction; whether it was."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.open_since >= 0 or entry.seen_ms > seen_ms:
+            return False
+        del self.entries[producer_id]
+        return True
 
 
 def _older_epoch(entry: ProducerEntry, epoch: int, what: str) -> InvalidProducerEpoch:

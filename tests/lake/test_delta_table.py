@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headrace.lake.compaction import compact
 from headrace.lake.delta.delta_table import LoadTable, LostRaceError, SchemaChangedError, WrittenFile, collect_files
 from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.types import OffsetRange, TopicPartition
@@ -221,6 +222,20 @@ def test_breaking_the_protocol_doubles_the_rows(directory: Path) -> None:
     opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
     opened(directory).commit(JOB, [FIRST], write(directory, FIRST))
     assert times_seen(directory) == Counter({(0, offset): 2 for offset in range(10)})
+
+
+def test_only_the_first_of_two_compactions_at_once_counts(directory: Path) -> None:
+    """Deltalake's own would both be committed: it does not see that the files of the second one are gone."""
+    for one in (FIRST, SECOND):
+        opened(directory).commit(JOB, [one], write(directory, one))
+    early, late = opened(directory), opened(directory)
+    assert compact(early)
+    with pytest.raises(LostRaceError):
+        compact(late)
+    assert times_seen(directory) == Counter({(0, offset): 1 for offset in range(25)})
+    assert opened(directory).next_offset(JOB, P0) == 25
+    assert opened(directory).file_count == 1
+    assert not compact(opened(directory)), "one file is not compacted again"
 
 
 def test_what_a_killed_attempt_wrote_is_never_read_and_can_be_vacuumed(directory: Path) -> None:

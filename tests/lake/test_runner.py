@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from headrace.client.consumer.arrow import HEADER_FIELDS, TYPES
 from headrace.client.operations.admin import Admin
 from headrace.client.producer.producer import Producer
+from headrace.lake.compaction import compact
 from headrace.lake.core.plan import DataLoss, Limits, LogReplacedError, OvertakenError
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action, Commit, Write
@@ -129,7 +130,7 @@ def test_a_runner_keeps_its_rows_when_somebody_optimizes_the_table_meanwhile(
     def optimize(action: Action) -> None:
         actions.append(action)
         if isinstance(action, Commit) and sum(isinstance(each, Commit) for each in actions) == 1:
-            opened(table).compact()
+            compact(opened(table))
 
     run_once(broker, topic, table, on_action=optimize)
     assert offsets_of(table) == once(15, 15)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.lake.compaction import compact
 from headrace.lake.delta.delta_table import LoadTable, LostRaceError
 from headrace.lake.delta.location import Location
 
@@ -56,7 +57,7 @@ class Upkeep:
         self._left_small = min(self._left_small, small)
         if settings.compact_at and small - self._left_small >= settings.compact_at:
             try:
-                table.compact()
+                compact(table)
             except LostRaceError:
                 return
             after = LoadTable.open(self._location)

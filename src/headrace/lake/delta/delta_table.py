@@ -36,7 +36,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema, WriterProperties
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -73,6 +73,13 @@ class WrittenFile(NamedTuple):
     size: int
     rows: int
     statistics: str
+
+
+class LiveFile(NamedTuple):
+    """A file of a snapshot, by its path below the table."""
+
+    path: str
+    size: int
 
 
 class LoadTable:
@@ -207,12 +214,26 @@ class LoadTable:
         """The number of files that are below the size that `compact` makes."""
         return sum(size < COMPACTED_BYTES for size in self._actions("size_bytes"))
 
-    def compact(self) -> None:
-        """Rewrite small files as larger ones, with the same rows. Raises LostRaceError after another commit."""
-        properties = WriterProperties(compression="ZSTD")
+    @property
+    def live_files(self) -> list[LiveFile]:
+        """The files of this snapshot, oldest first."""
+        columns = (self._actions(name) for name in ("modification_time", "path", "size_bytes"))
+        return [LiveFile(path, size) for _, path, size in sorted(zip(*columns, strict=True))]
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether files may have rows that are deleted."""
+        return "deletionVectors" in (self._table.protocol().reader_features or ())
+
+    def replace(self, old: Iterable[LiveFile], new: Iterable[WrittenFile]) -> None:
+        """Put files with the same rows in the place of others. Raises LostRaceError after another commit."""
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [RemoveAction(one.path, False, now_ms, one.size) for one in old]
+        actions += [AddAction(one.path, one.size, {}, now_ms, False, one.statistics) for one in new]
+        properties = CommitProperties(max_commit_retries=0)
         try:
-            self._table.optimize.compact(
-                target_size=COMPACTED_BYTES, max_concurrent_tasks=1, writer_properties=properties
+            self._table.create_write_transaction(
+                actions, mode="append", schema=self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as refused:
             raise LostRaceError(f"somebody else changed {self.location} while its files were compacted") from refused

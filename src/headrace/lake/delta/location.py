@@ -69,6 +69,10 @@ class Location:
         place.parent.mkdir(parents=True, exist_ok=True)
         return place.open("xb")
 
+    def open(self, path: str) -> Any:
+        """A file below the table, open for reading."""
+        return self._store().open_input_file(path) if self.directory is None else (self.directory / path).open("rb")
+
     def sync(self, paths: Iterable[str]) -> None:
         """Returns when the files and their names are on the disk."""
         if self.directory is None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from headrace.errors import KafkaError
+from headrace.lake.compaction import compact
 from headrace.lake.delta.delta_table import LoadTable, LostRaceError
 from headrace.spark.load.load import LoadJob, LoadResult, run_load
 
@@ -64,7 +65,7 @@ def _compact(job: LoadJob, compact_at: int, left: int, on_trouble: Callable[[Exc
     if table.small_files - left < compact_at:
         return left
     try:
-        table.compact()
+        compact(table)
     except LostRaceError as trouble:
         on_trouble(trouble)
         return left

@@ -86,15 +86,16 @@ def test_the_case_of_keys_is_of_no_interest_where_it_is_told_so() -> None:
     assert (rows_of(decoded), decoded.rescued_count) == ([(None, 1.0, None, None)], 0)
 
 
-@pytest.mark.parametrize("part_rows", [1_024, 2])
+@pytest.mark.parametrize("part_rows", [(1_024, 64), (4, 2)])
 @given(values=st.lists(HOSTILE | st.sampled_from([*WHOLE, *KEPT]) | st.none(), max_size=12))
 @example(values=[b"null", b"{} null {}", b"{}\nnull", b'{"origin":"a', b'b"}', b"{}{}", b" "])
 @example(values=[b'{"a":[{}', b"{}]}", b"{}"])
 def test_what_a_value_becomes_does_not_depend_on_the_values_beside_it(
-    part_rows: int, values: list[bytes | None]
+    part_rows: tuple[int, int], values: list[bytes | None]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_columns, "PART_ROWS", part_rows)
+        patch.setattr(json_columns, "PART_ROWS", part_rows[0])
+        patch.setattr(json_columns, "FEW_ROWS", part_rows[1])
         decoder = JsonDecoder(SCHEMA)
         numbered = [each for pair in zip(values, map(_numbered, range(len(values))), strict=True) for each in pair]
         together = decoder.decode(column(numbered))

@@ -23,7 +23,9 @@ becomes does not depend on the values beside it.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow
@@ -33,8 +35,9 @@ import pyarrow.json
 from headrace.columns.decoded import Decoded, joined
 from headrace.columns.json_rows import Row, Verdict, row_of
 
-BLOCK_ROWS, PART_ROWS = 32_768, 1_024
+BLOCK_ROWS, PART_ROWS, FEW_ROWS = 32_768, 1_024, 64
 BLOCK_BYTES_MAX = 64 << 20
+_SMALL_BYTES = 16 << 10
 _SPACE = " \t\r\n"
 
 
@@ -52,7 +55,10 @@ class JsonDecoder:
             raise ValueError(f"columns need names of their own: {schema.names}")
         self.schema: pyarrow.Schema = pyarrow.schema([_nullable(field) for field in schema])
         self._struct = pyarrow.struct(list(self.schema))
-        self._read_schema = pyarrow.schema([_readable(field) for field in self.schema])
+        self._parse_options = pyarrow.json.ParseOptions(
+            explicit_schema=pyarrow.schema([_readable(field) for field in self.schema]),
+            unexpected_field_behavior="ignore",
+        )
         self._none = pyarrow.array([], self._struct)
         self._other_case = _OtherCase(self.schema) if keeps_other_case else None
 
@@ -68,10 +74,11 @@ class JsonDecoder:
         found = self._at_once(block)
         if found is not None:
             return Decoded(_batch_of(found, self.schema), pyarrow.nulls(len(block), pyarrow.binary()))
-        if len(block) > PART_ROWS:
-            starts = range(0, len(block), PART_ROWS)
-            return joined([self._decoded(block.slice(start, PART_ROWS)) for start in starts])
-        return self._by_rows(block)
+        size = PART_ROWS if len(block) > PART_ROWS else FEW_ROWS
+        sifted = self._sifted(block) if size == PART_ROWS or len(block) <= FEW_ROWS else None
+        if sifted is not None:
+            return sifted
+        return joined([self._decoded(block.slice(start, size)) for start in range(0, len(block), size)])
 
     def _at_once(self, block: pyarrow.BinaryArray) -> pyarrow.StructArray | None:
         """The block as rows; None unless every value is in them whole."""
@@ -97,21 +104,30 @@ class JsonDecoder:
 
     def _read(self, stream: bytes) -> pyarrow.StructArray:
         """The documents in the stream. ArrowInvalid unless all parse and fit."""
-        table = pyarrow.json.read_json(
-            pyarrow.BufferReader(stream),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(stream) + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=self._read_schema, unexpected_field_behavior="ignore"
-            ),
-        )
+        read_options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(stream) + 1)
+        if len(stream) < _SMALL_BYTES:  # costs less to begin
+            table = pyarrow.json.open_json(pyarrow.BufferReader(stream), read_options, self._parse_options).read_all()
+        else:
+            table = pyarrow.json.read_json(pyarrow.BufferReader(stream), read_options, self._parse_options)
         if table.schema != self.schema:
             table = table.cast(self.schema)  # dates
         (rows,) = table.to_struct_array().chunks
         return rows
 
-    def _by_rows(self, block: pyarrow.BinaryArray) -> Decoded:
-        """Each value alone; those without a fault together, because that is faster."""
-        alone = [self._alone(value) for value in block.to_pylist()]
+    def _sifted(self, block: pyarrow.BinaryArray) -> Decoded | None:
+        """The values without a fault together, because that is faster, and each of the others alone.
+
+        None if there are many rows, and more is wrong with them than that some are no JSON.
+        """
+        values = block.to_pylist()
+        is_object = [value is None or _is_object(value) for value in values]
+        is_likely = self._at_once(block.filter(pyarrow.array(is_object, pyarrow.bool_()))) is not None
+        if not is_likely and len(block) > PART_ROWS:
+            return None
+        alone = [
+            _WHOLE if is_likely and likely else self._alone(value)
+            for value, likely in zip(values, is_object, strict=True)
+        ]
         whole = [number for number, row in enumerate(alone) if row.verdict is Verdict.WHOLE]
         doubtful = [number for number, row in enumerate(alone) if row.verdict is Verdict.DOUBTFUL]
         together = self._at_once(block.take(pyarrow.array(whole, pyarrow.int32())))
@@ -140,6 +156,17 @@ class JsonDecoder:
         return Row(row.fields, Verdict.REFUSED) if is_key else row
 
 
+_WHOLE = Row(None, Verdict.WHOLE)
+
+
+def _is_object(value: bytes) -> bool:
+    """Whether it is an object in JSON, by a quick look: most values that fit nowhere are none."""
+    try:
+        return isinstance(json.loads(value), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 class _OtherCase:
     """Finds values with a key that is a column's name except for its case."""
 
@@ -147,7 +174,7 @@ class _OtherCase:
         names = list(dict.fromkeys(_names(schema)))
         self._is_nested = names != schema.names
         self._count = len(schema)
-        self._exact = [f'"{name}"'.encode() for name in names]
+        self._exact = {name: f'"{name}"'.encode() for name in names}
         self._is_ascii = all(name.isascii() for name in names)
         every = "|".join(map(re.escape, names))
         folded = "|".join(re.escape(name.casefold()) for name in names)
@@ -159,7 +186,7 @@ class _OtherCase:
         columns = rows.flatten()
         if not self._is_nested and not any(column.null_count for column in columns):
             return False
-        if not self._may_be_in(stream):
+        if not self._may_be_in(stream, rows):
             return False
         lacks = pyarrow.compute.is_null(columns[0])
         for column in columns[1:]:
@@ -172,17 +199,32 @@ class _OtherCase:
         is_lacking = self._is_nested or len(fields) < self._count
         return is_lacking and self._has_key(value.decode())
 
-    def _may_be_in(self, stream: bytes) -> bool:
+    def _may_be_in(self, stream: bytes, rows: pyarrow.StructArray) -> bool:
         """A count over all bytes, which is fast: as many names in any case as in this one are a no."""
         if not self._is_ascii:
             return True
-        lowered = stream.lower()
-        return any(lowered.count(name.lower()) != stream.count(name) for name in self._exact)
+        lowered, present = stream.lower(), Counter[str]()
+        _count_present(rows, present)
+        for name, quoted in self._exact.items():
+            found = lowered.count(quoted.lower())
+            if found != present[name] and found != stream.count(quoted):
+                return True
+        return False
 
     def _has_key(self, text: str) -> bool:
         if self._is_ascii:
             return self._key.search(text) is not None
         return len(self._key.findall(text.casefold())) != len(self._exact_key.findall(text))
+
+
+def _count_present(rows: pyarrow.StructArray, present: Counter[str]) -> None:
+    """How many values are under each name: each of them has a key that is exactly this name."""
+    for field, column in zip(rows.type, rows.flatten(), strict=True):
+        present[field.name] += len(column) - column.null_count
+        while pyarrow.types.is_list(column.type):
+            column = column.flatten()
+        if pyarrow.types.is_struct(column.type):
+            _count_present(column, present)
 
 
 def document_stream(texts: pyarrow.StringArray) -> bytes:

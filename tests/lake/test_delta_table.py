@@ -224,6 +224,19 @@ def test_breaking_the_protocol_doubles_the_rows(directory: Path) -> None:
     assert times_seen(directory) == Counter({(0, offset): 2 for offset in range(10)})
 
 
+def test_only_the_first_of_two_that_add_columns_at_once_counts(directory: Path) -> None:
+    def with_column(name: str) -> str:
+        return SCHEMA.replace(
+            '{"name":"offset"', f'{{"name":"{name}","type":"long","nullable":true,"metadata":{{}}}},{{"name":"offset"'
+        )
+
+    early, late = opened(directory), opened(directory)
+    assert early.grow(with_column("x"))
+    with pytest.raises(LostRaceError):
+        late.grow(with_column("y"))
+    assert "x" in opened(directory).arrow_schema.names
+
+
 def test_only_the_first_of_two_compactions_at_once_counts(directory: Path) -> None:
     """Deltalake's own would both be committed: it does not see that the files of the second one are gone."""
     for one in (FIRST, SECOND):

@@ -7,6 +7,7 @@ schemas in their older versions: then nothing is kept in headers).
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -428,3 +429,36 @@ def test_a_payload_that_ends_early_is_an_error(served: Served, topic: str) -> No
     data = AvroSerializer(served.ours, ORDER_AVRO)(ORDER, ours_of(topic))
     with pytest.raises((EOFError, ValueError, IndexError)):
         AvroDeserializer(served.ours)(data[:-3], ours_of(topic))
+
+
+def test_json_schema_may_refer_to_other_schemas(served: Served, topic: str) -> None:
+    item = Schema('{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}', "JSON")
+    served.ours.register(f"{topic}-item", item)
+    text = '{"type":"object","properties":{"item":{"$ref":"item.json"}}}'
+    basket = Schema(text, "JSON", (Reference("item.json", f"{topic}-item", 1),))
+    ours = JsonSchemaSerializer(served.ours, basket)
+    value = {"item": {"name": "tea"}}
+    data = ours(value, ours_of(topic))
+    references = [confluent.SchemaReference("item.json", f"{topic}-item", 1)]
+    theirs = TheirJsonSerializer(confluent.Schema(text, "JSON", references), served.theirs)
+    assert data == theirs(value, theirs_of(topic))
+    assert JsonSchemaDeserializer(served.ours)(data, ours_of(topic)) == value
+    with pytest.raises(jsonschema.ValidationError, match="'name' is a required property"):
+        ours({"item": {}}, ours_of(topic))
+
+
+@pytest.mark.parametrize(
+    ("library", "make", "extra"),
+    [
+        ("urllib3", lambda: SchemaRegistry("http://127.0.0.1:1"), "registry"),
+        ("fastavro", lambda: AvroDeserializer(SchemaRegistry("http://127.0.0.1:1")), "avro"),
+        ("jsonschema", lambda: JsonSchemaDeserializer(SchemaRegistry("http://127.0.0.1:1")), "jsonschema"),
+        ("google.protobuf.message_factory", lambda: ProtobufDeserializer(First), "protobuf"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    library: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InvalidConfig, match=rf"install headrace\[{extra}\]"):
+        make()

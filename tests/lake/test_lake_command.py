@@ -17,6 +17,7 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
+from headrace.testing import Broker
 from headrace.types import TopicPartition
 from tests.eventually import eventually
 from tests.harness import HeadraceServer, child_environment, stop_process
@@ -223,3 +224,21 @@ def test_a_run_of_an_idle_topic_outlives_a_restart_of_its_broker(tmp_path: Path)
     finally:
         server.stop()
     assert set(offsets_of(tmp_path / "table").values()) == {1}
+
+
+def test_all_tables_are_run_and_one_that_fails_does_not_hold_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Broker() as broker:
+        for topic in ("good", "spoilt", "without"):
+            with Admin(broker.bootstrap) as admin:
+                admin.create_topic(topic, 2)
+            produce(broker.bootstrap, topic, 10)
+        for topic in ("good", "spoilt"):
+            assert main(["lake", "add", topic, "--table", str(tmp_path / topic), "-b", broker.bootstrap]) == 0
+        (tmp_path / "spoilt").mkdir()
+        (tmp_path / "spoilt" / "other").write_text("somebody's")
+        assert main(["lake", "run", "--all", "--once", "-b", broker.bootstrap]) == 1
+    assert "lake spoilt: " in capsys.readouterr().err
+    assert sum(offsets_of(tmp_path / "good").values()) == 10
+    assert sorted(path.name for path in (tmp_path / "spoilt").iterdir()) == ["other"]

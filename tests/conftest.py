@@ -76,9 +76,15 @@ MEMORY_BYTES_FREE_MIN = 4 << 30
 GARBAGE_AFTER_ALLOCATIONS = 20_000
 
 
-def pytest_configure() -> None:
-    """All workers of a run have one seed. `make quick` waits for no disk: its temporary files lie in memory."""
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its seed
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers of a run have one seed, and Hypothesis draws with it too: what passed today passes again today.
+
+    `make quick` waits for no disk: its temporary files lie in memory.
+    """
     rotation.settle()
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(rotation.seed())
     if QUICK and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_FREE_MIN:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

@@ -236,6 +236,7 @@ def ruled(tmp_path: Path) -> Iterator[Ruled]:
         yield started
 
 
+@pytest.mark.slow
 def test_a_rule_holds_on_open_connections_and_after_a_restart(ruled: Ruled) -> None:
     write = rule("Topic:t", "Write", ANONYMOUS)
     with Asker(ruled.server.bootstrap) as admin, Asker(ruled.server.bootstrap) as client:
@@ -252,6 +253,7 @@ def test_a_rule_holds_on_open_connections_and_after_a_restart(ruled: Ruled) -> N
         assert produced(client) is ErrorCode.NONE
 
 
+@pytest.mark.slow
 def test_who_may_alter_the_cluster_is_asked_before_rules_are_touched(ruled: Ruled) -> None:
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     with Asker(ruled.server.bootstrap) as asker:
@@ -261,6 +263,7 @@ def test_who_may_alter_the_cluster_is_asked_before_rules_are_touched(ruled: Rule
         assert asker.ask(describe_request(), VERSION).error_code == refused
 
 
+@pytest.mark.slow
 def test_corrupt_rules_end_a_start_with_the_name_of_their_node(tmp_path: Path) -> None:
     import sqlite3
 
@@ -332,6 +335,7 @@ async def test_a_filter_without_a_name_gives_others_a_turn_at_every_slice_of_pat
     assert turns >= 3
 
 
+@pytest.mark.slow
 def test_a_filter_by_match_gives_others_a_turn_after_as_many_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
 

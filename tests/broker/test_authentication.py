@@ -24,6 +24,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.testing import Broker
 from tests.eventually import WITHIN_SECONDS, eventually
+from tests.examples import examples
 from tests.harness import free_ports, receive_frame
 from tests.wire import Wire, frame, string
 
@@ -266,6 +267,7 @@ def test_a_listener_without_sasl_says_so() -> None:
         assert serves(wire)
 
 
+@pytest.mark.slow
 def test_closes_the_connections_of_clients_that_do_not_authenticate_in_time() -> None:
     with (
         Broker(settings={**SETTINGS, "headrace.authentication.timeout.ms": 2000}) as broker,
@@ -455,7 +457,7 @@ def test_no_password_is_in_a_description_or_a_log_line(broker: Broker, caplog: p
             assert secret not in text
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_bytes_end_in_an_answer_or_a_closed_connection(broker: Broker, data: st.DataObject) -> None:
     """Frames in any order, some of them cut, grown or of random bytes."""

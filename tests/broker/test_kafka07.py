@@ -120,6 +120,7 @@ def test_a_fetch_has_the_bytes_of_kafka_0_7(server: Server07, old: Client07) -> 
     assert old.socket.recv(100) == bytes.fromhex("00000011 0000  0000000b 01 00 1d775834 76616c7565")
 
 
+@pytest.mark.slow
 def test_sizes_added_up_lead_from_message_to_message(server: Server07, old: Client07) -> None:
     topic = new_topic(server)
     chance = random.Random(7)
@@ -151,6 +152,7 @@ def test_what_no_message_begins_at_is_out_of_range(server: Server07, old: Client
     assert old.fetch(topic, 11) == (OK, encode_entry(b"bb"))
 
 
+@pytest.mark.slow
 def test_each_error_has_the_code_of_kafka_0_7(server: Server07, old: Client07) -> None:
     topic, other = new_topic(server), unused("new")
     with Admin(server.bootstrap) as admin:
@@ -271,6 +273,7 @@ def test_no_produce_creates_an_internal_topic(server: Server07) -> None:
             assert not list(server.data.glob(f"{name}-*"))
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_produce_share_what_may_be_decompressed() -> None:
     bomb = encode_entry(gzip.compress(encode_entry(bytes(DECOMPRESSED_BATCH_BYTES_MAX // 5 * 2))), codec=Codec.GZIP)
     made = translated([ProducePart("old", number, bomb) for number in range(3)], 0)
@@ -371,6 +374,7 @@ def test_rules_hold_for_clients_of_0_7_as_for_anonymous_ones(tmp_path: Path) -> 
         server.stop()
 
 
+@pytest.mark.slow
 def test_quotas_hold_clients_of_0_7_back(server: Server07) -> None:
     topic = new_topic(server)
     with Asker(server.bootstrap) as asker, Client07(server.port_07) as old:

@@ -249,6 +249,7 @@ def test_a_topic_without_timestamps_cannot_be_searched_by_time(server: HeadraceS
         assert wire.list_offset(topic, -2) == (0, -1, 0)
 
 
+@pytest.mark.slow
 def test_old_messages_survive_a_crash(tmp_path: Path) -> None:
     running = HeadraceServer(tmp_path / "data").start()
     written: list[Record] = []
@@ -304,6 +305,7 @@ def test_a_set_too_large_for_one_batch_becomes_several(server: HeadraceServer, a
     assert produce(asker, topic, sent(rows(1), 1), 2) == ("NONE", 10, -1)
 
 
+@pytest.mark.slow
 def test_the_codec_of_the_topic_wins(server: HeadraceServer, asker: Asker) -> None:
     for stored, wanted in itertools.product((0, 1, 2), ("uncompressed", "lz4")):
         topic = new_topic(server, message_format_version=FORMATS[stored], compression_type=wanted)

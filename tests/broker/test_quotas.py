@@ -88,6 +88,7 @@ def test_connections_of_one_client_share_its_quota(asker: Asker, either_broker: 
         assert_told(two.ask(produce(topic, 500_000), 9).throttle_time_ms, 2000, began)
 
 
+@pytest.mark.slow
 def test_a_debt_outlives_the_connection_that_made_it(asker: Asker, either_broker: str, client_id: str) -> None:
     """A new connection is served one request, and then held for all that is left."""
     topic = create_topic(asker)
@@ -103,6 +104,7 @@ def test_a_debt_outlives_the_connection_that_made_it(asker: Asker, either_broker
         assert time.monotonic() - asked >= told / 1000 - 0.1
 
 
+@pytest.mark.slow
 def test_a_consumer_over_its_quota_gets_no_records_until_it_has_waited(
     asker: Asker, either_broker: str, client_id: str
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_response_without_a_throttle_time_is_sent_all_the_same(ours: Asker, sh
             assert client.ask(m.DescribeQuorumRequest(topics=[]), 2).error_code != ErrorCode.NONE
 
 
+@pytest.mark.slow
 def test_the_time_of_producers_without_answers_is_limited(ours: Asker, shared_headrace: str) -> None:
     """Only the hold delays such a client: the answer to its other request comes after it."""
     topic, name = create_topic(ours), f"busy-{uuid.uuid4().hex[:8]}"

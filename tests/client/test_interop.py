@@ -63,6 +63,7 @@ def test_we_read_what_confluent_kafka_writes_where_java_would_put_it(broker: str
     assert {key: one.result().partition for key, one in sent.items()} == places
 
 
+@pytest.mark.slow
 def test_a_group_may_mix_us_and_confluent_kafka(broker: str, topic: str) -> None:
     group = topic_name("mixed")
     with Producer(broker) as producer:

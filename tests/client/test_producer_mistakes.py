@@ -110,6 +110,7 @@ def test_a_frame_s_columns_and_headers_as_a_dict_are_taken(bootstrap: str, produ
     assert [each.headers for each in found[3:]] == [(("h", b"x"), ("n", None)), (("h", b"y"),)]
 
 
+@pytest.mark.slow
 def test_a_topic_that_does_not_exist_is_named_with_its_neighbours_before_the_time_is_over(
     producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:

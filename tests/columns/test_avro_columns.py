@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.columns import avro_columns
 from headrace.columns.avro_columns import AvroDecoder, FramedAvroDecoder
 from headrace.columns.avro_schema import arrow_schema_of
+from tests.examples import examples
 
 FLAT: dict[str, Any] = {
     "type": "record",
@@ -117,7 +118,7 @@ def test_whole_parts_are_read_without_an_object_for_each_record(monkeypatch: pyt
 WHOLE = [written(FLAT, order(number)) for number in range(6)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     place=st.integers(0, 5),
     damage=st.binary(min_size=1, max_size=12),

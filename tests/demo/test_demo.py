@@ -27,6 +27,7 @@ def test_the_quick_demo_ends_with_every_flight_once_a_chart_and_what_to_try(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo output"], "nothing beside its own directory"
 
 
+@pytest.mark.slow
 def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     command = [sys.executable, "-m", "headrace.demo", "--quick", "--output", str(tmp_path)]

@@ -167,6 +167,7 @@ def test_nulls_and_empty_values_alone_make_no_column_and_are_no_loss(broker: str
     ]
 
 
+@pytest.mark.slow
 def test_keys_that_are_data_do_not_make_columns_without_end(broker: str, topic: str, table: Path) -> None:
     send(broker, topic, *({f"user{n}": n} for n in range(FIELDS_MAX + 5)))
     [only] = write(broker, topic, table)
@@ -194,6 +195,7 @@ def test_two_writers_that_find_one_field_with_two_types_keep_both_values(broker:
     assert set(offsets_of(table).values()) == {1}
 
 
+@pytest.mark.slow
 def test_statistics_of_fields_let_readers_skip_files(broker: str, topic: str, table: Path) -> None:
     send(broker, topic, {"price": 1.5, "n": 3, "item": "b"}, {"price": 0.5, "item": "a" * 100})
     write(broker, topic, table)

@@ -158,6 +158,7 @@ def test_aborted_records_stay_out_and_open_transactions_hold_the_table(broker: s
     assert run_once(broker, topic, table) == [], "the markers at the ends count as written"
 
 
+@pytest.mark.slow
 def test_records_that_compaction_removed_leave_gaps_and_the_table_goes_on(broker: str, topic: str, table: Path) -> None:
     with Admin(broker) as admin:
         fast = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0"}
@@ -287,6 +288,7 @@ def test_a_name_of_a_header_that_is_not_utf_8_does_not_spoil_the_table() -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_killed_and_restarted_broker_delays_the_table_and_loses_nothing(tmp_path: Path) -> None:
     server = HeadraceServer(tmp_path / "data")
     try:

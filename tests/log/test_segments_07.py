@@ -205,6 +205,7 @@ def test_damage_in_a_closed_file_ends_that_file_alone(tmp_path: Path) -> None:
     assert "CRC" in damage.reason and first.end_offset == second.base_offset
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_does_not_open_is_passed_over_alone(tmp_path: Path) -> None:
     writer = write(tmp_path, 3)
     offset = writer.append_set(encode_entry(b"no gzip at all", codec=Codec.GZIP))

@@ -119,6 +119,7 @@ async def test_the_session_of_a_silent_process_ends(server: TreeServer, socket: 
     await other.close()
 
 
+@pytest.mark.slow
 async def test_a_session_lives_as_long_as_its_process_speaks(server: TreeServer, socket: Path) -> None:
     store = await open_store(socket, SHORT_MS)
     states: list[SessionState] = []

@@ -144,6 +144,7 @@ def test_transactional_ids(houses: Houses) -> None:
         assert [begin(other, f"t{number}") for number in range(4)] == [0] * 4
 
 
+@pytest.mark.slow
 def test_what_members_of_groups_say_of_themselves(houses: Houses) -> None:
     """Members of the classic and of the consumer protocol together; who has left counts no longer."""
 

@@ -127,6 +127,7 @@ def test_production_is_held_to_the_limit_and_told_so(broker: Broker, version: in
 
 
 @pytest.mark.parametrize("acks", [1, 0])
+@pytest.mark.slow
 def test_a_new_connection_for_each_produce_passes_no_more_than_the_limit(broker: Broker, acks: int) -> None:
     name, address = broker.instance(bytes_in=RATE, burst_seconds=0.5)
     with Asker(address) as asker:
@@ -147,6 +148,7 @@ def test_a_new_connection_for_each_produce_passes_no_more_than_the_limit(broker:
     assert dict(broker.why(name)["clients"]["in"])["asker"] > 0.5  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_consumption_is_held_to_the_limit_and_fetches_cost_nothing_until_they_are_paid_for(broker: Broker) -> None:
     _, address = broker.instance(bytes_out=RATE, burst_seconds=0.5)
     with Asker(address) as asker:

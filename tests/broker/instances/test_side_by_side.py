@@ -115,6 +115,7 @@ def _administers(bootstrap: str, name: str) -> None:
     assert error.value.args[0].code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+@pytest.mark.slow
 def test_consumer_groups_of_the_new_protocol_and_regular_expressions(houses: Houses) -> None:
     for name in BOTH:
         with houses.ask(name) as wire:

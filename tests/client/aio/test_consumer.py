@@ -68,6 +68,7 @@ async def test_the_ways_to_read_take_turns_without_a_gap(broker: str, filled: st
         assert await reader.poll_columns(timeout_ms=50) == []
 
 
+@pytest.mark.slow
 async def test_seeks_in_all_forms(broker: str, filled: str) -> None:
     even, odd = TopicPartition(filled, 0), TopicPartition(filled, 1)
     async with consumer(broker) as reader:

@@ -115,6 +115,7 @@ async def test_a_cancelled_close_goes_on_without_its_task(broker: str, topic: st
     assert delivery.result(0).offset == 0
 
 
+@pytest.mark.slow
 async def test_clients_close_soon_while_no_broker_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -57,6 +57,7 @@ async def test_iteration_accepts_what_it_gave_and_no_more(broker: str, group: st
         assert sorted([*first, *(await some(consumer, COUNT - 25))]) == list(range(COUNT))
 
 
+@pytest.mark.slow
 def test_iteration_in_a_thread_accepts_no_more_either(broker: str, group: str, filled: str) -> None:
     seen: list[int] = []
     for end in (25, COUNT):
@@ -101,6 +102,7 @@ def arrived(consumer: aio.ShareConsumer, monkeypatch: pytest.MonkeyPatch) -> thr
     return found
 
 
+@pytest.mark.slow
 async def test_a_commit_after_a_cancelled_poll_accepts_nothing_that_nobody_received(
     broker: str, group: str, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ async def test_a_commit_after_a_cancelled_poll_accepts_nothing_that_nobody_recei
         assert sorted(await some(consumer, COUNT - 1)) == sorted({*range(COUNT)} - {int(first.value or b"")})
 
 
+@pytest.mark.slow
 async def test_a_cancelled_poll_of_a_subscription_that_has_ended_leaves_nothing(
     broker: str, group: str, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

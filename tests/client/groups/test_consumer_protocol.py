@@ -90,6 +90,7 @@ def test_the_members_choose_the_assignor(member: MakeMember, admin: Admin, topic
         assert TopicPartition(topic, 0) in with_other.assigned
 
 
+@pytest.mark.slow
 def test_the_broker_matches_a_pattern(member: MakeMember, admin: Admin, topic: str) -> None:
     matching = member(re.compile(re.escape(topic).upper() + "(-more)?", re.IGNORECASE))
     eventually_equal(lambda: {each.topic for each in matching.assigned}, {topic})

@@ -361,6 +361,7 @@ def test_the_registry_is_asked_once_for_each_schema() -> None:
         assert len(registry.requests) == 3
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_not_there_is_tried_again_and_then_another() -> None:
     with serving() as (url, registry):
         registry.failing = 2

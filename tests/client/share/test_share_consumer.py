@@ -69,6 +69,7 @@ def numbers(records: list[ShareRecord]) -> list[int]:
     return sorted(int(record.value or b"") for record in records)
 
 
+@pytest.mark.slow
 def test_the_next_poll_accepts_what_the_last_one_returned(consumer_of: MakeConsumer) -> None:
     consumer = consumer_of()
     assert numbers(taken(consumer, 20)) == list(range(20))
@@ -135,6 +136,7 @@ def test_two_members_share_the_records_of_one_partition(consumer_of: MakeConsume
     assert all(found)
 
 
+@pytest.mark.slow
 def test_the_records_of_a_member_that_stands_still_are_delivered_again(
     consumer_of: MakeConsumer, broker: str, admin: Admin
 ) -> None:
@@ -155,6 +157,7 @@ def test_the_records_of_a_member_that_stands_still_are_delivered_again(
     assert set(heir.commit().values()) == {None}
 
 
+@pytest.mark.slow
 def test_a_renewed_record_stays_with_its_member(consumer_of: MakeConsumer) -> None:
     consumer = consumer_of(**EXPLICIT)
     (record,) = eventually(lambda: consumer.poll(200, 1))

@@ -12,6 +12,7 @@ from headrace.instances.flow.allotment import Allocator
 from headrace.instances.flow.leases import UNLIMITED
 from headrace.instances.flow.max_min import allot_max_min
 from headrace.instances.flow.seed import allot_by_seed
+from tests.examples import examples
 from tests.instances.flow.cluster import FlowCluster
 
 LIMIT = 1000.0
@@ -131,19 +132,19 @@ def play(setting: Setting, happens: list[Step], *, may_be_unreachable: bool) -> 
         cluster.run(cluster.now + step.wait_s)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(setting=all_settings([0.01, 0.5], [0]), happens=steps("load", "another controller", "no controller"))
 def test_controllers_that_come_and_go_leave_the_sum_at_the_limit(setting: Setting, happens: list[Step]) -> None:
     play(setting, happens, may_be_unreachable=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(setting=all_settings([0.01, 0.5], [0]), happens=steps("load", "partitions move"))
 def test_partitions_that_move_leave_the_sum_at_the_limit(setting: Setting, happens: list[Step]) -> None:
     play(setting, happens, may_be_unreachable=False)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     setting=all_settings([0.01, 0.9], [0, 0.1, 0.4]),
     happens=steps("load", "load", "another controller", "no controller", "a broker is cut off", "partitions move"),

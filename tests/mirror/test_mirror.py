@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -10,11 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
+from headrace.client.core.settings import ClientSettings
+from headrace.errors import ErrorCode, InvalidConfig
+from headrace.mirror.failures import MirrorStopped
+from headrace.mirror.mirror import Mirror, MirrorSettings, Place, Totals
+from headrace.mirror.topics import Selection
 from tests import rotation
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer, child_environment, unused
@@ -44,19 +51,24 @@ def command(source: HeadraceServer | str, target: HeadraceServer | str, *argumen
     return [sys.executable, "-m", "headrace", "mirror", "--from", places[0], "--to", places[1], *arguments]
 
 
-def mirror(
-    source: HeadraceServer | str, target: HeadraceServer | str, *arguments: str, status: int = 0
-) -> dict[str, int]:
-    """Mirrors what is there; what the command counted, or with another status what it said."""
-    done = subprocess.run(
-        command(source, target, *arguments, "--until-end", "--json"),
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_SECONDS,
-        env=child_environment(),
-    )
-    assert done.returncode == status, done.stderr
-    return json.loads(done.stdout) if status == 0 else {"said": done.stderr}  # type: ignore[dict-item]
+def mirror(source: HeadraceServer | str, target: HeadraceServer | str, *names: str, **settings: Any) -> Totals:
+    """Mirrors what is there, in this process."""
+    chosen = {each: settings.pop(each) for each in ("pattern", "prefix") if each in settings}
+    given = MirrorSettings(Selection(names, **chosen), **settings)
+    with Mirror(_place(source), _place(target), given) as running:
+        return running.run(until_end=True)
+
+
+def _place(server: HeadraceServer | str) -> Place:
+    return Place(server if isinstance(server, str) else server.bootstrap, ClientSettings())
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, until the end of what is there."""
+    return subprocess.run(
+        [*arguments, "--until-end", "--json"],
+        capture_output=True, text=True, timeout=WITHIN_SECONDS, env=child_environment(),
+    )  # fmt: skip
 
 
 def create(server: HeadraceServer | str, topic: str, partitions: int = 1, **configs: str) -> None:
@@ -131,7 +143,7 @@ def test_records_stay_as_they_are_and_say_where_they_came_from(east: HeadraceSer
         )
     producer.produce(topic, bytes(1_500_000))
     assert producer.flush(WITHIN_SECONDS) == 0
-    counted = mirror(east, west, topic)
+    counted = json.loads(run(*command(east, west, topic)).stdout)
     assert counted["records"] == 3001
     original, copied = messages(east, topic), messages(west, topic)
     assert rows(copied) == rows(original)
@@ -142,7 +154,7 @@ def test_records_stay_as_they_are_and_say_where_they_came_from(east: HeadraceSer
     resource = ConfigResource(ResourceType.TOPIC, topic)
     settings = admin.describe_configs([resource])[resource].result(WITHIN_SECONDS)
     assert (settings["retention.ms"].value, settings["max.message.bytes"].value) == ("-1", "2000000")
-    assert mirror(east, west, topic)["records"] == 0
+    assert mirror(east, west, topic).records == 0
 
 
 def test_aborted_records_are_not_mirrored(east: HeadraceServer, west: HeadraceServer) -> None:
@@ -154,9 +166,9 @@ def test_aborted_records_are_not_mirrored(east: HeadraceServer, west: HeadraceSe
         producer.begin_transaction()
         producer.produce(topic, value)
         producer.commit_transaction() if is_kept else producer.abort_transaction()
-    assert mirror(east, west, topic)["records"] == 2
+    assert mirror(east, west, topic).records == 2
     assert values(west, topic) == [b"1", b"3"]
-    assert mirror(east, west, topic)["transactions"] == 0  # what was aborted at the end is behind it too
+    assert mirror(east, west, topic).transactions == 0  # what was aborted at the end is behind it too
 
 
 def test_two_mirrors_in_opposite_directions_do_not_send_records_round(
@@ -179,12 +191,12 @@ def test_topics_by_pattern_with_a_prefix_and_new_partitions(east: HeadraceServer
     create(east, f"{start}.a", 1)
     create(east, f"{start}.b", 1)
     write(east, f"{start}.a", [b"1"])
-    arguments = ("--matching", rf"{start}\..", "--prefix", "east.")
-    assert mirror(east, west, *arguments)["records"] == 1
+    pattern = re.compile(rf"{start}\..")
+    assert mirror(east, west, pattern=pattern, prefix="east.").records == 1
     admin = AdminClient({"bootstrap.servers": east.bootstrap})
     admin.create_partitions([NewPartitions(f"{start}.b", 2)])[f"{start}.b"].result(WITHIN_SECONDS)
     write(east, f"{start}.b", [b"2"], partition=1)
-    assert mirror(east, west, *arguments)["records"] == 1
+    assert mirror(east, west, pattern=pattern, prefix="east.").records == 1
     assert [(each.partition(), each.value()) for each in messages(west, f"east.{start}.b")] == [(1, b"2")]
 
 
@@ -270,7 +282,7 @@ def test_a_second_mirror_of_the_same_name_ends_the_first(east: HeadraceServer, w
             assert f"another mirror named {topic} has begun" in first.process.stderr.read()
             second.process.send_signal(signal.SIGTERM)
             assert second.process.wait(WITHIN_SECONDS) == 0
-    mirror(east, west, topic, "--name", topic)
+    mirror(east, west, topic, name=topic)
     assert values(west, topic) == values(east, topic)
 
 
@@ -303,9 +315,9 @@ def test_records_that_are_gone_stop_the_mirror_until_it_may_skip_them(
     admin = AdminClient({"bootstrap.servers": east.bootstrap})
     place = TopicPartition(topic, 0, 4)
     admin.delete_records([place])[place].result(WITHIN_SECONDS)
-    said = mirror(east, west, topic, status=1)["said"]
-    assert "the source deleted offsets 2 to 3 before they were mirrored" in str(said)
-    assert mirror(east, west, topic, "--lost", "skip")["lost"] == 2
+    with pytest.raises(MirrorStopped, match="the source deleted offsets 2 to 3 before they were mirrored"):
+        mirror(east, west, topic)
+    assert json.loads(run(*command(east, west, topic, "--lost", "skip")).stdout)["lost"] == 2
     assert values(west, topic) == [b"0", b"1", b"4"]
 
 
@@ -318,19 +330,27 @@ def test_a_topic_that_was_made_anew_stops_the_mirror(east: HeadraceServer, west:
     admin.delete_topics([topic])[topic].result(WITHIN_SECONDS)
     create(east, topic)
     write(east, topic, [b"new"])
-    said = str(mirror(east, west, topic, status=1)["said"])
-    assert f"{topic} was deleted and created again in the source" in said
+    with pytest.raises(MirrorStopped, match=f"{topic} was deleted and created again in the source"):
+        mirror(east, west, topic)
 
 
 def test_what_cannot_be_mirrored_is_told(east: HeadraceServer, west: HeadraceServer) -> None:
-    assert "the source has no topic nobody" in str(mirror(east, west, "nobody", status=1)["said"])
-    assert "nothing to mirror" in str(mirror(east, west, status=2)["said"])
-    assert "are the same cluster" in str(mirror(east, east, "t", status=2)["said"])
+    refused = run(*command(east, west, "nobody"))
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "headrace: UNKNOWN_TOPIC_OR_PARTITION: the source has no topic nobody\n",
+    )
+    refused = run(*command(east, west))
+    assert refused.returncode == 2 and "nothing to mirror" in refused.stderr
+    with pytest.raises(InvalidConfig, match="are the same cluster"):
+        mirror(east, east, "t")
     topic = unused("t")
     create(east, topic, max_message_bytes="2000000")
     create(west, topic)
     write(east, topic, [b"small", bytes(1_500_000)])
-    assert "MESSAGE_TOO_LARGE" in str(mirror(east, west, topic, status=1)["said"])
+    with pytest.raises(MirrorStopped) as stopped:
+        mirror(east, west, topic)
+    assert stopped.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_two_sites_flow_into_one_topic(east: HeadraceServer, west: HeadraceServer, tmp_path: Path) -> None:
@@ -352,7 +372,7 @@ def test_apache_kafka_on_one_side(apache_kafka: str, east: HeadraceServer, direc
     source, target = (apache_kafka, east) if direction == "from" else (east, apache_kafka)
     create(source, topic, 1, retention_ms="-1")
     write(source, topic, [b"%d" % number for number in range(1000)])
-    assert mirror(source, target, topic)["records"] == 1000
+    assert mirror(source, target, topic).records == 1000
     write(source, topic, [b"more"])
-    assert mirror(source, target, topic)["records"] == 1
+    assert mirror(source, target, topic).records == 1
     assert rows(messages(target, topic)) == rows(messages(source, topic))

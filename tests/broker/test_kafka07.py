@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.exposure import refuse_exposure
-from headrace.broker.kafka07.produce import translated
+from headrace.broker.kafka07.produce import Placed, translated
 from headrace.broker.options import INSECURE, Refused
 from headrace.client import (
     Admin,
@@ -265,6 +265,24 @@ def zlib_bomb() -> bytes:
     return b"".join(packed.compress(bytes(1 << 20)) for _ in range(300)) + packed.flush()
 
 
+def test_the_limit_of_a_message_is_for_what_was_sent_and_what_is_stored(server: Server07, old: Client07) -> None:
+    """Kafka 0.7 compared max.message.size with the payload of each message or wrapper."""
+    chance = random.Random(3)
+    values = [chance.randbytes(8) for _ in range(700)]
+    wrapper = encode_set(values, codec=Codec.GZIP)
+    assert 9_000 < len(wrapper) < 10_000  # and more in any later format: its messages have more fields
+    for stored in ("2.8", "0.9.0"):
+        topic = new_topic(server, max_message_bytes="10000", message_format_version=stored)
+        old.produce(topic, wrapper * 3)
+        old.produce(topic, encode_set([bytes(50_000)], codec=Codec.GZIP))
+        assert old.read(topic, 3 * 700 + 1) == [*values * 3, bytes(50_000)]
+        for messages in (encode_set([bytes(10_001)]), encode_entry(chance.randbytes(10_001), codec=Codec.GZIP)):
+            with Client07(server.port_07) as other:
+                other.produce(topic, messages)
+                assert other.is_closed()
+        assert old.offsets(topic, LATEST, 1) == [sizes([*values * 3, bytes(50_000)])]
+
+
 def test_no_produce_creates_an_internal_topic(server: Server07) -> None:
     for name in INTERNAL_TOPICS:
         with Client07(server.port_07) as old:
@@ -276,7 +294,7 @@ def test_no_produce_creates_an_internal_topic(server: Server07) -> None:
 @pytest.mark.slow
 def test_the_parts_of_a_produce_share_what_may_be_decompressed() -> None:
     bomb = encode_entry(gzip.compress(encode_entry(bytes(DECOMPRESSED_BATCH_BYTES_MAX // 5 * 2))), codec=Codec.GZIP)
-    made = translated([ProducePart("old", number, bomb) for number in range(3)], 0)
+    made = translated([Placed(ProducePart("old", number, bomb), 1 << 30) for number in range(3)], 0)
     assert [each.partition_data[0].index for each in made.request.topic_data] == [0, 1]
     assert made.error is not None and "old-2" in made.error.message
 

@@ -117,9 +117,9 @@ class Dispatcher07(Dispatcher):
         finally:
             ctx.connection.release(Held.DECODING)
 
-    def _placed(self, ctx: Context07, parts: Sequence[ProducePart]) -> tuple[list[ProducePart], KafkaError | None]:
+    def _placed(self, ctx: Context07, parts: Sequence[ProducePart]) -> tuple[list[produce.Placed], KafkaError | None]:
         """The parts that can be appended here, and an error of the others."""
-        found: list[ProducePart] = []
+        found: list[produce.Placed] = []
         led: produce.Led = {}
         refused = None
         for part in parts:
@@ -130,7 +130,7 @@ class Dispatcher07(Dispatcher):
                 refused = error
         return found, refused
 
-    def _append(self, ctx: Context07, parts: Sequence[ProducePart], error: KafkaError | None) -> None:
+    def _append(self, ctx: Context07, parts: Sequence[produce.Placed], error: KafkaError | None) -> None:
         self._append_translated(ctx, produce.translated(parts, self._services.now_ms()), error)
 
     def _append_translated(self, ctx: Context07, made: produce.Translated, error: KafkaError | None) -> None:

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from headrace.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from headrace.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, INT32_MAX
 from headrace.records.binary import BinaryColumn, as_bytes, as_int32s
 from headrace.records.codecs.compression import Bytes, Codec, compress, decompress
@@ -178,15 +178,20 @@ def has_wrapper(messages: Bytes) -> bool:
         return False  # none before the damage
 
 
-def column_of_set(messages: Bytes, room: Room) -> tuple[BinaryColumn, Codec]:
+def column_of_set(messages: Bytes, room: Room, max_payload_bytes: int = INT32_MAX) -> tuple[BinaryColumn, Codec]:
     """The payloads of a set that a producer sent, and the codec of its first entry. Takes from `room`.
 
-    Raises as `payloads_of`; CorruptMessage when the set ends inside a message; InvalidRecord when `room` has no more
+    Raises as `payloads_of`; MessageTooLarge, before it is opened, for an entry whose payload is larger than
+    `max_payload_bytes`; CorruptMessage when the set ends inside a message; InvalidRecord when `room` has no more
     messages.
     """
     column, codec, pos = _Column(room), Codec.NONE, 0
     while pos < len(messages):
         entry = read_entry(messages, pos)
+        if len(entry.payload) > max_payload_bytes:
+            raise MessageTooLarge(
+                f"a payload has {len(entry.payload)} bytes, more than max.message.bytes={max_payload_bytes}"
+            )
         codec = codec if pos else entry.codec
         _open(entry, room, 0, column)
         pos += entry.size_bytes

@@ -11,7 +11,7 @@ from headrace.client.producer.lost_records import LostRecords
 from headrace.errors import ErrorCode, KafkaError
 from headrace.types import TopicPartition
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = TopicPartition("mine", 0)
 REFUSED = KafkaError("no", ErrorCode.INVALID_RECORD)
 
 
@@ -37,12 +37,12 @@ def test_a_batch_that_becomes_garbage_logs_nothing_until_a_sender_does(
     with caplog.at_level(logging.ERROR):
         lose()
         gc.collect()
-        assert caplog.text == ""
+        assert "mine" not in caplog.text
         lost.tell(now=True)
-        assert "1 record for t-0 not delivered, and nobody asked for their result: INVALID_RECORD: no" in caplog.text
+        assert "1 record for mine-0 not delivered, and nobody asked for their result: INVALID_RECORD: no" in caplog.text
 
 
-def test_one_line_tells_of_many(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_tells_of_all_records_of_a_partition(caplog: pytest.LogCaptureFixture) -> None:
     lost = LostRecords()
     with caplog.at_level(logging.ERROR):
         lost.note(PARTITION, 1, REFUSED)
@@ -52,7 +52,12 @@ def test_one_line_tells_of_many(caplog: pytest.LogCaptureFixture) -> None:
         lost.tell()  # too soon
         assert len(caplog.records) == 1
         lost.tell(now=True)
-    assert caplog.records[1].getMessage().startswith("3 records for t-0 not delivered (and 2 before)")
+        assert caplog.records[1].getMessage().startswith("5 records for mine-0 not delivered, and nobody")
+        for number in range(13):
+            lost.note(TopicPartition("u", number), 20 - number, REFUSED)
+        lost.tell(now=True)
+    assert len(caplog.records) == 12
+    assert "11 records for u-9 not delivered (and 27 for other partitions)" in caplog.text
 
 
 def test_notes_are_bounded() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.errors import KafkaError
@@ -18,7 +19,9 @@ from headrace.types import TopicPartition
 _log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 1.0
-"""The least time between two lines."""
+"""The least time between two looks at what was noted."""
+_LINES_MAX: Final = 10
+"""Of one look, each for a partition."""
 _NOTED_MAX: Final = 1_000
 
 
@@ -40,26 +43,27 @@ class LostRecords:
         self._noted.append(_Noted(partition, count, error))
 
     def tell(self, *, now: bool = False) -> None:
-        """Log what was noted, a line every `PAUSE_S` at most; `now`: whatever the time is."""
+        """Log what was noted, a line for each partition, every `PAUSE_S` at most; `now`: whatever the time is."""
         if not self._noted or (time.monotonic() < self._next_s and not now):
             return
         self._next_s = time.monotonic() + PAUSE_S
-        try:
-            last = self._noted.pop()
-        except IndexError:  # another sender was faster
-            return
-        others = 0
-        while self._noted:
-            others += self._noted.popleft().records
-        _log.error(
-            "%d %s for %s not delivered%s, and nobody asked for their result: %s. "
-            "Call result() on what send() returns, or await it, or add_done_callback()",
-            last.records,
-            "record" if last.records == 1 else "records",
-            last.partition,
-            f" (and {others} before)" if others else "",
-            last.error,
-        )
+        counts: Counter[TopicPartition] = Counter()
+        errors: dict[TopicPartition, KafkaError] = {}
+        with suppress(IndexError):  # another sender takes some, too
+            while self._noted:
+                partition, records, errors[partition] = self._noted.popleft()
+                counts[partition] += records
+        others = sum(count for _, count in counts.most_common()[_LINES_MAX:])
+        for partition, count in counts.most_common(_LINES_MAX):
+            _log.error(
+                "%d %s for %s not delivered%s, and nobody asked for their result: %s. "
+                "Call result() on what send() returns, or await it, or add_done_callback()",
+                count,
+                "record" if count == 1 else "records",
+                partition,
+                f" (and {others} for other partitions)" if others else "",
+                errors[partition],
+            )
 
 
 LOST = LostRecords()

@@ -23,6 +23,7 @@ from headrace.broker.handlers import all_modules
 from headrace.cli.app import make_command
 from headrace.cli.commands import COMMANDS, OWN_WAY
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, apache_kafka, format_value
+from headrace.config.fixed import FIXED
 from headrace.protocol.apis import ApiKey
 from headrace.spark.load import load_command
 
@@ -61,6 +62,15 @@ def settings_page() -> str:
             "The broker setting in parentheses sets the default for all topics.",
             "",
             *_table(topic, topics=True),
+            "",
+            "## Settings that Apache Kafka changes while it runs, and headrace does not",
+            "",
+            "A change of them is refused. Every other dynamic setting of Apache Kafka 3.9 and 4.3 is dynamic here",
+            "too, or is stored without effect.",
+            "",
+            "| name | reason |",
+            "|---|---|",
+            *(f"| `{name}` | {FIXED[name]} |" for name in sorted(FIXED)),
             "",
             "## Settings of Apache Kafka without effect",
             "",

@@ -5,8 +5,7 @@
     without effect   settings that Apache Kafka changes while it runs and that have no meaning here: stored and
                      described, so that tools for Apache Kafka work, and ignored
     of a listener    `listener.name.NAME.SETTING` where SETTING is dynamic
-    fixed            every other setting of a broker; among them those of SASL on a listener, which Apache Kafka changes
-                     for listeners alone that are added while it runs
+    fixed            every other setting of a broker; `config.fixed` has those that Apache Kafka changes, with reasons
 
 A setting of one broker takes precedence over one for all brokers, which takes precedence over the value of the start.
 Source: Kafka's `DynamicBrokerConfig`, `DynamicThreadPool`, `LogCleaner.validateReconfiguration`, of 3.9 and 4.3.
@@ -48,6 +47,7 @@ def dynamic_setting(name: str) -> Setting | None:
 WITHOUT_EFFECT = frozenset(
     """
     background.threads num.io.threads num.network.threads metric.reporters config.providers
+    group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
     compression.gzip.level compression.lz4.level compression.zstd.level log.message.downconversion.enable
     log.local.retention.bytes log.local.retention.ms follower.fetch.last.tiered.offset.enable
     remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
@@ -129,9 +129,12 @@ def check_names(names: Iterable[str]) -> None:
     """Raises `InvalidRequest` for settings that are fixed at the start or unknown."""
     others = [name for name in names if dynamic_setting(name) is None and name not in WITHOUT_EFFECT]
     if others:
-        known = known_names()
+        from headrace.config.fixed import FIXED
+
+        known = [*known_names(), *FIXED]
         unknown = [f"There is no setting {name!r}{nearest(name, known)}." for name in others if name not in known]
-        advice = unknown or ["Set them when the broker starts (headrace serve --set NAME=VALUE)."]
+        reasons = [f"{name}: {FIXED[name]}" for name in others if name in FIXED]
+        advice = unknown or ["Set them when the broker starts (headrace serve --set NAME=VALUE).", *reasons]
         raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(others)}]. {' '.join(advice)}")
 
 

@@ -27,6 +27,7 @@ from kafka.admin import ConfigResourceType as PythonConfigResourceType
 
 from tests.asker import Asker
 from tests.broker.admin_requests import create_topic, own_settings, partition_count, start_offsets
+from tests.cli.conftest import run_headrace
 from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS
 from tests.peers import kafka
@@ -34,6 +35,8 @@ from tests.peers.kafka_tools import Tools, kafka_tools
 from tests.wire import Wire, batch
 
 RECORDS = 10
+TOPIC = "TOPIC"
+"""Stands for the topic of the test."""
 
 
 @pytest.fixture
@@ -196,6 +199,42 @@ def test_kafka_configs_changes_levels_of_loggers(bootstrap: str, tools: Tools) -
     assert "headrace.network.server=INFO" in tools.check(*command, "--describe", *loggers)
     with pytest.raises(RuntimeError, match=r"Invalid broker logger\(s\): nothing"):
         tools.check(*command, "--alter", *loggers, "--add-config", "nothing=DEBUG")
+
+
+CONFIGURED = (
+    ("topics", "topic", TOPIC, "segment.ms", "7000", "8000"),
+    ("brokers", "broker", "0", "log.retention.ms", "777000", "888000"),
+    ("brokers", "broker", "default", "log.retention.bytes", "777", "888"),
+    ("broker-loggers", "logger", "0", "headrace.network.server", "DEBUG", "ERROR"),
+    ("groups", "group", "readers", "consumer.session.timeout.ms", "46000", "47000"),
+    ("client-metrics", "client-metrics", "watched", "interval.ms", "6000", "7000"),
+)
+"""Kafka's kind, ours, a name, a setting and two values of it."""
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_kafka_configs_and_headrace_config_agree(bootstrap: str, topic: str, tools: Tools) -> None:
+    command = ("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap)
+
+    def headrace(verb: str, *arguments: str) -> bytes:
+        done = run_headrace("config", verb, *arguments, bootstrap=bootstrap)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for entity, kind, placed, key, first, second in CONFIGURED:
+        name = topic if placed == TOPIC else placed
+        named = ("--entity-default",) if name == "default" else ("--entity-name", name)
+        of_entity = ("--entity-type", entity, *named)
+        tools.check(*command, "--alter", *of_entity, "--add-config", f"{key}={first}")
+        assert json.loads(headrace("get", kind, name, "--json"))[key] == first
+        headrace("set", kind, name, f"{key}={second}")
+        assert f"{key}={second}" in tools.check(*command, "--describe", *of_entity)
+        if kind not in ("logger", "broker"):  # the tool lists the names by itself
+            everything = tools.check(*command, "--describe", "--entity-type", entity)
+            assert name in everything and f"{key}={second}" in everything
+        headrace("unset", kind, name, key)
+        assert f"{key}={second}" not in tools.check(*command, "--describe", *of_entity)
 
 
 @pytest.mark.peer

@@ -4,7 +4,7 @@ import re
 import struct
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -184,6 +184,26 @@ def resets(tools: Tools, bootstrap: str, directory: Path) -> Iterator[list[str]]
     stored.write_text("\n".join(line.replace("TOPIC", topic) for line in exported if "TOPIC" in line) + "\n")
     yield run("--from-file", str(stored), "--execute")
     yield run("--all-topics", "--to-current", "--dry-run")
+    yield from several_groups(run, topic, group, directory)
+
+
+def several_groups(run: Callable[..., list[str]], topic: str, group: str, directory: Path) -> Iterator[list[str]]:
+    """Two groups in one command, and in one file, whose rows begin with the group."""
+    other = unused("reset")
+    both = ("--group", other)
+
+    def plain(lines: list[str]) -> list[str]:
+        return sorted(line.replace(other, "OTHER") for line in lines)
+
+    yield plain(run(*both, "--topic", f"{topic}:0,1", "--to-earliest", "--execute"))
+    yield plain(run(*both, "--topic", topic, "--shift-by", "1", "--dry-run"))
+    exported = run(*both, "--all-topics", "--to-offset", "2", "--dry-run", "--export")
+    yield plain(exported)
+    stored = directory / "groups.csv"
+    rows = [line.replace("GROUP", group).replace("TOPIC", topic) for line in exported if "TOPIC" in line]
+    stored.write_text("\n".join(rows) + "\n")
+    yield plain(run(*both, "--from-file", str(stored), "--execute"))
+    yield plain(run(*both, "--all-topics", "--to-current", "--dry-run"))
 
 
 def test_offsets_are_reset_in_every_way(headrace_server: StartHeadrace, apache_kafka: str, tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ most F of the brokers concerned:
   - brokers of an idle instance whose partitions move twice in a row: each takes the F of its own metadata, which may be
     late, as no broker is told a lease.
 
-A new master knows no old leases. It learns from the reports what each broker holds, and renews that, until it has heard
-every broker of the instance, or until the leases of those it has not heard have ended. So nothing jumps at a takeover.
+A new master knows no old leases. It learns from the reports what each broker holds, and renews that, until every broker
+of the instance has accepted an answer, or until the leases of those that have not have ended. So nothing jumps at a
+takeover. A report alone is not enough: a broker may accept an answer of the former master after it sent the report, and
+only one that has accepted an answer of the new master refuses all others.
 
 A rate is what a token bucket is filled at (`TokenBucket.retune`). Its burst, `burst.seconds` times the rate, comes on
 top, once: tokens do not move with a rate.

@@ -137,10 +137,12 @@ class FlowMaster:
             broker.epoch = report.broker_epoch
             broker.answers.clear()
             broker.acknowledged_at = NEVER
+            broker.is_ours = False
         broker.number = report.number
         broker.heard_at = now
         if report.controller_epoch == self.epoch and report.answered in broker.answers:
             broker.acknowledged_at = broker.answers[report.answered]
+            broker.is_ours = True
         elif report.controller_epoch < self.epoch:
             # Leases of a former master. The report was sent an interval ago at the most, and no rate rises sooner than
             # a lease and an interval after they ended.

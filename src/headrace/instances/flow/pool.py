@@ -45,12 +45,17 @@ class Timing:
 class Broker:
     """A broker as the master hears it. Times by the master's clock."""
 
-    __slots__ = ("acknowledged_at", "answered_at", "answers", "broker_id", "epoch", "heard_at", "number", "to_tell")
+    __slots__ = (
+        "acknowledged_at", "answered_at", "answers", "broker_id", "epoch", "heard_at", "is_ours", "number", "to_tell",
+    )  # fmt: skip
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.epoch = self.number = -1
         self.heard_at = self.answered_at = NEVER
+        self.is_ours = False
+        """Whether it has accepted an answer of this master. Before, its reports may be older than its rates: it may
+        have accepted an answer of a former master after it sent them."""
         self.acknowledged_at = NEVER
         """When the last answer was sent that the broker is known to have accepted."""
         self.answers: dict[int, float] = {}
@@ -113,8 +118,8 @@ class Pool:
     """One direction of one instance."""
 
     __slots__ = (
-        "_allocate", "_allot_at", "_bounds", "_hot", "_timing", "blocked", "branch", "idle", "limit", "members",
-        "since", "started_at",
+        "_allocate", "_allot_at", "_bounds", "_has_partitions", "_hot", "_timing", "blocked", "branch", "idle", "limit",
+        "members", "since", "started_at",
     )  # fmt: skip
 
     def __init__(self, limit: float, allocate: Allocator, timing: Timing, now: float, started_at: float) -> None:
@@ -131,6 +136,7 @@ class Pool:
         self._allot_at = NEVER
         self._bounds = 0.0
         self._hot = False
+        self._has_partitions = False
 
     def set_members(self, limit: float, brokers: Mapping[int, tuple[Broker, int]], now: float) -> None:
         """Sets the limit, and the brokers that serve the instance with the partitions that each leads. Those that no
@@ -142,7 +148,8 @@ class Pool:
                 self.members[broker_id] = Member(broker)
         fair = fair_rates(limit, [partitions for _, partitions in brokers.values()]) if brokers else []
         shares = dict(zip(brokers, fair, strict=True))
-        if not any(partitions for _, partitions in brokers.values()):
+        self._has_partitions = any(partitions for _, partitions in brokers.values())
+        if not self._has_partitions:
             shares = dict.fromkeys(shares, 0.0)
         for broker_id, member in self.members.items():
             member.serves = broker_id in brokers
@@ -161,7 +168,8 @@ class Pool:
         member.wanted = wanted
         member.report = member.broker.number
         member.flowed, member.throttled, member.rate, member.leased = flowed, throttled, rate, leased
-        if leased or flowed >= STANDS_BELOW * member.fair > 0 or throttled > 0:
+        # Without partitions there is nothing to share out, whatever clients ask for.
+        if leased or (self._has_partitions and (flowed >= STANDS_BELOW * member.fair > 0 or throttled > 0)):
             self._hot = True
             self.idle = False
 
@@ -199,13 +207,13 @@ class Pool:
             bounds += bound
             if bound != member.fair or now < member.settles_at:
                 fair_everywhere = False
+            unheard = unheard or not member.broker.is_ours
             if member.serves and not self._is_lost(member, now):
                 reached.append(member)
                 continue
             # What brokers may use that cannot be told otherwise is not there to be allotted.
             unreachable += bound
             member.target = bound if member.serves else 0.0
-            unheard = unheard or member.broker.heard_at == NEVER
             if not member.serves and bound <= 0:
                 gone.append(member.broker.broker_id)
         for broker_id in gone:
@@ -226,7 +234,12 @@ class Pool:
     def _aim(self, reached: list[Member], limit: float, now: float) -> None:
         """Sets the targets of the brokers that can be reached."""
         shares = [Share(member.partitions, *member.used()) for member in reached]
-        rates, branch = blocked(len(reached)) if self.blocked else self._allocate(limit, shares)
+        if self.blocked:
+            rates, branch = blocked(len(reached))
+        elif not self._has_partitions:
+            rates, branch = [0.0] * len(reached), Branch.FAIR  # as each broker has it by the metadata
+        else:
+            rates, branch = self._allocate(limit, shares)
         for member, rate in zip(reached, rates, strict=True):
             # Without any partition F is 0: the allocators share out in equal parts. The factor is for rounding.
             member.target = min(rate * (1 + 1e-9), member.fair) if branch is Branch.FAIR else rate

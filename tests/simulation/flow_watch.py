@@ -8,7 +8,8 @@ that the brokers have in force at that moment.
                    REMEMBERED_INTERVALS more, as a master that takes over renews what each broker holds until it has
                    heard all of them. Such a broker may add F to the limit
     quiet          no leader of the instance has changed, and no leader or controller was down or cut off, for
-                   QUIET_INTERVALS: then every byte must be counted once, also those of a replica that moves
+                   QUIET_INTERVALS: then every byte must be counted once, also those of a replica that moves, and
+                   what is full must be known to be full within BLOCKED_INTERVALS
 """
 
 from collections import deque
@@ -18,7 +19,7 @@ from headrace.broker.instances.storage_counts import OTHERS_EVERY
 from headrace.instances.definition import Instance
 from headrace.metadata import znodes
 from headrace.types import TopicPartition
-from tests.simulation.history import LateRate, RatesInForce, StoredSeen, Volume
+from tests.simulation.history import GrownFull, LateRate, RatesInForce, StoredSeen, Volume
 from tests.simulation.scheduler import Life
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ LATE_INTERVALS = 3
 """Intervals in which what is in force must reach those who are held back by it."""
 
 QUIET_INTERVALS = 5
+BLOCKED_INTERVALS = 3
+"""Intervals after which no broker takes more into full storage: one until the controller is told, one until it tells
+the others, and a request on its way."""
+
 COUNTED_INTERVALS = OTHERS_EVERY + 3
 """Intervals within which the controller knows what was deleted of an instance that is not near its capacity."""
 
@@ -61,6 +66,9 @@ class FlowWatch:
         self._disturbed_s: dict[int, float] = {}
         self._gone_s: dict[int, float] = {}
         self._held_lately: dict[str, deque[tuple[float, int]]] = {}
+        self._full_since: dict[str, float] = {}
+        self._blocked_at: dict[str, int] = {}
+        """What an instance held when it had been full for BLOCKED_INTERVALS."""
         self._leaders: dict[str, tuple[dict[TopicPartition, int], float]] = {}
         self._produced: dict[tuple[str, int], int] = {}
         self._volume: dict[str, float] = {}
@@ -187,13 +195,26 @@ class FlowWatch:
         held.append((now, self._held(name)))
         while held[0][0] < now - COUNTED_INTERVALS * self._interval_s:
             held.popleft()
-        found = self._stored(name)
-        if found is None or not self._is_quiet(name, now):
+        found, is_quiet = self._stored(name), self._is_quiet(name, now)
+        self._look_at_growth(name, held[-1][1] if is_quiet else 0, now)
+        if found is None or not is_quiet:
             return
         most = max(size for _, size in held) + UNSEEN_BYTES  # what is deleted is counted for a while
         self._cluster.history.stored.append(
             StoredSeen(name, self._cluster.scheduler.now_us, found, most, is_exact=False)
         )
+
+    def _look_at_growth(self, name: str, held: int, now: float) -> None:
+        """What is full must not grow, once every broker had the time to hear of it."""
+        capacity = self._cluster.tenancy.definitions[name].capacity
+        assert capacity is not None
+        if held < capacity:
+            self._full_since.pop(name, None)
+            self._blocked_at.pop(name, None)
+        elif now >= self._full_since.setdefault(name, now) + BLOCKED_INTERVALS * self._interval_s:
+            blocked_at = self._blocked_at.setdefault(name, held)
+            at_us = self._cluster.scheduler.now_us
+            self._cluster.history.full.append(GrownFull(name, at_us, capacity, blocked_at, held))
 
     def _stored(self, name: str) -> int | None:
         """The bytes of an instance as the controller counts them."""

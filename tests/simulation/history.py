@@ -354,6 +354,18 @@ class StoredSeen(NamedTuple):
     is_exact: bool
 
 
+class GrownFull(NamedTuple):
+    """An instance has stored its capacity or more for so long that every broker must know. Bytes on all replicas."""
+
+    instance: str
+    at_us: int
+    capacity: int
+    blocked_at: int
+    """What it held when production had to be blocked at last."""
+
+    held: int
+
+
 @dataclass(slots=True)
 class History:
     """One run."""
@@ -388,6 +400,7 @@ class History:
     late_rates: list[LateRate] = field(default_factory=list)
     volumes: list[Volume] = field(default_factory=list)
     stored: list[StoredSeen] = field(default_factory=list)
+    full: list[GrownFull] = field(default_factory=list)
     instances_left: list[str] = field(default_factory=list)
     """What is wrong with instances long after everything was healed."""
     of_instances: dict[str, "History"] = field(default_factory=dict)

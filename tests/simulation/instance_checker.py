@@ -5,6 +5,7 @@
     late rate     clients were held back at a rate that had not been in force for long
     volume        more was produced in all than the limits allowed
     capacity      the controller counted more than there is, or in the end anything else
+    overshoot     an instance that had been full for longer than the brokers need to hear of it still grew
     instance      one was not brought back, or not removed, long after everything was healed
 
 The clients of each instance are judged by the other rules, too, in a history of their own.
@@ -57,5 +58,14 @@ def check_instances(history: History) -> Iterator[Finding]:
                 f"the controller counts {seen.counted} bytes of {seen.instance} at {time(seen.at_us)}: there are "
                 f"{seen.held}",
             )
+    for grown in history.full:
+        if grown.held > grown.blocked_at:
+            yield Finding(
+                "overshoot",
+                NOWHERE,
+                f"{grown.instance} has {grown.held} bytes at {time(grown.at_us)}: its capacity is {grown.capacity}, "
+                f"and it had {grown.blocked_at} when every broker had to know that this is full",
+            )
+            break
     for what in history.instances_left:
         yield Finding("instance", NOWHERE, what)

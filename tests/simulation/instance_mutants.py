@@ -7,6 +7,7 @@ no gate                       what is over the limit is answered at once
 leases never end              a broker that no controller reaches stays at the rate that it was leased
 raised unacknowledged         the controller raises a broker before another has acknowledged that it was lowered
 a moving replica counts twice the storage of partitions that move counts where they are and where they go
+full storage takes more       a broker adds what it takes in, but not what the controller tells of the others
 a controller forgets          a broker that comes back reports changes to a controller that forgot the rest
 """
 
@@ -19,6 +20,7 @@ from headrace.broker.instances import flow_host
 from headrace.broker.instances.flow_gate import Gate
 from headrace.broker.instances.names import Names
 from headrace.broker.instances.removal import InstanceRemovals
+from headrace.broker.instances.storage_counts import StorageCounts
 from headrace.broker.instances.view import InstanceMetadata
 from headrace.instances.flow.broker_leases import BrokerLeases
 from headrace.instances.flow.pool import AS_HELD, Member, Pool
@@ -94,6 +96,15 @@ def moving_counts_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionState, "apply", counts_all)
 
 
+def others_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    set_to = StorageCounts._set
+
+    def alone(self: StorageCounts, count: Any, *, is_full: bool, others: int) -> None:
+        set_to(self, count, is_full=count.is_full, others=0)
+
+    patch.setattr(StorageCounts, "_set", alone)
+
+
 def controller_forgets(patch: pytest.MonkeyPatch) -> None:
     def take(office, broker, report, now):  # type: ignore[no-untyped-def]
         is_whole = report.sums_epoch == -1
@@ -116,6 +127,8 @@ _REASSIGNED = with_instances(
     Plan(replicas=2, spare_brokers=2, partitions=1, faults=(kinds.REASSIGN, kinds.CRASH), settings=_SHORT)
 )._replace(gap_ms=700, instance_capacity=20_000)
 
+_FULL = with_instances(Plan(partitions=3, faults=(), settings=_SHORT))._replace(instance_capacity=4_000)
+
 LEAK, LIMIT, CAPACITY = frozenset({"leak", "commit"}), frozenset({"limit"}), frozenset({"capacity"})
 
 INSTANCE_MUTANTS = (
@@ -126,6 +139,7 @@ INSTANCE_MUTANTS = (
     Mutant("leases never end", leases_never_end, _CUT, LIMIT),
     Mutant("raised unacknowledged", raised_unacknowledged, _CALM, LIMIT),
     Mutant("a moving replica counts twice", moving_counts_twice, _REASSIGNED, CAPACITY),
+    Mutant("full storage takes more", others_are_not_counted, _FULL, frozenset({"overshoot"})),
     Mutant(
         "a controller forgets", controller_forgets, _CUT._replace(instance_capacity=8_000), CAPACITY | {"unavailable"}
     ),

@@ -212,7 +212,7 @@ def _with_instances(plan: Plan, chance: Random) -> Plan:
     is_plain = not (plan.members or plan.sharers or plan.has_transactions or plan.damage)
     if not is_plain or not plan.has_epochs or BLACKOUT in plan.faults or chance.random() >= 1 / 4:
         return plan
-    return with_instances(plan._replace(instance_capacity=chance.choice((0, 10_000, 20_000))))
+    return with_instances(plan._replace(instance_capacity=chance.choice((0, 4_000, 10_000))))
 
 
 def with_instances(plan: Plan) -> Plan:

@@ -2,6 +2,7 @@
 
 from tests.simulation.checker import check
 from tests.simulation.history import (
+    GrownFull,
     History,
     LateRate,
     Leak,
@@ -28,6 +29,7 @@ def test_a_history_without_errors() -> None:
     history = History(
         rates=[in_force(1000.0), in_force(1300.0, unreachable=333.0)],
         volumes=[Volume("acme", 900, 1000)],
+        full=[GrownFull("acme", 5, 100, 120, 120), GrownFull("acme", 9, 100, 120, 110)],
         stored=[StoredSeen("acme", 5, 90, 100, is_exact=False), StoredSeen("acme", 9, 100, 100, is_exact=True)],
     )
     assert kinds(history) == set()
@@ -76,3 +78,7 @@ def test_the_clients_of_an_instance_are_judged_by_the_rules_of_every_cluster() -
     found = check(History(of_instances={"acme": own}), Promises())
     assert {finding.kind for finding in found} >= {"lost", "phantom"}
     assert all(finding.text.startswith("of acme: ") for finding in found)
+
+
+def test_full_storage_that_grows() -> None:
+    assert kinds(History(full=[GrownFull("acme", 5, 100, 120, 121)])) == {"overshoot"}

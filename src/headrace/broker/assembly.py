@@ -50,6 +50,7 @@ from headrace.types import BrokerId
 
 if TYPE_CHECKING:
     from headrace.broker.instances.removal import InstanceRemovals
+    from headrace.broker.kafka07.discovery import Discovery
     from headrace.instances.definition import Instance
     from headrace.network.tls.listeners import TlsListeners
 
@@ -88,7 +89,8 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, environment: Enviro
     broker = await assemble(config, storage, advertised_endpoints, stack, environment)
     dispatcher = Dispatcher(broker)
     server = Server(broker.settings.current, bound, dispatcher, tls=tls)
-    _serve_07(broker, server, dispatcher, [each.name for each in listeners if each.is_07])
+    discovery = await _discovery_07(broker, listeners, advertised_endpoints, stack)
+    _serve_07(broker, server, dispatcher, [each.name for each in listeners if each.is_07], discovery)
     listeners = tuple(each for each in listeners if not each.is_07)
     security = BrokerSecurity(broker, server, dispatcher, stack, environment)
     hosting = InstanceHosting(broker, server, dispatcher, security, listeners, advertised_endpoints)
@@ -108,17 +110,33 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, environment: Enviro
     hosting.begin()
     stack.push_async_callback(hosting.close)
     await _wait_for_metadata(broker)
+    if discovery is not None:
+        stack.push_async_callback(discovery.close)
+        stack.callback(broker.tasks.create_task(discovery.run()).cancel)
     stack.push_async_callback(_prepare_stop, broker, storage.session)
     return Running(broker, (*listeners, *(each for each in bound.listeners if each.is_07)))
 
 
-def _serve_07(broker: Services, server: Server, dispatcher: Dispatcher, names: Sequence[str]) -> None:
+async def _discovery_07(
+    broker: Services, listeners: Sequence[Listener], advertised: Sequence[Endpoint], stack: AsyncExitStack
+) -> Discovery | None:
+    """What registers the broker for clients of Kafka 0.7, imported where that is configured. Raises as `start`."""
+    if not broker.config.kafka07_zookeeper_chroot:
+        return None
+    from headrace.broker.kafka07.discovery_start import open_discovery
+
+    return await open_discovery(broker, listeners, advertised, stack)
+
+
+def _serve_07(
+    broker: Services, server: Server, dispatcher: Dispatcher, names: Sequence[str], discovery: Discovery | None
+) -> None:
     """Gives the connections of listeners for Kafka 0.7 a dispatcher of their own, imported where there is one."""
     if not names:
         return
     from headrace.broker.kafka07.dispatch import Dispatcher07
 
-    old = Dispatcher07(broker, dispatcher.handlers)
+    old = Dispatcher07(broker, dispatcher.handlers, discovery)
 
     def hand_over(connection: Connection) -> None:
         if connection.listener in names:

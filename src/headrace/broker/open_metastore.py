@@ -6,7 +6,7 @@ from headrace.broker.options import Refused
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
 from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
-from headrace.metastore.zookeeper.ensemble import SASL_SETTING, ensemble_of
+from headrace.metastore.zookeeper.ensemble import SASL_SETTING, Ensemble, ensemble_of
 from headrace.network.zookeeper_kerberos import zookeeper_kerberos
 from headrace.network.zookeeper_tls import zookeeper_context
 
@@ -19,15 +19,20 @@ async def open_ensemble(config: BrokerConfig) -> MetadataStore:
     given = f"zookeeper.connect={config.zookeeper_connect}"
     ensemble = ensemble_of(config, zookeeper_context, zookeeper_kerberos)
     check_broker_id(config)
-    try:
-        from headrace.metastore.zookeeper.connection import NotAuthenticated, Unreachable, open_store
-    except ImportError as error:
-        raise Refused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
     if not ensemble.set_acl and (config.authorizer_class_name or _has_passwords(config)):
         log.warning(
             "zookeeper.set.acl is false: whoever reaches ZooKeeper can read the keys of users' passwords, and make "
             "users and access control lists"
         )
+    return await open_at(ensemble, given)
+
+
+async def open_at(ensemble: Ensemble, given: str) -> MetadataStore:
+    """Opens a store with a session of its own. Raises `Refused`, which says what was `given`."""
+    try:
+        from headrace.metastore.zookeeper.connection import NotAuthenticated, Unreachable, open_store
+    except ImportError as error:
+        raise Refused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
     try:
         return await open_store(ensemble)
     except Unreachable as error:

@@ -29,6 +29,12 @@ class ZooKeeperSettings(Settings):
         "", "headrace.zookeeper.digest", "password",
         "The USER:PASSWORD with which the broker authenticates to ZooKeeper (scheme digest), for access control "
         "lists.")
+    kafka07_zookeeper_chroot: str = declare(
+        "", "headrace.kafka07.zookeeper.chroot", "string",
+        "Where clients of Kafka 0.7 find this broker's listener of KAFKA07 and its topics: the path that they have in "
+        "zk.connect, on the ensemble of zookeeper.connect, with / for its root. It must not be that of a cluster of "
+        "today. Requests then name partitions as in Kafka 0.7, by numbers of the broker's own. If empty, the broker "
+        "is not registered for them.")
     zookeeper_sasl_jaas: str = declare(
         "", "headrace.zookeeper.sasl.jaas.config", "password",
         "The login with which the broker authenticates to ZooKeeper by SASL (DIGEST-MD5, or Kerberos with the "

@@ -22,7 +22,8 @@ TLS_PROTOCOLS = ("SSL", "SASL_SSL")
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 _SPOKEN = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", KAFKA07)
 PORT_MAX = 65535
-_ANY_ADDRESS = ("0.0.0.0", "::")
+ANY_ADDRESS = ("0.0.0.0", "::")
+"""Hosts to listen on that are no address to connect to."""
 
 
 class Listener(NamedTuple):
@@ -130,7 +131,7 @@ def endpoints(
         each = by_name.get(listener.name)
         if each is None:
             raise InvalidConfig(f"advertised.listeners has no entry for listener {listener.name}: add one")
-        if each.host in _ANY_ADDRESS:
+        if each.host in ANY_ADDRESS:
             raise InvalidConfig(
                 f"listener {listener} cannot be advertised as {each.host}, which is no address to connect to: "
                 f"set advertised.listeners to an address that clients reach"

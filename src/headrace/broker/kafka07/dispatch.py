@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.broker.kafka07 import fetch, offsets, produce
 from headrace.broker.kafka07.context import Context07, Write
@@ -38,15 +38,20 @@ from headrace.protocol.wire_07 import (
 )
 from headrace.records.legacy.format_07 import has_wrapper
 
+if TYPE_CHECKING:
+    from headrace.broker.kafka07.discovery import Discovery
+
 log = logging.getLogger(__name__)
 
 
 class Dispatcher07(Dispatcher):
     """Calls the handler of each frame of Kafka 0.7."""
 
-    def __init__(self, services: Services, handlers: Mapping[int, Handler]) -> None:
-        """`handlers`: those of the broker, which count these requests with theirs."""
+    def __init__(self, services: Services, handlers: Mapping[int, Handler], discovery: Discovery | None = None) -> None:
+        """`handlers`: those of the broker, which count these requests with theirs. With a `discovery` requests name
+        partitions by its numbers, without by those of the topic."""
         super().__init__(services, ())
+        self._discovery = discovery
         self._produce = handlers[ApiKey.PRODUCE]
         self._fetch = _counted(Handler(fetch.API_KEY, fetch.VERSIONS, partial(_given, fetch)), handlers)
         self._offsets = _counted(Handler(offsets.API_KEY, offsets.VERSIONS, partial(_given, offsets)), handlers)
@@ -63,7 +68,7 @@ class Dispatcher07(Dispatcher):
                     topic=topic,
                     partitions=[
                         m.FetchRequest.FetchPartition(
-                            partition=number, fetch_offset=offset, partition_max_bytes=max_bytes
+                            partition=self._number_of(topic, number), fetch_offset=offset, partition_max_bytes=max_bytes
                         )
                     ],
                 )
@@ -72,7 +77,19 @@ class Dispatcher07(Dispatcher):
             self._call_loaded(self._fetch, ctx, m.FetchRequest(replica_id=-1, max_wait_ms=0, topics=topics))
         else:
             ctx = self._context(connection, self._offsets, 0, frame, _write_offsets)
-            self._call_loaded(self._offsets, ctx, _list_offsets(request))
+            self._call_loaded(self._offsets, ctx, self._list_offsets(request))
+
+    def _number_of(self, topic: str, number: int) -> int:
+        return number if self._discovery is None else self._discovery.number_of(topic, number)
+
+    def _list_offsets(self, request: Offsets) -> m.ListOffsetsRequest:
+        topic, number, time_ms, max_offsets = request.part
+        wanted = m.ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=self._number_of(topic, number), timestamp=time_ms, max_num_offsets=max_offsets
+        )
+        return m.ListOffsetsRequest(
+            replica_id=-1, topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+        )
 
     def _context(
         self, connection: Connection, handler: Handler, version: int, frame: memoryview, write: Write
@@ -123,6 +140,9 @@ class Dispatcher07(Dispatcher):
         led: produce.Led = {}
         refused = None
         for part in parts:
+            if self._discovery is not None:
+                number = self._discovery.number_to_produce_to(part.topic, part.partition)
+                part = part._replace(partition=number)
             try:
                 found.append(produce.placed(ctx, part, led))
             except KafkaError as error:
@@ -156,16 +176,6 @@ def _counted(handler: Handler, others: Mapping[int, Handler]) -> Handler:
 
 def _is_compressed(part: ProducePart) -> bool:
     return has_wrapper(part.messages)
-
-
-def _list_offsets(request: Offsets) -> m.ListOffsetsRequest:
-    topic, number, time_ms, max_offsets = request.part
-    wanted = m.ListOffsetsRequest.ListOffsetsPartition(
-        partition_index=number, timestamp=time_ms, max_num_offsets=max_offsets
-    )
-    return m.ListOffsetsRequest(
-        replica_id=-1, topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
-    )
 
 
 def _write_fetched(request: Fetch, message: Message) -> bytes:

@@ -12,7 +12,7 @@ from headrace.broker.kafka07.discovery_nodes import (
     not_led,
 )
 from headrace.broker.kafka07.discovery_start import address_for_07, chroot_of
-from headrace.config import parse_broker
+from headrace.config import BrokerConfig, parse_broker
 from headrace.errors import InvalidConfig
 from headrace.metadata.image import PartitionMetadata, TopicMetadata
 from headrace.metadata.model import Endpoint
@@ -87,7 +87,7 @@ def test_a_chroot_that_cannot_be_is_named(chroot: str, connect: str, said: str) 
         chroot_of(_config(chroot, connect))
 
 
-def _config(chroot: str, connect: str) -> object:
+def _config(chroot: str, connect: str) -> BrokerConfig:
     return parse_broker({"headrace.kafka07.zookeeper.chroot": chroot, "zookeeper.connect": connect})
 
 

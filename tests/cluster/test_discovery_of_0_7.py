@@ -16,7 +16,7 @@ from headrace.client.operations.replica_admin import ReplicaAdmin
 from headrace.protocol.wire_07 import ErrorCode07
 from headrace.records.legacy.format_07 import encode_set
 from headrace.security.access import ResourceType
-from tests.client_07 import ENABLED, Client07
+from tests.client_07 import ENABLED, Client07, payloads
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
 from tests.eventually import WITHIN_SECONDS, eventually, eventually_equal
@@ -91,15 +91,8 @@ class World:
                     (end,) = client.offsets(topic, -1, 1, number)
                     error, messages = client.fetch(topic, 0, 1 << 20, number)
                     assert error is ErrorCode07.NO_ERROR and len(messages) == end
-                    found[f"{broker}-{number}"] = [entry[10:] for entry in _entries(messages)]
+                    found[f"{broker}-{number}"] = payloads(bytes(messages))
         return found
-
-
-def _entries(messages: bytes) -> Iterator[bytes]:
-    while messages:
-        size = 4 + int.from_bytes(messages[:4], "big")
-        yield messages[:size]
-        messages = messages[size:]
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +239,7 @@ def test_a_broker_that_does_not_lead_its_partitions_waits_and_numbers_stay(world
     with Admin(world.cluster.bootstrap) as admin:
         replicas = ReplicaAdmin(admin.cluster)
         replicas.reassign({TopicPartition(topic, 1): [1, 2]})
-        eventually_equal(lambda: tuple(admin.describe_topic(topic).partitions[1].replicas), (1, 2))
+        eventually_equal(lambda: list(map(int, admin.describe_topic(topic).partitions[1].replicas)), [1, 2])
         eventually(lambda: not replicas.reassignments(), "the reassignment to end")
         replicas.elect_leaders([TopicPartition(topic, 1)])
     world.wait_for(topic, {1: 2})

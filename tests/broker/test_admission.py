@@ -365,6 +365,7 @@ def test_a_metadata_request_of_many_topics_creates_none_without_the_right(
     assert not set(names) & set(gated.broker.metadata.topics)
 
 
+@pytest.mark.slow
 def test_without_rules_nobody_is_refused_but_who_plays_a_broker(gated: Gated, wire: Wire) -> None:
     for module in all_modules():
         version = module.VERSIONS[-1]

@@ -139,6 +139,7 @@ def test_ten_thousand_clients_flood_no_more_lines_than_the_limit(loop: Clock, li
     assert sum(int(each.rpartition("=")[2]) for each in told) == 10_000 - AUDIT_LINES_PER_SECOND_MAX
 
 
+@pytest.mark.slow
 def test_a_broker_records_each_refused_request_and_its_level_is_changed_by_kafkas_request(tmp_path: Path) -> None:
     server = HeadraceServer(tmp_path / "data", {**AUTHORIZED, "super.users": "User:nobody"})
     stored_before_start(

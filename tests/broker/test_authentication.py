@@ -284,6 +284,7 @@ def test_closes_the_connections_of_clients_that_do_not_authenticate_in_time() ->
         assert serves(done)
 
 
+@pytest.mark.slow
 def test_closes_the_connection_of_a_session_that_is_over_unless_the_client_authenticates_again() -> None:
     with (
         Broker(settings={**SETTINGS, "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": 1500}) as broker,
@@ -320,6 +321,7 @@ def test_a_refused_handshake_does_not_revive_a_session_that_is_over(version: int
                 assert struct.pack(">i", 8) not in answers, "an ordinary request is served"
 
 
+@pytest.mark.slow
 def test_a_session_may_end_while_its_client_authenticates_again() -> None:
     settings = {**SETTINGS, "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": 700}
     with Broker(settings=settings) as broker, Wire(broker.bootstrap) as wire:
@@ -330,6 +332,7 @@ def test_a_session_may_end_while_its_client_authenticates_again() -> None:
         assert authenticate(wire, b"\0alice\0wonder").error_code == 0
 
 
+@pytest.mark.slow
 def test_a_session_may_end_while_the_requests_before_the_handshake_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client has begun in time; what it sent before is served, and so is the handshake."""
     create_topics = Controller.create_topics

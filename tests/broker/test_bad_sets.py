@@ -115,6 +115,7 @@ def end_of(server: HeadraceServer, topic: str) -> int:
         return wire.list_offset(topic, -1)[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["0.9.0", "0.10.2", "3.0"])
 @pytest.mark.parametrize("magic", VERSION_OF)
 def test_a_set_that_lies_is_refused_and_not_stored(server: HeadraceServer, magic: int, stored: str) -> None:

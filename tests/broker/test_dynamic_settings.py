@@ -104,6 +104,7 @@ async def broker(directory: Path, **settings: str) -> AsyncIterator[Run]:
         yield Run(services, f"127.0.0.1:{listeners[0].port}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entity", [ALL, "0"])
 async def test_each_default_of_topics_reaches_the_logs_of_a_running_broker(tmp_path: Path, entity: str) -> None:
     by_broker = {s.broker_names[0][0]: (attribute, s) for attribute, s in TOPIC_SETTINGS.values() if s.broker_names}

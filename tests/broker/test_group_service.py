@@ -201,6 +201,7 @@ async def test_groups_are_loading_from_the_moment_the_partition_is_led(host: Hos
     service.runtime.close()
 
 
+@pytest.mark.slow
 async def test_a_long_log_is_read_in_pieces_between_which_others_are_served(host: Host) -> None:
     service, inbox = await a_service(host, Clock()), Inbox()
     for offset in range(4000):

@@ -177,6 +177,7 @@ async def test_fetched_records_are_encrypted_by_the_kernel(
         assert_kernel_encrypted(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [pytest.param("true", marks=needs_kernel), "false"])
 async def test_a_client_that_asks_for_new_keys_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, setting: str

@@ -331,6 +331,7 @@ def test_a_client_without_a_name_that_asks_no_versions_is_served(server: Headrac
         assert wire.ask(INIT_PRODUCER_ID, 0, b"\xff\xff" + bytes(4))
 
 
+@pytest.mark.slow
 def test_version_0_commits_and_fetches_offsets_without_looking_for_a_coordinator(tmp_path: Path) -> None:
     running = HeadraceServer(tmp_path / "data", {"offsets.topic.num.partitions": "3"}).start()
     topic = new_topic(running)

@@ -181,6 +181,7 @@ def closed(positions: Positions):  # type: ignore[no-untyped-def]
         positions.close()
 
 
+@pytest.mark.slow
 async def test_many_partitions_are_kept_at_a_time_and_not_all(tmp_path: Path) -> None:
     node = await BrokerNode.start(tmp_path)
     try:

@@ -209,6 +209,7 @@ async def tell(steps: Iterable[tuple[object, ...]], home: Path) -> None:
         await store.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_positions_are_those_of_kafka_0_7_whatever_happens_to_the_log(steps: list[tuple[object, ...]]) -> None:

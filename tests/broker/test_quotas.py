@@ -62,6 +62,7 @@ def client_id(asker: Asker) -> Iterator[str]:
     assert asker.ask(alter({"client_id": name}, **gone), 1).entries[0].error_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [7, 9])
 def test_a_producer_over_its_quota_is_told_how_long_to_wait_and_held_that_long(
     asker: Asker, either_broker: str, client_id: str, version: int
@@ -236,6 +237,7 @@ def test_the_time_of_producers_without_answers_is_limited(ours: Asker, shared_he
         assert time.monotonic() - began >= 0.9
 
 
+@pytest.mark.slow
 def test_the_time_of_slices_is_limited(ours: Asker, shared_headrace: str) -> None:
     """An idle client may use 5 ms of the event loop; to decode so many names takes longer."""
     name = f"slices-{uuid.uuid4().hex[:8]}"

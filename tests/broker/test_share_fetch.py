@@ -131,6 +131,7 @@ async def test_released_records_wake_a_fetch_that_waits(node: Node) -> None:
     assert await waiting == [(0, 0, 2)]
 
 
+@pytest.mark.slow
 async def test_locks_that_end_give_the_records_to_another_member(tmp_path: Path) -> None:
     async with Nodes(
         tmp_path,
@@ -269,6 +270,7 @@ async def test_no_more_sessions_are_opened_than_allowed(tmp_path: Path) -> None:
         assert await one.fetch() == []
 
 
+@pytest.mark.slow
 async def test_committed_records_alone_reach_a_group_that_asks_for_them(node: Node) -> None:
     node.configure_group(GROUP, {"share.isolation.level": "read_committed"})
     producer = await producer_at(node)

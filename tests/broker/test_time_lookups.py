@@ -98,6 +98,7 @@ def test_others_are_served_while_many_ordinary_batches_are_looked_into(server: H
         assert 0 < bystander.most_loop_seconds < processor_seconds(LOOP_SECONDS_MAX)
 
 
+@pytest.mark.slow
 def test_a_connection_gets_its_answers_in_order_also_when_a_thread_looks_a_time_up(server: HeadraceServer) -> None:
     with Wire(server.bootstrap) as wire:
         wire.create_topic("in-order")

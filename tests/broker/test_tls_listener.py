@@ -99,6 +99,7 @@ async def test_ordinary_clients_get_no_further_than_the_handshake_without_their_
             await asyncio.to_thread(ask, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bytes_sent",
     [b"", b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)],

@@ -50,6 +50,7 @@ def drain(consumer: Consumer, count: int) -> list[int]:
     return collected(lambda _: [int(record.value or b"") for record in consumer.poll(200)], count)
 
 
+@pytest.mark.slow
 def test_seeks_to_offsets_ends_and_times(consumer_of: MakeConsumer, topic: str) -> None:
     partition = TopicPartition(topic, 1)
     consumer = consumer_of()
@@ -106,6 +107,7 @@ def test_an_offset_out_of_range_is_reset(consumer_of: MakeConsumer, topic: str) 
     assert drain(consumer, 25) == list(range(0, 100, 4))
 
 
+@pytest.mark.slow
 def test_a_member_alone_gets_everything_and_resumes_after_its_commit(consumer_of: MakeConsumer, topic: str) -> None:
     group = topic_name("alone")
     first = consumer_of(group_id=group)
@@ -157,6 +159,7 @@ def test_two_members_share_and_one_takes_over(consumer_of: MakeConsumer, topic: 
     assert taken == [("assigned", 4), ("revoked", 4), ("assigned", 2), ("revoked", 2), ("assigned", 4)]
 
 
+@pytest.mark.slow
 def test_a_rebalance_heard_of_during_poll_is_joined_with_the_subscription(
     consumer_of: MakeConsumer, admin: Admin, topic: str
 ) -> None:
@@ -264,6 +267,7 @@ def test_a_callback_may_commit_while_the_consumer_closes(consumer_of: MakeConsum
     assert sum(again.committed([TopicPartition(topic, n) for n in range(4)]).values()) == 100
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_created_anew_is_read_from_its_first_record(
     consumer_of: MakeConsumer, admin: Admin, broker: str, topic: str
 ) -> None:
@@ -295,6 +299,7 @@ def test_commits_after_a_record_after_a_batch_and_with_a_text(consumer_of: MakeC
     assert consumer.lag() == {place: 22}
 
 
+@pytest.mark.slow
 def test_partitions_that_are_assigned_again_go_on_where_they_were(consumer_of: MakeConsumer, topic: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     consumer = consumer_of()

@@ -79,6 +79,7 @@ def test_a_partition_that_does_not_exist_is_told_at_poll(make: MakeConsumer) -> 
         consumer.poll()
 
 
+@pytest.mark.slow
 def test_a_subscribed_topic_that_does_not_exist_is_warned_of_once_and_read_when_it_is_created(
     bootstrap: str, make: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:

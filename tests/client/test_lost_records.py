@@ -30,6 +30,7 @@ def lose() -> None:
     batch.finish(-1, -1, REFUSED)
 
 
+@pytest.mark.slow
 def test_a_batch_that_becomes_garbage_logs_nothing_until_a_sender_does(
     lost: LostRecords, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,6 +52,7 @@ def state(cluster: Cluster, prepared: PreparedTransaction) -> str:
     return TransactionAdmin(cluster).describe_transaction(prepared.transactional_id).state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 def test_another_client_ends_a_prepared_transaction_as_often_as_it_likes(
     broker: str, cluster: Cluster, topic: str, version: str, is_commit: bool
@@ -85,6 +86,7 @@ def test_a_later_producer_aborts_it_and_it_cannot_be_committed_any_more(
     assert still.value.code in NOT_OPEN
 
 
+@pytest.mark.slow
 def test_one_that_timed_out_is_aborted_and_cannot_be_committed(
     broker: str, cluster: Cluster, topic: str, version: str
 ) -> None:

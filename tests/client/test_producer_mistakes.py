@@ -235,6 +235,7 @@ def test_a_closed_producer_and_a_wrong_address_are_told(bootstrap: str, free_por
         lost.send(P, b"x")
 
 
+@pytest.mark.slow
 def test_lost_records_whose_result_nobody_asks_for_are_told(
     bootstrap: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

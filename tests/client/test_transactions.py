@@ -49,6 +49,7 @@ def values(broker: str, topic: str, *, isolation: str = "read_committed", group:
     return found
 
 
+@pytest.mark.slow
 def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(broker: str, topic: str) -> None:
     with transactional(broker) as producer:
         producer.begin()
@@ -92,6 +93,7 @@ def test_records_that_wait_when_a_transaction_is_aborted_are_not_sent(broker: st
     assert values(broker, topic, isolation="read_uncommitted") == [b"sent"]
 
 
+@pytest.mark.slow
 def test_a_partition_does_not_join_a_transaction_after_its_end(broker: str, topic: str) -> None:
     """It would begin another one. Where transaction.version is 0 in the cluster, InitProducerId would then fence us."""
     joining, ended, joined = threading.Event(), threading.Event(), threading.Event()

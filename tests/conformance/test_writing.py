@@ -47,6 +47,7 @@ def test_headers_come_back_as_they_were(bootstrap: str, topic: str, client: Clie
     assert_same(client.read(bootstrap, topic, FROM_START, len(messages)), messages, 0, client)
 
 
+@pytest.mark.slow
 @case(*CODECS)
 def test_a_codec_is_stored_as_it_was_sent(bootstrap: str, topic: str, client: Client, codec: str) -> None:
     client.produce(bootstrap, topic, client.messages, Writing(codec))

@@ -307,6 +307,7 @@ def test_a_killed_and_restarted_broker_delays_the_table_and_loses_nothing(tmp_pa
     assert offsets_of(tmp_path / "table") == once(20, 20)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_away_for_a_while_is_waited_for_and_not_begun_anew(
     broker: str, topic: str, table: Path
 ) -> None:

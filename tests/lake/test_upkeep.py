@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from headrace.lake.delta.location import Location
 from headrace.lake.upkeep import ROUNDS_BETWEEN, VACUUM_EVERY_S, Upkeep, UpkeepSettings
 from tests.lake.lakes import offsets_of, opened, produce, run_once
@@ -14,6 +16,7 @@ def rounds(broker: str, topic: str, table: Path, count: int) -> None:
         run_once(broker, topic, table)
 
 
+@pytest.mark.slow
 def test_files_are_counted_now_and_then_and_what_is_left_small_is_not_compacted_again(
     broker: str, topic: str, table: Path
 ) -> None:

@@ -153,6 +153,7 @@ class Machine:
         self.disk = self.disk.after_power_failure() if self.chance.random() < 0.3 else self.disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_after(4, range(20)))
 def test_what_was_acknowledged_or_read_is_never_lost(seed: int) -> None:
     Machine(seed).run()

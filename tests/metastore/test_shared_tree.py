@@ -107,6 +107,7 @@ async def test_reads_wait_for_the_next_session(server: TreeServer, socket: Path)
     await store.close()
 
 
+@pytest.mark.slow
 async def test_the_session_of_a_silent_process_ends(server: TreeServer, socket: Path) -> None:
     silent, other = await open_store(socket, SHORT_MS), await open_store(socket, LONG_MS)
     gone = asyncio.Event()
@@ -131,6 +132,7 @@ async def test_a_session_lives_as_long_as_its_process_speaks(server: TreeServer,
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_falls_silent_is_left(server: TreeServer, socket: Path) -> None:
     store = await open_store(socket, SHORT_MS)
     lost = asyncio.Event()

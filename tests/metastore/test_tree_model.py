@@ -171,6 +171,7 @@ async def compare(
     await store.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_the_embedded_one_is_like_the_model(steps: list[list[Op] | str]) -> None:

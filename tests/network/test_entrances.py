@@ -204,6 +204,7 @@ def test_a_header_may_come_byte_by_byte() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_trusted_proxy_without_a_header_and_with_half_or_a_huge_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxied, "HANDSHAKE_MS", 300)
     monkeypatch.setattr(proxied, "PROXY_HEADERS_MAX", 50)

@@ -79,6 +79,7 @@ def _twin(cls: type[Any], ours: Struct, name: str, struct: str, version: int) ->
     return cls(**values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("initial", INITIALS)
 def test_bytes_are_kios(initial: str) -> None:
     for name, seed in seeds("kio", 2, {name for name, _ in COMPARED}, initial):

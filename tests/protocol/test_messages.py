@@ -21,6 +21,7 @@ def _fetched(records: object) -> m.FetchResponse:
     return m.FetchResponse(responses=[m.FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("initial", INITIALS)
 def test_every_version_decodes_what_it_encoded(initial: str) -> None:
     for name, seed in seeds("there and back", 2, SCHEMAS, initial):

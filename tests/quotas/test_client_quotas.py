@@ -99,6 +99,7 @@ def test_a_change_reaches_a_client_that_is_throttled(quotas: ClientQuotas) -> No
     assert quotas.bucket("u", "c") is None
 
 
+@pytest.mark.slow
 def test_full_buckets_are_dropped_and_used_ones_stay(
     quotas: ClientQuotas, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

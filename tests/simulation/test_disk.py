@@ -43,6 +43,7 @@ def test_a_killed_process_leaves_everything_that_it_wrote() -> None:
     assert values(logs) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_power_loss_takes_what_was_not_synced_and_nothing_else() -> None:
     kept = set()
     for seed in range(40):

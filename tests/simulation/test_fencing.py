@@ -204,6 +204,7 @@ def test_a_live_leader_that_all_others_take_for_dead_loses_nothing_that_is_commi
     scene.end_well()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_after(1, (1, 2, 3)))
 @pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
 def test_a_fenced_broker_names_later_leaders_though_no_controller_reaches_it(seed: int, is_controller: bool) -> None:
@@ -225,6 +226,7 @@ def test_a_fenced_broker_names_later_leaders_though_no_controller_reaches_it(see
     scene.end_well()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_after(1, (1, 2, 3)))
 @pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
 def test_a_broker_that_one_other_takes_for_dead_leads_on_and_loses_nothing(seed: int, is_controller: bool) -> None:

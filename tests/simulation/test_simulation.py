@@ -58,6 +58,7 @@ def test_a_seed_that_once_failed_finds_nothing_wrong_any_more(once: Regression) 
     check_results([run(once.seed, once.plan)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_after(1, (1, 2, 3, 4, 5)))
 def test_a_reliable_topic_keeps_what_it_acknowledged_when_all_brokers_lose_power(number: int) -> None:
     faults = (kinds.CRASH, kinds.CUT, kinds.PAUSE, kinds.SESSION)
@@ -91,6 +92,7 @@ def test_a_seed_gives_the_same_run_again_to_the_last_message(seed: int) -> None:
     assert first.messages == second.messages > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_after(1, (1, 2, 3, 4)))
 def test_instances_stay_apart_and_keep_to_their_limits(number: int) -> None:
     """Leaders and replicas move, and brokers die, while an instance fills its storage."""

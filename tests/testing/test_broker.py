@@ -162,6 +162,7 @@ def test_a_process_that_ended_by_itself_is_reported_with_its_log() -> None:
         broker.close()
 
 
+@pytest.mark.slow
 @BOTH
 def test_nothing_is_left_at_the_end(in_process_of_its_own: bool) -> None:
     with Broker(subprocess=in_process_of_its_own) as broker:  # what the first one imports may stay

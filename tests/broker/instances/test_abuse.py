@@ -210,6 +210,7 @@ def test_an_expression_that_is_valid_only_by_itself_matches_nothing(expression: 
         re2.compile(Names(Namespace("acme")).regex(expression), options)
 
 
+@pytest.mark.slow
 def test_many_empty_names_take_no_more_memory_than_they_have_bytes() -> None:
     import tracemalloc
 

@@ -152,6 +152,7 @@ def asked(houses: Houses, key: ApiKey, version: int, request: Message) -> Any:
         return None
 
 
+@pytest.mark.slow
 def test_what_others_have_is_answered_like_what_does_not_exist(houses: Houses) -> None:
     before = state(houses)
     metadata = houses.broker.metadata

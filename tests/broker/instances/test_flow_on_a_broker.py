@@ -104,6 +104,7 @@ def error_of(answer: m.ProduceResponse) -> m.ProduceResponse.PartitionProduceRes
     return answer.responses[0].partition_responses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [7, 9], ids=["plain", "flexible"])
 def test_production_is_held_to_the_limit_and_told_so(broker: Broker, version: int) -> None:
     name, address = broker.instance(bytes_in=RATE, burst_seconds=0.5)
@@ -202,6 +203,7 @@ def test_a_limit_that_is_taken_away_lets_all_through_that_waits(broker: Broker) 
             assert (error_of(answer).error_code, answer.throttle_time_ms) == (0, 0)
 
 
+@pytest.mark.slow
 def test_an_instance_without_limits_is_not_held(broker: Broker) -> None:
     name, address = broker.instance()
     with Asker(address) as asker:
@@ -212,6 +214,7 @@ def test_an_instance_without_limits_is_not_held(broker: Broker) -> None:
     assert shown["usage"]["bytes_in_total"] > 2_000 * KIB  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_full_storage_refuses_production_and_lets_everything_else_through(broker: Broker) -> None:
     name, address = broker.instance(capacity=300 * KIB)
     with Asker(address) as asker:

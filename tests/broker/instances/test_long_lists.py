@@ -22,6 +22,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Houses]:
         yield found
 
 
+@pytest.mark.slow
 def test_a_long_list_is_read_on_other_threads(houses: Houses, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is created, stored, read again, served, altered, and when it is wrong."""
     parsed: Counter[int] = Counter()

@@ -168,6 +168,7 @@ def test_aiokafka_in_both_instances(houses: Houses) -> None:
         asyncio.run(run(name))
 
 
+@pytest.mark.slow
 def test_kafka_python_in_both_instances(houses: Houses) -> None:
     for name in BOTH:
         bootstrap = houses.addresses[name]
@@ -212,6 +213,7 @@ def test_our_own_client_in_both_instances(houses: Houses) -> None:
             assert found == [name.encode()]
 
 
+@pytest.mark.slow
 def test_share_groups_read_the_records_of_their_instance(houses: Houses) -> None:
     """A group `app-share` in each, that reads `shared` from its beginning."""
     earliest = m.IncrementalAlterConfigsRequest.AlterableConfig(name="share.auto.offset.reset", value="earliest")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from headrace.broker.telemetry.service import POINTS_PER_PUSH_MAX, POINTS_PER_TURN, ClientTelemetry
 from headrace.protocol import messages as m
 from tests.broker.telemetry import otlp_writer as otlp
@@ -58,6 +60,7 @@ def payload_of(points: int) -> bytes:
     return otlp.payload(otlp.metric("one", values))
 
 
+@pytest.mark.slow
 def test_one_metric_of_many_points_is_taken_in_slices() -> None:
     async def most_in_a_turn() -> int:
         broker, seen, most = telemetry(), 0, 0

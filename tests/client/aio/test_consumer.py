@@ -51,6 +51,7 @@ async def test_async_for_gives_every_record_in_the_order_of_its_partition(broker
     assert [n for n in found if not n % 2] == list(range(0, COUNT, 2))
 
 
+@pytest.mark.slow
 async def test_the_ways_to_read_take_turns_without_a_gap(broker: str, filled: str) -> None:
     place = TopicPartition(filled, 0)
     async with consumer(broker) as reader:
@@ -100,6 +101,7 @@ async def test_a_seek_of_another_partition_keeps_what_was_read_ahead(broker: str
         assert await numbers(reader, 18) == list(range(first[0] + 4, COUNT + first[0], 2))
 
 
+@pytest.mark.slow
 async def test_a_paused_partition_waits_also_with_what_was_read_ahead(broker: str, filled: str) -> None:
     even, odd = TopicPartition(filled, 0), TopicPartition(filled, 1)
     async with consumer(broker, max_poll_records=5) as reader:
@@ -290,6 +292,7 @@ PROTOCOLS: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", PROTOCOLS, ids=["eager", "cooperative", "KIP-848"])
 async def test_members_come_and_go_and_every_record_is_read(broker: str, topic: str, how: dict[str, object]) -> None:
     options = {"bootstrap_servers": broker, "group_id": topic_name("group"), "max_poll_records": 5, **how}

@@ -47,6 +47,7 @@ async def some(consumer: aio.ShareConsumer, count: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_iteration_accepts_what_it_gave_and_no_more(broker: str, group: str, filled: str) -> None:
     async with aio.ShareConsumer(broker, group_id=group) as consumer:
         await consumer.subscribe([filled])
@@ -70,6 +71,7 @@ def test_iteration_in_a_thread_accepts_no_more_either(broker: str, group: str, f
     assert sorted(seen) == list(range(COUNT))
 
 
+@pytest.mark.slow
 async def test_cancelled_polls_lose_nothing_and_accept_nothing(broker: str, group: str, filled: str) -> None:
     found: list[int] = []
     async with aio.ShareConsumer(broker, group_id=group) as consumer:
@@ -143,6 +145,7 @@ async def test_a_cancelled_poll_of_a_subscription_that_has_ended_leaves_nothing(
         assert sorted(await some(consumer, COUNT - 1)) == sorted({*range(COUNT)} - {int(first.value or b"")})
 
 
+@pytest.mark.slow
 async def test_each_record_is_acknowledged_and_the_callback_may_be_a_coroutine(
     broker: str, group: str, filled: str
 ) -> None:

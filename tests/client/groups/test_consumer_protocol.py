@@ -55,6 +55,7 @@ def together(*members: Polling) -> list[int]:
     return sorted(index for each in members for _, index in each.assigned)
 
 
+@pytest.mark.slow
 def test_members_keep_what_does_not_move(member: MakeMember) -> None:
     first = member()
     eventually_equal(lambda: len(first.assigned), 6)
@@ -113,6 +114,7 @@ def test_an_unknown_assignor_is_refused(member: MakeMember) -> None:
     assert "group.consumer.assignors" in str(failure)
 
 
+@pytest.mark.slow
 def test_a_static_member_comes_back_to_its_partitions(member: MakeMember) -> None:
     other, static = member(group_instance_id="a"), member(group_instance_id="b")
     eventually_equal(lambda: (len(other.assigned), len(static.assigned)), (3, 3))
@@ -132,6 +134,7 @@ def test_an_instance_id_in_use_is_refused(member: MakeMember) -> None:
     assert failure.code == ErrorCode.UNRELEASED_INSTANCE_ID
 
 
+@pytest.mark.slow
 def test_a_member_that_does_not_poll_loses_its_partitions(
     broker: str, group: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +183,7 @@ def test_members_share_with_librdkafka(member: MakeMember, broker: str, group: s
     eventually_equal(lambda: len(ours.assigned), 6)
 
 
+@pytest.mark.slow
 def test_a_classic_group_moves_to_the_protocol_and_back(
     member: MakeMember, broker: str, group: str, topic: str
 ) -> None:
@@ -206,6 +210,7 @@ def test_members_share_with_java(member: MakeMember, broker: str, group: str, to
     eventually_equal(lambda: len(ours.assigned), 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [{"group_protocol": "consumer"}, {"partition_assignment_strategy": "cooperative-sticky"}, {}],

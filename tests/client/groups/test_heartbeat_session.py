@@ -3,6 +3,8 @@
 import time
 from typing import Any
 
+import pytest
+
 from headrace.client.consumer.group_link import GroupTimes
 from headrace.client.consumer.heartbeat_membership import HeartbeatMembership
 from headrace.client.consumer.heartbeat_session import HeartbeatSession, new_member_id
@@ -27,6 +29,7 @@ class Failing(HeartbeatSession):
         raise KafkaError("the group is being loaded", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_fails_is_asked_after_a_pause() -> None:
     """poll wakes the thread every few milliseconds while the member has nothing to read."""
     client = ClientSettings(retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MS)

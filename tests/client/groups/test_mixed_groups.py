@@ -69,6 +69,7 @@ def test_cooperative_members_keep_what_does_not_move(member: MakeMember, groups:
     assert len(first.values + second.values) == 60
 
 
+@pytest.mark.slow
 def test_cooperative_members_share_with_librdkafka(
     broker: str, member: MakeMember, groups: GroupAdmin, group: str, topic: str
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_value_that_cannot_be_serialized_is_not_sent(address: str, topic: str)
         producer.send(topic, {})
 
 
+@pytest.mark.slow
 def test_a_consumer_can_go_past_a_poison_record(address: str, topic: str, consumer: Consumer) -> None:
     values = [b'{"item":"tea"}', b"\xff", b"{}", b'{"item":"bun"}', None]
     with Producer(address) as producer:
@@ -159,6 +160,7 @@ def test_a_handler_that_fails_leaves_the_consumer_before_the_record(address: str
         assert consumer.position(TopicPartition(topic, 0)) == 1
 
 
+@pytest.mark.slow
 async def test_the_asyncio_face_has_the_same_serializers(address: str, topic: str) -> None:
     calls: list[str] = []
 

@@ -377,6 +377,7 @@ def test_a_registry_that_is_not_there_is_tried_again_and_then_another() -> None:
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(OTHER), reason="it must fail when told so")
 def test_a_registry_that_is_away_makes_no_record_a_poison(shared_headrace: HeadraceServer, served: Served) -> None:
     name, address, registry = topic_name("away"), shared_headrace.bootstrap, served.registry

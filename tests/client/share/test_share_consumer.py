@@ -79,6 +79,7 @@ def test_the_next_poll_accepts_what_the_last_one_returned(consumer_of: MakeConsu
     assert consumer_of().poll(1_000) == []
 
 
+@pytest.mark.slow
 def test_records_that_were_not_accepted_come_again(consumer_of: MakeConsumer) -> None:
     first = consumer_of(**EXPLICIT)
     for record in collected(lambda _: acknowledged(first, AcknowledgeType.RELEASE, 5), 5):
@@ -98,6 +99,7 @@ def acknowledged(consumer: ShareConsumer, kind: AcknowledgeType, limit: int = 50
     return found
 
 
+@pytest.mark.slow
 def test_rejected_records_do_not_come_again_and_released_ones_do(consumer_of: MakeConsumer) -> None:
     consumer = consumer_of(**EXPLICIT)
     first: list[ShareRecord] = []
@@ -120,6 +122,7 @@ def test_rejected_records_do_not_come_again_and_released_ones_do(consumer_of: Ma
     assert set(consumer.commit().values()) == {None}
 
 
+@pytest.mark.slow
 def test_two_members_share_the_records_of_one_partition(consumer_of: MakeConsumer, broker: str, topic: str) -> None:
     members = [consumer_of(share_acquire_mode="record_limit", max_poll_records=5) for _ in range(2)]
     found: list[list[ShareRecord]] = [[], []]
@@ -170,6 +173,7 @@ def test_a_renewed_record_stays_with_its_member(consumer_of: MakeConsumer) -> No
     assert consumer.commit() == {TopicPartition(record.topic, record.partition): None}
 
 
+@pytest.mark.slow
 def test_the_callback_hears_of_every_acknowledgement(consumer_of: MakeConsumer) -> None:
     consumer = consumer_of()
     heard: list[tuple[TopicPartition, int]] = []
@@ -181,6 +185,7 @@ def test_the_callback_hears_of_every_acknowledgement(consumer_of: MakeConsumer) 
     assert sorted(heard) == sorted((TopicPartition(r.topic, r.partition), r.offset) for r in records)
 
 
+@pytest.mark.slow
 def test_an_explicit_consumer_must_acknowledge_before_it_polls(consumer_of: MakeConsumer) -> None:
     consumer = consumer_of(**EXPLICIT)
     record = eventually(lambda: consumer.poll(200))[0]

@@ -206,6 +206,7 @@ def test_columns_of_duckdb_and_of_any_exporter_are_sent(address: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_avro_of_a_registry_is_decoded_into_columns(address: str) -> None:
     name = topic_name("avro-table")
     schema = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}]}

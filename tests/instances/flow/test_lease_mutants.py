@@ -95,6 +95,7 @@ def run(seed: int, kinds: tuple[str, ...]) -> None:
     play(setting, happens, may_be_unreachable=is_cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutate", "kinds"),
     [

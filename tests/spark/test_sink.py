@@ -30,6 +30,7 @@ from headrace.spark.sink.sink import write_rows
 from headrace.spark.sink.sink_marks import Mark
 from headrace.spark.sink.sink_options import SinkOptions, parse_sink_options
 from headrace.types import TopicPartition
+from tests.eventually import eventually
 from tests.spark.conftest import ROWS, TOPIC, Read, fill_readings, key_of, value_of
 
 MARK = Mark("a-write", 7, 3)
@@ -179,6 +180,8 @@ def test_a_task_that_failed_at_any_point_leaves_every_row_once(broker: str, topi
     def failing_after(count: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, count, 100):
             yield rows(*everything[start : start + 100])
+        if count == 2500:
+            eventually(lambda: contents(broker, topic), "some rows have left")
         raise RuntimeError("the task fails")
 
     for count in (0, 1000, 300, 2500):

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow
 import pyarrow.compute
 
+from headrace.columns.arrow_types import Array, BinaryArray, ChunkedArray, DataType, RecordBatch, Schema, Table
 from headrace.columns.avro_schema import arrow_schema_of
 from headrace.columns.decoded import Decoded, joined
 
@@ -35,14 +36,14 @@ _FRAME_BYTES = 5
 class AvroDecoder:
     """Decodes columns of records of one schema, without a frame. Threads may share it."""
 
-    def __init__(self, schema: str | Mapping[str, Any], *, columns: pyarrow.Schema | None = None) -> None:
+    def __init__(self, schema: str | Mapping[str, Any], *, columns: Schema | None = None) -> None:
         """`columns` are those wanted (None: all that the schema has): a missing one is null, and types are cast.
 
         TypeError for a schema that is no record, or that columns cannot hold.
         """
         plain = json.loads(schema) if isinstance(schema, str) else dict(schema)
         self._own = arrow_schema_of(plain)
-        self.schema: pyarrow.Schema = self._own if columns is None else columns
+        self.schema: Schema = self._own if columns is None else columns
         mark = {"name": _MARK, "type": {"type": "fixed", "name": _MARK, "size": _MARK_BYTES}}
         self._parsed = _fastavro().parse_schema(plain)
         fields = _fastavro().schema.expand_schema(plain)["fields"]  # polars knows no names of types
@@ -50,7 +51,7 @@ class AvroDecoder:
         has_known_types = all(_is_safe(field.type) for field in self._own) and not any(map(_has_inner_enum, fields))
         self._is_fast = _polars() is not None and has_known_types
 
-    def decode(self, values: pyarrow.Array | pyarrow.ChunkedArray) -> Decoded:
+    def decode(self, values: Array | ChunkedArray) -> Decoded:
         """The values (binary, null for a tombstone) in columns, one row for each. No value is an error."""
         chunks = values.chunks if isinstance(values, pyarrow.ChunkedArray) else [values]
         parts = [
@@ -60,7 +61,7 @@ class AvroDecoder:
         ]
         return joined(parts or [self._decoded(pyarrow.array([], pyarrow.binary()))])
 
-    def _decoded(self, part: pyarrow.BinaryArray) -> Decoded:
+    def _decoded(self, part: BinaryArray) -> Decoded:
         found = self._at_once(part) if self._is_fast and len(part) and not part.null_count else None
         if found is not None:
             return Decoded(self._shaped(found), pyarrow.nulls(len(part), pyarrow.binary()))
@@ -76,7 +77,7 @@ class AvroDecoder:
             self._is_fast = False  # the schema has something that polars cannot read
         return Decoded(self._shaped(batch), pyarrow.array(rescued, pyarrow.binary()))
 
-    def _at_once(self, part: pyarrow.BinaryArray) -> pyarrow.RecordBatch | None:
+    def _at_once(self, part: BinaryArray) -> RecordBatch | None:
         """The records as columns; None unless each is exactly a record."""
         mark = os.urandom(_MARK_BYTES)
         whole = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(part)], pyarrow.int32()), part)
@@ -116,16 +117,14 @@ class AvroDecoder:
         except (pyarrow.ArrowException, OverflowError, ValueError, TypeError):
             return False
 
-    def _shaped(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    def _shaped(self, batch: RecordBatch) -> RecordBatch:
         return batch if self.schema is self._own else _batch_of(pyarrow.Table.from_batches([batch]), self.schema)
 
 
 class FramedAvroDecoder:
     """Decodes columns of records after the id of their schema in a registry: a zero byte, and four of the id."""
 
-    def __init__(
-        self, schema_of: Callable[[int], str | Mapping[str, Any]], columns: pyarrow.Schema | None = None
-    ) -> None:
+    def __init__(self, schema_of: Callable[[int], str | Mapping[str, Any]], columns: Schema | None = None) -> None:
         """`schema_of` gives the schema of an id, and raises LookupError for an unknown one: its values are rescued.
 
         `columns` are those wanted. Without them the columns are those of all schemas that occur, which must agree on
@@ -135,7 +134,7 @@ class FramedAvroDecoder:
         self._columns = columns
         self._decoders: dict[int, AvroDecoder | None] = {}
 
-    def decode(self, values: pyarrow.Array | pyarrow.ChunkedArray) -> Decoded:
+    def decode(self, values: Array | ChunkedArray) -> Decoded:
         """The values in columns, one row for each. A value without a frame is rescued. pyarrow.ArrowTypeError for
         schemas that do not agree.
         """
@@ -146,7 +145,7 @@ class FramedAvroDecoder:
         decoders = {frame: self._decoder(frame) for frame in frames.unique().to_pylist()}
         known = [each for each in decoders.values() if each is not None]
         schema = self._columns or pyarrow.unify_schemas([each.schema for each in known] or [pyarrow.schema([])])
-        order: list[pyarrow.Array] = []
+        order: list[Array] = []
         parts: list[Decoded] = []
         for frame, decoder in decoders.items():
             chosen = pyarrow.compute.equal(frames, frame) if frame is not None else frames.is_null()
@@ -172,7 +171,7 @@ class FramedAvroDecoder:
         return self._decoders[number]
 
 
-def _part(values: pyarrow.BinaryArray, decoder: AvroDecoder | None, schema: pyarrow.Schema) -> Decoded:
+def _part(values: BinaryArray, decoder: AvroDecoder | None, schema: Schema) -> Decoded:
     """The values of one schema, or of none, in the columns of all."""
     if decoder is None:
         nulls = [pyarrow.nulls(len(values), field.type) for field in schema]
@@ -184,7 +183,7 @@ def _part(values: pyarrow.BinaryArray, decoder: AvroDecoder | None, schema: pyar
     return Decoded(_batch_of(pyarrow.Table.from_batches([found.columns]), schema), rescued)
 
 
-def _batch_of(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+def _batch_of(table: Table, schema: Schema) -> RecordBatch:
     """The columns of the schema, cast; one that the table lacks is null. ArrowInvalid where a value does not fit."""
     arrays = []
     for field in schema:
@@ -211,7 +210,7 @@ def _long(number: int) -> bytes:
     return bytes(found)
 
 
-def _is_safe(kind: pyarrow.DataType) -> bool:
+def _is_safe(kind: DataType) -> bool:
     """Whether polars reads it: no count in a record makes it take more memory than the record has bytes."""
     types = pyarrow.types
     if types.is_struct(kind):

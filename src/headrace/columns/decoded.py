@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow
 
+from headrace.columns.arrow_types import BinaryArray, RecordBatch
+
 RESCUED = "rescued_value"
 """The usual name of the column of rescued values."""
 
@@ -19,15 +21,15 @@ class Decoded:
     all columns, and not rescued.
     """
 
-    columns: pyarrow.RecordBatch
-    rescued: pyarrow.BinaryArray
+    columns: RecordBatch
+    rescued: BinaryArray
 
     @property
     def rescued_count(self) -> int:
         """How many values were rescued."""
         return len(self.rescued) - int(self.rescued.null_count)
 
-    def beside(self, batch: pyarrow.RecordBatch, rescued: str | None = RESCUED) -> pyarrow.RecordBatch:
+    def beside(self, batch: RecordBatch, rescued: str | None = RESCUED) -> RecordBatch:
         """`batch` with the columns on its right, and with those rescued (None: without).
 
         ValueError for rows that are not those of the batch, and for a name that the batch has already.

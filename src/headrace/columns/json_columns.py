@@ -32,6 +32,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.json
 
+from headrace.columns.arrow_types import Array, BinaryArray, ChunkedArray, Field, RecordBatch, Schema
 from headrace.columns.decoded import Decoded, joined
 from headrace.columns.json_rows import Row, Verdict, row_of
 
@@ -44,7 +45,7 @@ _SPACE = " \t\r\n"
 class JsonDecoder:
     """Decodes columns of JSON values by one schema. Threads may share it."""
 
-    def __init__(self, schema: pyarrow.Schema, *, keeps_other_case: bool = True) -> None:
+    def __init__(self, schema: Schema, *, keeps_other_case: bool = True) -> None:
         """`keeps_other_case`: rescue values with a key that is a column's name except for its case.
 
         Readers such as Spark ignore the case of columns, so a column may be null for that alone. Columns may be null,
@@ -53,7 +54,7 @@ class JsonDecoder:
         """
         if not len(schema) or len(set(schema.names)) < len(schema):
             raise ValueError(f"columns need names of their own: {schema.names}")
-        self.schema: pyarrow.Schema = pyarrow.schema([_nullable(field) for field in schema])
+        self.schema: Schema = pyarrow.schema([_nullable(field) for field in schema])
         self._struct = pyarrow.struct(list(self.schema))
         self._parse_options = pyarrow.json.ParseOptions(
             explicit_schema=pyarrow.schema([_readable(field) for field in self.schema]),
@@ -62,14 +63,14 @@ class JsonDecoder:
         self._none = pyarrow.array([], self._struct)
         self._other_case = _OtherCase(self.schema) if keeps_other_case else None
 
-    def decode(self, values: pyarrow.Array | pyarrow.ChunkedArray) -> Decoded:
+    def decode(self, values: Array | ChunkedArray) -> Decoded:
         """The values (binary or string, null for a tombstone) in columns. No value is an error."""
         blocks = list(blocks_of(values))
         return joined(
             [self._decoded(block) for block in blocks] or [self._decoded(pyarrow.array([], pyarrow.binary()))]
         )
 
-    def _decoded(self, block: pyarrow.BinaryArray) -> Decoded:
+    def _decoded(self, block: BinaryArray) -> Decoded:
         """All of the block at once, or in parts, or in the end by rows."""
         found = self._at_once(block)
         if found is not None:
@@ -80,7 +81,7 @@ class JsonDecoder:
             return sifted
         return joined([self._decoded(block.slice(start, size)) for start in range(0, len(block), size)])
 
-    def _at_once(self, block: pyarrow.BinaryArray) -> pyarrow.StructArray | None:
+    def _at_once(self, block: BinaryArray) -> pyarrow.StructArray | None:
         """The block as rows; None unless every value is in them whole."""
         present = block.drop_null() if block.null_count else block
         if not len(present):
@@ -114,7 +115,7 @@ class JsonDecoder:
         (rows,) = table.to_struct_array().chunks
         return rows
 
-    def _sifted(self, block: pyarrow.BinaryArray) -> Decoded | None:
+    def _sifted(self, block: BinaryArray) -> Decoded | None:
         """The values without a fault together, because that is faster, and each of the others alone.
 
         None if there are many rows, and more is wrong with them than that some are no JSON.
@@ -170,7 +171,7 @@ def _is_object(value: bytes) -> bool:
 class _OtherCase:
     """Finds values with a key that is a column's name except for its case."""
 
-    def __init__(self, schema: pyarrow.Schema) -> None:
+    def __init__(self, schema: Schema) -> None:
         names = list(dict.fromkeys(_names(schema)))
         self._is_nested = names != schema.names
         self._count = len(schema)
@@ -243,11 +244,11 @@ def are_objects(texts: pyarrow.StringArray) -> bool:
     return bool(pyarrow.compute.all(pyarrow.compute.and_(begins, ends)).as_py())
 
 
-def _batch_of(rows: pyarrow.StructArray, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+def _batch_of(rows: pyarrow.StructArray, schema: Schema) -> RecordBatch:
     return pyarrow.RecordBatch.from_arrays(rows.flatten(), schema=schema)
 
 
-def blocks_of(values: pyarrow.Array | pyarrow.ChunkedArray) -> Iterator[pyarrow.BinaryArray]:
+def blocks_of(values: Array | ChunkedArray) -> Iterator[BinaryArray]:
     """The values in parts of at most BLOCK_ROWS, and BLOCK_BYTES_MAX unless it is one value."""
     chunks = values.chunks if isinstance(values, pyarrow.ChunkedArray) else [values]
     for chunk in chunks:
@@ -256,7 +257,7 @@ def blocks_of(values: pyarrow.Array | pyarrow.ChunkedArray) -> Iterator[pyarrow.
             yield from _bounded(plain.slice(start, BLOCK_ROWS))
 
 
-def _bounded(block: pyarrow.BinaryArray) -> Iterator[pyarrow.BinaryArray]:
+def _bounded(block: BinaryArray) -> Iterator[BinaryArray]:
     if len(block) < 2 or block.nbytes <= BLOCK_BYTES_MAX:
         yield block
         return
@@ -265,7 +266,7 @@ def _bounded(block: pyarrow.BinaryArray) -> Iterator[pyarrow.BinaryArray]:
     yield from _bounded(block.slice(half))
 
 
-def _names(fields: pyarrow.Schema | pyarrow.StructType) -> Iterator[str]:
+def _names(fields: Schema | pyarrow.StructType) -> Iterator[str]:
     """The names of all fields, at any depth."""
     for field in fields:
         yield field.name
@@ -276,7 +277,7 @@ def _names(fields: pyarrow.Schema | pyarrow.StructType) -> Iterator[str]:
             yield from _names(kind)
 
 
-def _nullable(field: pyarrow.Field) -> pyarrow.Field:
+def _nullable(field: Field) -> Field:
     """The field, which may be null at any depth: a value may lack it."""
     kind, types = field.type, pyarrow.types
     if types.is_struct(kind):
@@ -292,7 +293,7 @@ def _nullable(field: pyarrow.Field) -> pyarrow.Field:
     return field.with_type(kind).with_nullable(True)
 
 
-def _readable(field: pyarrow.Field) -> pyarrow.Field:
+def _readable(field: Field) -> Field:
     """The field as Arrow's reader takes it: dates as text (it takes their numbers alone)."""
     kind = field.type
     if pyarrow.types.is_struct(kind):

@@ -70,7 +70,8 @@ class SecurityFiles:
 
     def __init__(self, security: Security, directory: Path) -> None:
         """Writes what the broker needs; `directory` is private."""
-        self.security, self.directory = security, directory
+        self.security: Security = security
+        self.directory: Path = directory
         self._authority: Identity | None = None
         if security.has_tls:
             self._make_authority()

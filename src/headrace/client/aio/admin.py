@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited, Calls
 from headrace.client.core.cluster import Cluster
@@ -54,21 +54,21 @@ class Admin:
         """
         return await self.call_core(lambda: operation(self._core, *arguments, **named), moves=False)
 
-    list_topics = Awaited(Core.list_topics)
-    describe_topic = Awaited(Core.describe_topic)
-    describe_cluster = Awaited(Core.describe_cluster)
-    create_topics = Awaited(Core.create_topics)
-    create_topic = Awaited(Core.create_topic)
-    delete_topics = Awaited(Core.delete_topics)
-    create_partitions = Awaited(Core.create_partitions)
-    describe_configs = Awaited(Core.describe_configs)
-    alter_configs = Awaited(Core.alter_configs)
-    list_config_resources = Awaited(Core.list_config_resources)
-    list_offsets = Awaited(Core.list_offsets)
-    watermarks = Awaited(Core.watermarks)
-    delete_records = Awaited(Core.delete_records)
-    describe_log_dirs = Awaited(Core.describe_log_dirs)
-    partitions_of = Awaited(Core.partitions_of)
+    list_topics: Final = Awaited(Core.list_topics)
+    describe_topic: Final = Awaited(Core.describe_topic)
+    describe_cluster: Final = Awaited(Core.describe_cluster)
+    create_topics: Final = Awaited(Core.create_topics)
+    create_topic: Final = Awaited(Core.create_topic)
+    delete_topics: Final = Awaited(Core.delete_topics)
+    create_partitions: Final = Awaited(Core.create_partitions)
+    describe_configs: Final = Awaited(Core.describe_configs)
+    alter_configs: Final = Awaited(Core.alter_configs)
+    list_config_resources: Final = Awaited(Core.list_config_resources)
+    list_offsets: Final = Awaited(Core.list_offsets)
+    watermarks: Final = Awaited(Core.watermarks)
+    delete_records: Final = Awaited(Core.delete_records)
+    describe_log_dirs: Final = Awaited(Core.describe_log_dirs)
+    partitions_of: Final = Awaited(Core.partitions_of)
 
     async def close(self) -> None:
         """Close the connections, and fail the call in progress. In a fork of the process it does nothing."""

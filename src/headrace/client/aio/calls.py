@@ -32,8 +32,8 @@ class Call(Generic[T]):
     __slots__ = ("_error", "_function", "_result", "future", "may_nest")
 
     def __init__(self, function: Callable[[], T], future: asyncio.Future[T], *, may_nest: bool) -> None:
-        self.future = future
-        self.may_nest = may_nest
+        self.future: asyncio.Future[T] = future
+        self.may_nest: bool = may_nest
         self._function = function
         self._result: T | None = None
         self._error: BaseException | None = None

@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar, Unpack
+from typing import Final, TypeAlias, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited
 from headrace.client.aio.reader import Read, Reader
@@ -76,10 +76,10 @@ class Consumer(Reader):
     def _told(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
         self._ask_loop(partial(listener, partitions))
 
-    assign = Awaited(Core.assign, moves=True)
-    unsubscribe = Awaited(Core.unsubscribe, moves=True)
-    pause = Awaited(Core.pause, moves=True)
-    resume = Awaited(Core.resume)
+    assign: Final = Awaited(Core.assign, moves=True)
+    unsubscribe: Final = Awaited(Core.unsubscribe, moves=True)
+    pause: Final = Awaited(Core.pause, moves=True)
+    resume: Final = Awaited(Core.resume)
 
     @property
     def subscription(self) -> list[str] | re.Pattern[str]:
@@ -98,15 +98,15 @@ class Consumer(Reader):
 
     # -- where to read
 
-    seek = Awaited(Core.seek, moves=True)
-    seek_to_beginning = Awaited(Core.seek_to_beginning, moves=True)
-    seek_to_end = Awaited(Core.seek_to_end, moves=True)
-    seek_to_time = Awaited(Core.seek_to_time, moves=True)
-    position = Awaited(Core.position)
-    beginning_offsets = Awaited(Core.beginning_offsets)
-    end_offsets = Awaited(Core.end_offsets)
-    offsets_for_times = Awaited(Core.offsets_for_times)
-    lag = Awaited(Core.lag)
+    seek: Final = Awaited(Core.seek, moves=True)
+    seek_to_beginning: Final = Awaited(Core.seek_to_beginning, moves=True)
+    seek_to_end: Final = Awaited(Core.seek_to_end, moves=True)
+    seek_to_time: Final = Awaited(Core.seek_to_time, moves=True)
+    position: Final = Awaited(Core.position)
+    beginning_offsets: Final = Awaited(Core.beginning_offsets)
+    end_offsets: Final = Awaited(Core.end_offsets)
+    offsets_for_times: Final = Awaited(Core.offsets_for_times)
+    lag: Final = Awaited(Core.lag)
 
     # -- reading
 
@@ -193,9 +193,9 @@ class Consumer(Reader):
 
     # -- committing
 
-    commit = Awaited(Core.commit)
-    committed = Awaited(Core.committed)
-    committed_with_metadata = Awaited(Core.committed_with_metadata)
+    commit: Final = Awaited(Core.commit)
+    committed: Final = Awaited(Core.committed)
+    committed_with_metadata: Final = Awaited(Core.committed_with_metadata)
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's membership, for `Producer.send_offsets`: a member that lost its place commits nothing."""

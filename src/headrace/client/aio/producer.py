@@ -13,7 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited, Calls
 from headrace.client.aio.room import Room
@@ -336,16 +336,16 @@ class Producer:
             except _UnknownTopic:
                 await self._known(topic)
 
-    use_brokers = Awaited(threaded.Producer.use_brokers)
+    use_brokers: Final = Awaited(threaded.Producer.use_brokers)
 
     # -- transactions
 
-    init_transactions = Awaited(threaded.Producer.init_transactions)
-    begin = Awaited(threaded.Producer.begin)
-    send_offsets = Awaited(threaded.Producer.send_offsets)
-    commit = Awaited(threaded.Producer.commit)
-    prepare_transaction = Awaited(threaded.Producer.prepare_transaction)
-    abort = Awaited(threaded.Producer.abort)
+    init_transactions: Final = Awaited(threaded.Producer.init_transactions)
+    begin: Final = Awaited(threaded.Producer.begin)
+    send_offsets: Final = Awaited(threaded.Producer.send_offsets)
+    commit: Final = Awaited(threaded.Producer.commit)
+    prepare_transaction: Final = Awaited(threaded.Producer.prepare_transaction)
+    abort: Final = Awaited(threaded.Producer.abort)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias, Unpack
+from typing import Final, NamedTuple, TypeAlias, Unpack
 
 from headrace.client.aio.calls import Awaited
 from headrace.client.aio.reader import Read, Reader
@@ -100,10 +100,10 @@ class ShareConsumer(Reader):
         """The settings."""
         return self._core.settings
 
-    subscribe = Awaited(threaded.ShareConsumer.subscribe)
-    unsubscribe = Awaited(threaded.ShareConsumer.unsubscribe)
-    acknowledge = Awaited(threaded.ShareConsumer.acknowledge)
-    commit = Awaited(threaded.ShareConsumer.commit)
+    subscribe: Final = Awaited(threaded.ShareConsumer.subscribe)
+    unsubscribe: Final = Awaited(threaded.ShareConsumer.unsubscribe)
+    acknowledge: Final = Awaited(threaded.ShareConsumer.acknowledge)
+    commit: Final = Awaited(threaded.ShareConsumer.commit)
 
     @property
     def subscription(self) -> list[str]:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import pyarrow
 
+from headrace.columns.arrow_types import Array, DataType, Field, RecordBatch, Schema
 from headrace.records.format2.columns import BinaryColumn, HeadersColumn, RecordColumns
 
-HEADER_FIELDS = [pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())]
-TIMESTAMP = pyarrow.timestamp("us", "UTC")
-TYPES: dict[str, pyarrow.DataType] = {
+HEADER_FIELDS: list[Field] = [pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())]
+TIMESTAMP: DataType = pyarrow.timestamp("us", "UTC")
+TYPES: dict[str, DataType] = {
     "key": pyarrow.binary(),
     "value": pyarrow.binary(),
     "topic": pyarrow.string(),
@@ -29,20 +30,18 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 """What is given when nothing else is asked for: everything but the headers, as Spark's source does."""
 
 
-def arrow_schema(names: Sequence[str] = COLUMNS) -> pyarrow.Schema:
+def arrow_schema(names: Sequence[str] = COLUMNS) -> Schema:
     """The schema of the named columns, in that order. KeyError names an unknown one."""
     return pyarrow.schema([pyarrow.field(name, TYPES[name]) for name in names])
 
 
-def to_record_batch(
-    columns: RecordColumns, topic: str, partition: int, names: Sequence[str] = COLUMNS
-) -> pyarrow.RecordBatch:
+def to_record_batch(columns: RecordColumns, topic: str, partition: int, names: Sequence[str] = COLUMNS) -> RecordBatch:
     """The named columns of some records; a column that was not decoded is null in every row."""
     arrays = [_array(name, columns, topic, partition) for name in names]
     return pyarrow.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
 
 
-def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pyarrow.Array:
+def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> Array:
     count = columns.count
     match name:
         case "key":
@@ -66,11 +65,11 @@ def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pya
             raise KeyError(name)
 
 
-def _fixed(kind: pyarrow.DataType, count: int, values: object) -> pyarrow.Array:
+def _fixed(kind: DataType, count: int, values: object) -> Array:
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(values)])
 
 
-def _binary(column: BinaryColumn | None, count: int, kind: pyarrow.DataType) -> pyarrow.Array:
+def _binary(column: BinaryColumn | None, count: int, kind: DataType) -> Array:
     if column is None:
         return pyarrow.nulls(count, kind)
     validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
@@ -78,7 +77,7 @@ def _binary(column: BinaryColumn | None, count: int, kind: pyarrow.DataType) -> 
     return pyarrow.Array.from_buffers(kind, count, buffers, column.null_count)
 
 
-def _headers(headers: HeadersColumn | None, count: int) -> pyarrow.Array:
+def _headers(headers: HeadersColumn | None, count: int) -> Array:
     kind = TYPES["headers"]
     if headers is None:
         return pyarrow.nulls(count, kind)

@@ -71,7 +71,7 @@ class HeartbeatMembership:
         """`member_id` is chosen by the client, and kept while it lives."""
         self.group_id = group_id
         self.group_instance_id = group_instance_id
-        self.member_id = member_id
+        self.member_id: str = member_id
         self.generation: int = _JOIN_EPOCH
         self.state: MemberState = MemberState.JOINING
         self.owned: frozenset[TopicPartition] = frozenset()

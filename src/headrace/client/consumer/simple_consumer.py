@@ -63,7 +63,7 @@ class MessageSet:
         self._answer: Fetched | None = None
         self.error: KafkaError | None = None
         """Why this partition was not read; there are no messages then."""
-        self.next_offset = self._offset
+        self.next_offset: Offset = self._offset
         """What to fetch next."""
         try:
             if part is None:

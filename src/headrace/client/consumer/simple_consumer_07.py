@@ -50,7 +50,7 @@ class MessageSet07:
         self._request, self._set = request, fetched.messages
         self.error: KafkaError | None = None
         """Why this partition was not read; there are no messages then."""
-        self.next_offset = request.offset
+        self.next_offset: int = request.offset
         """What to fetch next: the end of the last whole message."""
         if fetched.error:
             self.error = error_for(_CODES[int(fetched.error)], f"{request.topic}-{request.partition}")

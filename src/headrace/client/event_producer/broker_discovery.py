@@ -39,7 +39,7 @@ class BrokerDiscovery:
         self._thread = threading.Thread(target=self._follow, name="headrace-broker-discovery", daemon=True)
         self._session = ZooKeeperSession(zookeeper, self._changed.set)
         self._session.open()
-        self.brokers, _ = self._look()
+        self.brokers: list[str] = self._look()[0]
         if not self.brokers:
             self._session.close()
             raise KafkaError(

@@ -74,7 +74,7 @@ class EventProducer:
         client: ClientSettings | None = None,
     ) -> None:
         """Give `brokers` or `zookeeper`. Raises InvalidConfig, ZooKeeperUnavailable."""
-        self.settings = settings or EventProducerSettings()
+        self.settings: EventProducerSettings = settings or EventProducerSettings()
         self.settings.check()
         self._encoder, self._partitioner = encoder, partitioner
         self._event_handler = event_handler

@@ -24,7 +24,8 @@ class TooFewPartitions(ImportRefused):
 
     def __init__(self, topic: str, count: int, needed: int) -> None:
         super().__init__(f"topic {topic} has {count} partitions, {needed} are needed")
-        self.topic, self.needed = topic, needed
+        self.topic: str = topic
+        self.needed: int = needed
 
 
 class PartitionNotEmpty(ImportRefused):

@@ -48,8 +48,8 @@ class PartitionQueue:
     __slots__ = ("in_flight", "is_known", "next_sequence", "open", "partition", "retries", "retry_at_s", "waiting")
 
     def __init__(self, partition: TopicPartition, *, is_known: bool) -> None:
-        self.partition = partition
-        self.is_known = is_known
+        self.partition: TopicPartition = partition
+        self.is_known: bool = is_known
         """Whether the broker knows the producer, and so refuses a batch that overtakes another; see `head`."""
         self.retries: deque[Batch] = deque()
         self.waiting: deque[Batch] = deque()

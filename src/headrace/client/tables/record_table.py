@@ -7,23 +7,20 @@ Whatever knows the Arrow PyCapsule interface takes the table itself: `polars.Dat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow
 import pyarrow.compute
 
 from headrace.client.consumer.arrow import to_record_batch
 from headrace.client.serializers.errors import missing_library
+from headrace.columns.arrow_types import Array, ChunkedArray, Schema, Table
 from headrace.columns.decoded import RESCUED, Decoded
 from headrace.columns.json_columns import JsonDecoder
 from headrace.columns.json_schema import infer_json_schema
 from headrace.errors import InvalidConfig
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
-
-if TYPE_CHECKING:
-    import duckdb
-    import polars
 
 PLACE = ("partition", "offset", "timestamp")
 _RESERVED = frozenset((*PLACE, "topic", "key", "headers", "timestampType"))
@@ -32,11 +29,11 @@ _RESERVED = frozenset((*PLACE, "topic", "key", "headers", "timestampType"))
 class ColumnDecoder(Protocol):
     """What makes columns of values, such as JsonDecoder and AvroDecoder."""
 
-    def decode(self, values: pyarrow.Array | pyarrow.ChunkedArray) -> Decoded:
+    def decode(self, values: Array | ChunkedArray) -> Decoded:
         """One row for each value."""
 
 
-Values: TypeAlias = "str | pyarrow.Schema | ColumnDecoder"
+Values: TypeAlias = "str | Schema | ColumnDecoder"
 """bytes, string, json (the schema is inferred), the schema of JSON values, or a decoder."""
 
 
@@ -47,7 +44,7 @@ class RecordTable:
     `rescued_value`, and null elsewhere.
     """
 
-    def __init__(self, table: pyarrow.Table, rescued_count: int = 0) -> None:
+    def __init__(self, table: Table, rescued_count: int = 0) -> None:
         self._table = table
         self.rescued_count: int = rescued_count
 
@@ -73,7 +70,7 @@ class RecordTable:
         return cls.shaped(pyarrow.Table.from_batches(batches), value, key)
 
     @classmethod
-    def shaped(cls, table: pyarrow.Table, value: Values, key: str) -> RecordTable:
+    def shaped(cls, table: Table, value: Values, key: str) -> RecordTable:
         """A table of records with binary `key` and `value`, with these decoded."""
         if key not in ("bytes", "string"):
             raise InvalidConfig(f"key={key!r}: expected bytes or string")
@@ -107,7 +104,7 @@ class RecordTable:
         return f"RecordTable({len(self)} rows, {self.rescued_count} rescued; {names})"
 
     @property
-    def schema(self) -> pyarrow.Schema:
+    def schema(self) -> Schema:
         """The columns and their types."""
         return self._table.schema
 
@@ -115,12 +112,12 @@ class RecordTable:
         """The Arrow PyCapsule interface."""
         return self._table.__arrow_c_stream__(requested_schema)
 
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> Table:
         """As a table of pyarrow, which shares the memory."""
         return self._table
 
-    def to_polars(self) -> polars.DataFrame:
-        """As a data frame of polars. InvalidConfig if it is not installed."""
+    def to_polars(self) -> Any:
+        """As a `polars.DataFrame`. InvalidConfig if it is not installed."""
         try:
             import polars
         except ModuleNotFoundError:
@@ -131,8 +128,11 @@ class RecordTable:
         """As a data frame of pandas; `options` are those of `pyarrow.Table.to_pandas`."""
         return self._table.to_pandas(**options)
 
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """As a relation of DuckDB: `.filter`, `.aggregate`, `.query`. InvalidConfig if it is not installed."""
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """As a `duckdb.DuckDBPyRelation`, of the given or the default connection.
+
+        InvalidConfig if DuckDB is not installed.
+        """
         try:
             import duckdb
         except ModuleNotFoundError:
@@ -140,7 +140,7 @@ class RecordTable:
         return duckdb.from_arrow(self._table, connection=connection) if connection else duckdb.from_arrow(self._table)
 
 
-def _text(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
+def _text(column: ChunkedArray) -> ChunkedArray:
     """Bytes as text; what is no UTF-8 has replacement characters."""
     try:
         return column.cast(pyarrow.string())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow
-
 from headrace.client.serializers.errors import RegistryError, missing_library
 from headrace.client.serializers.registry.client import SchemaRegistry
 from headrace.client.serializers.registry.schemas import AVRO
+from headrace.columns.arrow_types import Schema
 from headrace.columns.avro_columns import FramedAvroDecoder
 
 
-def avro_values(registry: SchemaRegistry, columns: pyarrow.Schema | None = None) -> FramedAvroDecoder:
+def avro_values(registry: SchemaRegistry, columns: Schema | None = None) -> FramedAvroDecoder:
     """A decoder of Avro with the schema's id in a prefix; `columns` are those wanted, else those of all schemas.
 
     Values of a schema that the registry does not know are rescued. Raises InvalidConfig without fastavro; decoding

@@ -69,10 +69,10 @@ class ConsumerConnector:
     ) -> None:
         """Connects to ZooKeeper. Raises ZooKeeperUnavailable, InvalidConfig."""
         check_group(group)
-        self.settings = settings or ConnectorSettings()
+        self.settings: ConnectorSettings = settings or ConnectorSettings()
         self.settings.check()
         self.group = group
-        self.consumer_id = make_consumer_id(group, socket.gethostname(), now_ms(), uuid.uuid4().hex)
+        self.consumer_id: str = make_consumer_id(group, socket.gethostname(), now_ms(), uuid.uuid4().hex)
         self._client_settings = client or ClientSettings(client_id=group)
         self._subscription: Subscription | None = None
         self._streams: dict[tuple[str, int], Stream] = {}  # with a filter, the topic is ""

@@ -33,7 +33,7 @@ class TopicFilter:
     pattern = ""
 
     def __init__(self, regex: str) -> None:
-        self.regex = regex.strip().replace(",", "|").replace(" ", "").strip("\"'")
+        self.regex: str = regex.strip().replace(",", "|").replace(" ", "").strip("\"'")
         try:
             self._matches = re.compile(self.regex, re.ASCII).fullmatch
         except re.error as error:

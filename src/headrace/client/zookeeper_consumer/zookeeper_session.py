@@ -57,7 +57,7 @@ class ZooKeeperSession:
         self._lease = self._renewal = Deadline.after_ms(0)
         self._limit_ms = connection_timeout_ms
         self._changed = changed
-        self.losses = 0
+        self.losses: int = 0
         """How many sessions have ended."""
         quiet = logging.getLogger(f"{__name__}.kazoo")
         quiet.setLevel(max(_log.getEffectiveLevel(), logging.ERROR))

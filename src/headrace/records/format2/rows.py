@@ -38,11 +38,11 @@ class RowBuffer:
     """The encoded records of a future batch, after `start` bytes that are reserved for its header."""
 
     def __init__(self, start: int) -> None:
-        self.data = bytearray(start)
-        self.end = start
-        self.count = 0
+        self.data: bytearray = bytearray(start)
+        self.end: int = start
+        self.count: int = 0
         self.timestamps_ms: list[int] = []
-        self.max_timestamp = 0
+        self.max_timestamp: int = 0
         self._base_timestamp = 0
 
     def append(

@@ -37,7 +37,7 @@ class AvroSerializer:
         self._to_dict = to_dict or fields_of
         self._parsed = Parsed(lambda found: parsed_avro(found, registry))
         self._name = None if self._schema is None else name_of(self._parsed.of(self._schema))
-        self.may_wait = self._registration.may_wait
+        self.may_wait: Callable[[str, str], bool] = self._registration.may_wait
 
     def __call__(self, value: Any, context: SerializationContext) -> bytes:
         """The value's bytes. Raises what fastavro does for a value that does not fit."""

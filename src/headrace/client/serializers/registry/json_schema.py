@@ -42,7 +42,7 @@ class JsonSchemaSerializer:
         self._name = None if self._schema is None else _title(json.loads(self._schema.text))
         self._encode = json_encode or JsonSerializer()
         self._validators = Parsed(lambda found: _validator(found, registry)) if validate else None
-        self.may_wait = self._registration.may_wait
+        self.may_wait: Callable[[str, str], bool] = self._registration.may_wait
 
     def __call__(self, value: Any, context: SerializationContext) -> bytes:
         """The value's bytes. Raises jsonschema's ValidationError for a value that does not fit."""

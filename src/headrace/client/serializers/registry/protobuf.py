@@ -7,6 +7,7 @@ it imports are registered before it, under their own names.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any
 
 from headrace.client.serializers.context import SerializationContext
@@ -28,7 +29,7 @@ class ProtobufSerializer:
         self._registration = Registration(registry, options)
         self._indexes = _path_of(message_type.DESCRIPTOR)
         self._schema: Schema | None = None
-        self.may_wait = self._registration.may_wait
+        self.may_wait: Callable[[str, str], bool] = self._registration.may_wait
 
     def __call__(self, value: Any, context: SerializationContext) -> bytes:
         """The message's bytes. TypeError for another class."""

@@ -60,7 +60,8 @@ class Registration:
     """The schema of one serializer in a registry."""
 
     def __init__(self, registry: SchemaRegistry, options: RegistryOptions) -> None:
-        self.registry, self.options = registry, options
+        self.registry: SchemaRegistry = registry
+        self.options: RegistryOptions = options
         self._ready: set[tuple[str, str]] = set()
 
     def may_wait(self, topic: str, field: str) -> bool:

@@ -448,8 +448,43 @@ def test_the_simple_consumer_reads_by_position(server: Server07, old: Client07) 
         with pytest.raises(KafkaError) as refused:
             consumer.fetch(FetchRequest(topic, 0, 1))
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert [each.value for each in consumer.fetch(FetchRequest(topic, 0, 13, 26))] == [b"two"], (
+            "no position is kept"
+        )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         consumer = SimpleConsumer07(f"127.0.0.1:{silent.getsockname()[1]}")
         silent.close()
         with pytest.raises(KafkaError, match="127.0.0.1"):
             consumer.fetch(FetchRequest(topic, 0, 0))
+
+
+@pytest.mark.slow
+def test_the_simple_consumer_asks_for_positions_by_time_and_connects_again(tmp_path: Path) -> None:
+    server = Server07.on(tmp_path / "data")
+    server.start()
+    try:
+        topic = new_topic(server, segment_bytes="1000")
+        values = [b"%03d" % number * 60 for number in range(20)]
+        for value in values:
+            send(server, topic, value)
+        with SimpleConsumer07(f"127.0.0.1:{server.port_07}") as consumer:
+            found = consumer.get_offsets_before(topic, 0, LATEST, 100)
+            assert (found[0], found[-1]) == (sizes(values), 0) and len(found) > 3
+            assert found == sorted(found, reverse=True)
+            for start in found[1:]:
+                assert next(iter(consumer.fetch(FetchRequest(topic, 0, start)))).offset == start
+            assert consumer.get_offsets_before(topic, 0, LATEST, 2) == found[:2]
+            assert consumer.get_offsets_before(topic, 0, EARLIEST) == [0]
+            assert consumer.get_offsets_before(topic, 0, 4_102_444_800_000, 100) == found
+            assert consumer.get_offsets_before(topic, 0, 1, 100) == []
+            with pytest.raises(KafkaError) as unknown:
+                consumer.get_offsets_before(topic, 1, LATEST)
+            assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            server.stop()
+            with pytest.raises(KafkaError) as gone:
+                consumer.fetch(FetchRequest(topic, 0, 0))
+            assert gone.value.code is ErrorCode.NETWORK_EXCEPTION
+            server.restart()
+            assert next(iter(consumer.fetch(FetchRequest(topic, 0, 0)))).value == values[0]
+    finally:
+        server.stop()

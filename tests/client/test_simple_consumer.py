@@ -1,11 +1,14 @@
 """The simple consumer against our broker and Apache Kafka: the caller has the state."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from headrace.client.consumer.simple_consumer import FetchRequest, SimpleConsumer
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
-from headrace.errors import ErrorCode, OffsetOutOfRange
+from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tests.client.brokers import topic_name
 from tests.harness import HeadraceServer
 
@@ -83,6 +86,55 @@ def test_offsets_before_a_time_come_newest_first(topic: str, broker: str) -> Non
         for offset in found[1:]:
             assert next(iter(consumer.fetch(FetchRequest(topic, 0, offset)))).offset == offset
         assert consumer.get_offsets_before(topic, 0, LATEST, 2) == found[:2]
+
+
+def test_offsets_before_a_time_of_the_clock(topic: str, broker: str) -> None:
+    to_come = 4_102_444_800_000  # 2100
+    with SimpleConsumer(broker) as consumer:
+        found = consumer.get_offsets_before(topic, 0, to_come, 100)
+        assert found == consumer.get_offsets_before(topic, 0, LATEST, 100)
+        assert consumer.get_offsets_before(topic, 0, to_come, 1) == [COUNT]
+        with pytest.raises(KafkaError) as unknown:
+            consumer.get_offsets_before(topic, 7, LATEST)
+        assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_consumer_keeps_no_position(topic: str, broker: str) -> None:
+    with SimpleConsumer(broker) as one, SimpleConsumer(broker) as other:
+        for offset in (30, 3, 30, 0):
+            for consumer in (one, other):
+                assert next(iter(consumer.fetch(FetchRequest(topic, 0, offset)))).offset == offset
+
+
+def test_a_segment_counts_from_when_it_was_last_written(shared_headrace: HeadraceServer) -> None:
+    topic = topic_of(shared_headrace.bootstrap)
+    log = shared_headrace.data / f"{topic}-0"
+    segments = sorted(log.glob("*.log"))
+    for age, segment in enumerate(segments[:-1]):
+        os.utime(segment, (1_000_000 + age, 1_000_000 + age))
+    starts = [int(each.stem) for each in segments]
+    with SimpleConsumer(shared_headrace.bootstrap) as consumer:
+        assert consumer.get_offsets_before(topic, 0, 999_999_999, 9) == []
+        for newest in range(len(segments) - 1):
+            time_ms = (1_000_000 + newest) * 1000
+            assert consumer.get_offsets_before(topic, 0, time_ms, 9) == starts[newest::-1]
+
+
+def test_it_connects_again_to_a_broker_that_was_restarted(tmp_path: Path) -> None:
+    server = HeadraceServer(tmp_path / "data").start()
+    try:
+        with Admin(server.bootstrap) as admin, Producer(server.bootstrap) as producer:
+            admin.create_topics([NewTopic("restarted", 1, 1)])
+            producer.send("restarted", b"x").result()
+        with SimpleConsumer(server.bootstrap) as consumer:
+            assert consumer.get_offsets_before("restarted", 0, LATEST) == [1]
+            server.stop()
+            with pytest.raises(KafkaError):
+                consumer.fetch(FetchRequest("restarted", 0, 0))
+            server.restart()
+            assert [each.value for each in consumer.fetch(FetchRequest("restarted", 0, 0))] == [b"x"]
+    finally:
+        server.stop()
 
 
 def test_our_broker_answers_with_the_starts_of_segments(shared_headrace: HeadraceServer) -> None:

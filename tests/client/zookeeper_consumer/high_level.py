@@ -28,6 +28,8 @@ def settings_of(pairs: dict[str, str]) -> ConnectorSettings:
         zookeeper_session_timeout_ms=int(pairs["zookeeper.session.timeout.ms"]),
         zookeeper_connection_timeout_ms=int(pairs["zookeeper.connection.timeout.ms"]),
         rebalance_backoff_ms=int(pairs["rebalance.backoff.ms"]),
+        offsets_storage=pairs.get("offsets.storage", "zookeeper"),
+        dual_commit_enabled=pairs.get("dual.commit.enabled", "true") == "true",
     )
 
 

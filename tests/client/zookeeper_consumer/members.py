@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -31,6 +32,7 @@ SETTINGS = {
     "rebalance.backoff.ms": "500",
     "rebalance.max.retries": "40",
 }
+IN_KAFKA = {"offsets.storage": "kafka", "dual.commit.enabled": "true"}
 
 
 class Seen(NamedTuple):
@@ -65,14 +67,16 @@ def own_command() -> list[str]:
 class Member:
     """One process of a group."""
 
-    def __init__(self, name: str, command: list[str], *arguments: str, log: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], *arguments: str, log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.seen: list[Seen] = []
         self._words: list[str] = []
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*command, *arguments, *(f"{key}={value}" for key, value in SETTINGS.items())],
+                [*command, *arguments, *(f"{key}={value}" for key, value in {**SETTINGS, **(settings or {})}.items())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,16 +1,19 @@
 """Kafka 0.8.2's high-level consumer and ours in one group split every partition once, and take over from each other."""
 
+import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headrace.client.operations.admin import Admin, NewTopic
+from headrace.client.operations.group_admin import GroupAdmin
 from tests.client.brokers import topic_name
 from tests.client.zookeeper_consumer.conftest import Site
-from tests.client.zookeeper_consumer.members import Member, Seen, own_command, scala_command
+from tests.client.zookeeper_consumer.members import IN_KAFKA, Member, Seen, own_command, scala_command
 from tests.conformance.programs import missing_tools
 from tests.eventually import eventually, eventually_equal
 
@@ -31,12 +34,12 @@ class Group:
         self._directory = directory
         self.members: list[Member] = []
 
-    def start(self, kind: str, *what: str) -> Member:
+    def start(self, kind: str, *what: str, settings: Mapping[str, str] | None = None) -> Member:
         """Another member, ours or of a release; `wait_for("ready")` it."""
         name = f"{kind}-{len(self.members)}"
         log = self._directory / f"{name}.log"
         command = own_command() if kind == "ours" else scala_command(kind)
-        member = Member(name, command, self.site.zookeeper, self.name, *what, log=log)
+        member = Member(name, command, self.site.zookeeper, self.name, *what, log=log, settings=settings)
         self.members.append(member)
         return member
 
@@ -75,9 +78,10 @@ def group(site: Site, tmp_path: Path) -> Iterator[Group]:
         yield made
 
 
-def test_either_takes_over_when_the_other_is_killed(group: Group, site: Site) -> None:
+@pytest.mark.parametrize("release", [SCALA, LAST_SCALA])
+def test_either_takes_over_when_the_other_is_killed(group: Group, site: Site, release: str) -> None:
     topic = site.topic("orders", PARTITIONS)
-    ours, scala = group.start("ours", "topic", topic, "2"), group.start(SCALA, "topic", topic, "2")
+    ours, scala = group.start("ours", "topic", topic, "2"), group.start(release, "topic", topic, "2")
     for each in (ours, scala):
         each.wait_for("ready")
     group.wait_for_shares(topic, 4, 4)
@@ -97,7 +101,7 @@ def test_either_takes_over_when_the_other_is_killed(group: Group, site: Site) ->
     theirs = {each.value for each in scala.seen if each.value in uncommitted}
     eventually_equal(lambda: repeated(group), theirs, "exactly what the killed member had not committed, again")
 
-    successor = group.start(SCALA, "topic", topic, "2").wait_for("ready")
+    successor = group.start(release, "topic", topic, "2").wait_for("ready")
     group.wait_for_shares(topic, 4, 4)
     assert repeated(group) == theirs, "a record was read again although its member could commit it"
     ours.kill()
@@ -158,9 +162,11 @@ def test_a_member_that_slept_moves_no_offset_of_its_successor(group: Group, site
 
 
 def test_filters_of_both_choose_the_same_topics(group: Group, site: Site) -> None:
+    """Each resolves the filters of all members, white and black ones."""
     first = site.topic("filtered", PARTITIONS)
     prefix = first.rpartition("-")[0]
-    ours, scala = group.start("ours", "white", f"{prefix}.*", "1"), group.start(SCALA, "white", f"{prefix}.*", "1")
+    white, black = ("white", f"{prefix}.*", "1"), ("black", f"(?!{prefix}).*", "1")
+    ours, scala = group.start("ours", *white), group.start(SCALA, *black)
     for each in (ours, scala):
         each.wait_for("ready")
     group.wait_for_shares(first, 4, 4)
@@ -172,3 +178,55 @@ def test_filters_of_both_choose_the_same_topics(group: Group, site: Site) -> Non
     group.wait_for_all(values)
     assert sorted(each.value for each in group.seen()) == sorted(values)
     assert {each.topic for each in ours.seen} == {each.topic for each in scala.seen} == {first, later}
+    for turned in (group.start("ours", *black), group.start(SCALA, *white)):
+        turned.wait_for("ready")
+    group.wait_for_shares(first, 2, 2, 2, 2)
+    group.wait_for_shares(later, 1, 1, 1)
+
+
+def test_the_nodes_of_both_are_alike(group: Group, site: Site) -> None:
+    topic = site.topic("alike", 4)
+    members = [group.start("ours", "topic", topic, "2"), group.start(SCALA, "topic", topic, "2")]
+    for each in members:
+        each.wait_for("ready")
+    group.wait_for_shares(topic, 2, 2)
+    group.wait_for_all(site.produce(topic, 4, 0, 40))
+    for each in members:
+        each.commit()
+    home = f"/consumers/{group.name}"
+    registered = site.nodes(f"{home}/ids")
+    assert len(registered) == 2
+    written = [json.loads(data) for data in registered.values()]
+    for consumer, node in zip(registered, written, strict=True):
+        assert re.fullmatch(rf"{group.name}_[^/]+-\d{{13}}-[0-9a-f]{{8}}", consumer)
+        assert re.fullmatch(r"\d{13}", node.pop("timestamp"))
+    assert written[0] == written[1] == {"version": 1, "subscription": {topic: 2}, "pattern": "static"}
+    threads = {f"{consumer}-{number}" for consumer in registered for number in range(2)}
+    assert set(site.nodes(f"{home}/owners/{topic}").values()) == threads
+    assert site.nodes(f"{home}/offsets/{topic}") == dict.fromkeys("0123", "10")
+    for kind, is_ephemeral in (
+        (f"ids/{next(iter(registered))}", True),
+        (f"owners/{topic}/0", True),
+        (f"offsets/{topic}/0", False),
+    ):
+        assert bool(site.view.get(f"{home}/{kind}")[1].ephemeralOwner) is is_ephemeral, kind
+
+
+def test_offsets_move_to_kafka_while_members_of_both_commit_to_both(group: Group, site: Site) -> None:
+    """`dual.commit.enabled`: the group's offsets in the topic and in ZooKeeper are those of whoever was last."""
+    topic = site.topic("dual", 4)
+    values: set[int] = set()
+    for turn, (kind, settings) in enumerate([(SCALA, {}), ("ours", IN_KAFKA), (SCALA, IN_KAFKA), ("ours", {})]):
+        member = group.start(kind, "topic", topic, "1", settings=settings).wait_for("ready")
+        group.wait_for_shares(topic, 4)
+        values |= site.produce(topic, 4, turn * 400, 400)
+        group.wait_for_all(values)
+        member.commit()
+        wanted = dict.fromkeys(range(4), (turn + 1) * 100)
+        assert site.offsets(group.name, topic) == wanted
+        if settings:
+            with Admin(site.bootstrap) as admin:
+                found = GroupAdmin(admin.cluster).offsets(group.name)
+            assert {place.partition: offset for place, offset in found.items()} == wanted
+        member.stop()
+    assert not repeated(group), "a record was read again although it was committed"

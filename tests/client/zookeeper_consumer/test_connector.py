@@ -188,6 +188,16 @@ def test_a_record_is_consumed_when_the_next_one_is_wanted(site: Site, connect: C
     assert values(list(islice(stream, 4))) == [6, 7, 8, 9]
 
 
+def test_offsets_are_committed_by_and_by(site: Site, connect: Connect) -> None:
+    topic, group = site.topic("auto", 2), topic_name("group")
+    settings = ConnectorSettings(auto_offset_reset="smallest", auto_commit_interval_ms=50)
+    reading = Reading(connect(group, settings).create_message_streams({topic: 1})[topic])
+    for turn in (1, 2):
+        site.produce(topic, 2, (turn - 1) * 20, 20)
+        eventually_equal(lambda: len(reading.records), 20 * turn)
+        eventually_equal(lambda: site.offsets(group, topic), {0: 10 * turn, 1: 10 * turn})
+
+
 def test_offsets_move_to_kafka_while_both_are_written(site: Site, connect: Connect) -> None:
     topic, group = site.topic("moved", 1), topic_name("group")
     site.produce(topic, 1, 0, 30)

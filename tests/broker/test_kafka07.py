@@ -39,7 +39,7 @@ from tests.broker.admin_requests import delete_records
 from tests.broker.quota_requests import set_quota
 from tests.client_07 import ENABLED, Client07, Server07, sizes
 from tests.eventually import eventually, eventually_equal
-from tests.harness import unused
+from tests.harness import receive_exactly, unused
 
 LATEST, EARLIEST = -1, -2
 OK = ErrorCode07.NO_ERROR
@@ -118,6 +118,34 @@ def test_a_fetch_has_the_bytes_of_kafka_0_7(server: Server07, old: Client07) -> 
     request = b"\0\1" + struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">iqi", 0, 0, 100)
     old.socket.sendall(struct.pack(">i", len(request)) + request)
     assert old.socket.recv(100) == bytes.fromhex("00000011 0000  0000000b 01 00 1d775834 76616c7565")
+
+
+def test_every_request_by_hand_has_the_bytes_of_kafka_0_7(server: Server07, old: Client07) -> None:
+    """The seed's tables: a multifetch's total length and error, then whole fetch results, each with its own."""
+    topic = new_topic(server, 2)
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    magic_0 = bytes.fromhex("0000000a 00 1d775834 76616c7565")  # length, magic, CRC of the payload, payload
+    magic_1 = bytes.fromhex("0000000b 01 00 1d775834 76616c7565")
+
+    def send_raw(kind: int, body: bytes) -> None:
+        old.socket.sendall(struct.pack(">ih", 2 + len(body), kind) + body)
+
+    send_raw(0, name + struct.pack(">ii", 0, len(magic_0)) + magic_0)
+    both = [name + struct.pack(">ii", number, len(magic_1)) + magic_1 for number in range(2)]
+    send_raw(3, struct.pack(">h", 2) + b"".join(both))
+    send_raw(4, name + struct.pack(">iqi", 0, EARLIEST, 1))
+    assert receive_exactly(old.socket, 18) == bytes.fromhex("0000000e 0000 00000001 0000000000000000")
+    eventually_equal(lambda: [old.offsets(topic, LATEST, 1, number) for number in range(2)], [[30], [15]])
+    places = [(0, 0), (1, 0), (0, 7), (0, 30)]
+    send_raw(2, struct.pack(">h", 4) + b"".join(name + struct.pack(">iqi", *place, 99) for place in places))
+    results = [
+        bytes.fromhex("00000020 0000") + magic_1 * 2,
+        bytes.fromhex("00000011 0000") + magic_1,
+        bytes.fromhex("00000002 0001"),
+        bytes.fromhex("00000002 0000"),
+    ]
+    whole = struct.pack(">ih", 2 + len(b"".join(results)), 0) + b"".join(results)
+    assert receive_exactly(old.socket, len(whole)) == whole
 
 
 @pytest.mark.slow

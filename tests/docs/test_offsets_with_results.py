@@ -74,8 +74,18 @@ def start(program: str, directory: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def kill_and_count(program: str, directory: Path, bootstrap: str, counted: Callable[[], int]) -> None:
-    """Kills the program while it works and records arrive, starts it again, and two of it at once at the end."""
+def kill_and_count(
+    program: str,
+    directory: Path,
+    bootstrap: str,
+    counted: Callable[[], int],
+    kills: int = 6,
+    without: int | None = None,
+) -> None:
+    """Kills the program while it works and records arrive, starts it again, and two of it at once at the end.
+
+    `without`: a member whose views the program leaves out.
+    """
     chance, stop = random.Random(16), threading.Event()
     sent = RECORDS
 
@@ -90,8 +100,7 @@ def kill_and_count(program: str, directory: Path, bootstrap: str, counted: Calla
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        kills = 0
-        while kills < 6:
+        while kills:
             process, before = start(program, directory), counted()
             deadline = time.monotonic() + 60
             while counted() == before and process.poll() is None and time.monotonic() < deadline:
@@ -99,7 +108,7 @@ def kill_and_count(program: str, directory: Path, bootstrap: str, counted: Calla
             time.sleep(chance.random() * 0.05)  # somewhere in its work
             if process.poll() is None:
                 process.kill()
-                kills += 1
+                kills -= 1
             process.communicate()
             assert counted() <= sent
     finally:
@@ -113,29 +122,47 @@ def kill_and_count(program: str, directory: Path, bootstrap: str, counted: Calla
         ), errors
     last = start(program, directory)
     assert (last.communicate()[1], last.returncode) == (b"", 0)
-    assert counted() == sent
+    assert counted() == sum(number % 10 != without for number in range(sent))
+
+
+def asked(file: Path, question: str) -> int:
+    """The number that a database answers with; 0 before it has its tables."""
+    database = sqlite3.connect(file, timeout=60)
+    try:
+        return int(database.execute(question).fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        database.close()
+
+
+VIEWS = "SELECT coalesce(sum(views), 0) FROM totals"
 
 
 @pytest.mark.parametrize(
-    ("program", "file", "question"),
+    ("program", "file", "question", "kills"),
     [
-        ("totals_sqlite.py", "totals.sqlite", "SELECT coalesce(sum(views), 0) FROM totals"),
-        ("search.py", "search.sqlite", "SELECT count(*) FROM pages"),
+        ("totals_sqlite.py", "totals.sqlite", VIEWS, 6),
+        ("search.py", "search.sqlite", "SELECT count(*) FROM pages", 3),  # each has to fill a segment
     ],
+    ids=["totals", "search"],
 )
 def test_no_record_is_lost_or_counted_twice_in_sqlite(
-    page: tuple[str, list[Example]], tmp_path: Path, program: str, file: str, question: str
+    page: tuple[str, list[Example]], tmp_path: Path, program: str, file: str, question: str, kills: int
 ) -> None:
-    def counted() -> int:
-        database = sqlite3.connect(tmp_path / file, timeout=60)
-        try:
-            return int(database.execute(question).fetchone()[0])
-        except sqlite3.OperationalError:  # no table yet
-            return 0
-        finally:
-            database.close()
+    kill_and_count(program, tmp_path, page[0], lambda: asked(tmp_path / file, question), kills)
 
-    kill_and_count(program, tmp_path, page[0], counted)
+
+def test_a_corrected_program_that_counts_again_is_killed_too(page: tuple[str, list[Example]], tmp_path: Path) -> None:
+    bootstrap, shown = page
+    run([sys.executable, "totals_sqlite.py"], tmp_path, bootstrap)
+    assert asked(tmp_path / "totals.sqlite", VIEWS) == RECORDS
+    [rewind] = [each.code for each in shown if "> corrected.py" in each.code]
+    run(["bash", "-euo", "pipefail", "-c", rewind.partition("for seconds")[0]], tmp_path, bootstrap)
+    assert asked(tmp_path / "totals.sqlite", VIEWS) == 0
+    kill_and_count(
+        "corrected.py", tmp_path, bootstrap, lambda: asked(tmp_path / "totals.sqlite", VIEWS), kills=3, without=3
+    )
 
 
 @needs_postgresql

@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from headrace.client import Blacklist, ConnectorSettings, ConsumerConnector, Whitelist
+from headrace.client import Blacklist, ConnectorSettings, ConsumerConnector, KafkaError, Whitelist
 from headrace.client.zookeeper_consumer.stream import Stream
 
 _printing = threading.Lock()
@@ -46,8 +46,11 @@ def main(zookeeper: str, group: str, kind: str, name: str, count: str, *pairs: s
     say("ready")
     for line in sys.stdin:
         if line == "commit\n":
-            connector.commit_offsets()
-            say("committed")
+            try:
+                connector.commit_offsets()
+                say("committed")
+            except KafkaError:
+                say("refused")
     connector.shutdown()
     say("ended")
 

@@ -3,7 +3,7 @@
 MEMBER ZOOKEEPER GROUP topic|white|black NAME STREAMS [key=value ...]
 ready                                          printed when the streams exist
 STREAM TOPIC PARTITION OFFSET VALUE            printed for each record
-commit / committed                             read from standard input; its end shuts the member down
+commit / committed, or refused (ours)          read from standard input; its end shuts the member down
 """
 
 import os
@@ -103,11 +103,19 @@ class Member:
 
     def commit(self) -> None:
         """Returns when it has committed."""
-        assert self.process.stdin is not None
         count = self._words.count("committed")
+        self.ask_to_commit()
+        self.wait_for("committed", count + 1)
+
+    def ask_to_commit(self) -> None:
+        """It may be paused."""
+        assert self.process.stdin is not None
         self.process.stdin.write("commit\n")
         self.process.stdin.flush()
-        self.wait_for("committed", count + 1)
+
+    def has_said(self, *words: str) -> bool:
+        """Whether it has printed one of these words."""
+        return any(word in self._words for word in words)
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -161,6 +161,37 @@ def test_a_member_that_slept_moves_no_offset_of_its_successor(group: Group, site
     assert repeated(group) == theirs
 
 
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+def test_a_commit_at_the_moment_of_waking_moves_no_offset(group: Group, site: Site, storage: str) -> None:
+    """The member has not noticed yet that its session ended and that another one has its partitions."""
+    settings = {"offsets.storage": storage, "dual.commit.enabled": "false"}
+    topic = site.topic("woken", 2)
+    sleeper = group.start("ours", "topic", topic, "1", settings=settings).wait_for("ready")
+    group.wait_for_shares(topic, 2)
+    group.wait_for_all(site.produce(topic, 2, 0, 100))
+    other = group.start("ours", "topic", topic, "1", settings=settings).wait_for("ready")
+    group.wait_for_shares(topic, 1, 1)
+    sleeper.pause()
+    try:
+        group.wait_for_shares(topic, 2)
+        group.wait_for_all(site.produce(topic, 2, 100, 100))
+        other.commit()
+        sleeper.ask_to_commit()
+    finally:
+        sleeper.resume()
+    eventually(lambda: sleeper.has_said("refused", "committed"), "an answer")  # "committed": it was faster to rejoin
+    assert committed(group, site, topic, storage) == {0: 100, 1: 100}
+
+
+def committed(group: Group, site: Site, topic: str, storage: str) -> dict[int, int]:
+    """The offsets of the group, where it keeps them."""
+    if storage == "zookeeper":
+        return site.offsets(group.name, topic)
+    with Admin(site.bootstrap) as admin:
+        found = GroupAdmin(admin.cluster).offsets(group.name)
+    return {place.partition: int(offset) for place, offset in found.items()}
+
+
 def test_filters_of_both_choose_the_same_topics(group: Group, site: Site) -> None:
     """Each resolves the filters of all members, white and black ones."""
     first = site.topic("filtered", PARTITIONS)
@@ -225,8 +256,6 @@ def test_offsets_move_to_kafka_while_members_of_both_commit_to_both(group: Group
         wanted = dict.fromkeys(range(4), (turn + 1) * 100)
         assert site.offsets(group.name, topic) == wanted
         if settings:
-            with Admin(site.bootstrap) as admin:
-                found = GroupAdmin(admin.cluster).offsets(group.name)
-            assert {place.partition: offset for place, offset in found.items()} == wanted
+            assert committed(group, site, topic, "kafka") == wanted
         member.stop()
     assert not repeated(group), "a record was read again although it was committed"

@@ -50,7 +50,7 @@ from headrace.client.zookeeper_consumer.subscription import (
     check_group,
     make_consumer_id,
 )
-from headrace.client.zookeeper_consumer.zookeeper_session import ZooKeeperSession
+from headrace.client.zookeeper_consumer.zookeeper_session import NoNode, ZooKeeperSession
 from headrace.errors import InvalidConfig, KafkaError
 from headrace.types import Offset, TopicPartition
 
@@ -151,11 +151,13 @@ class ConsumerConnector:
 
     def commit_offsets(self) -> None:
         """Commit what all streams have consumed, with the record that the calling thread has in hand.
-        Raises KafkaError."""
+        Raises KafkaError; NoNode if the session with ZooKeeper ended, since others may have the partitions."""
         self._finish_own()
         with self._lock:
             if self._closed.is_set():
                 raise ClientClosed("the connector is shut down")
+            if self._session.losses != self._losses:
+                raise NoNode("the session with ZooKeeper ended: what was not committed is delivered again")
             self._commit()
 
     def _finish_own(self) -> None:

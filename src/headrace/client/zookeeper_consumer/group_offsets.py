@@ -5,8 +5,9 @@
     read                 ZooKeeper      the topic       the greater of both
     write                ZooKeeper      the topic       the topic, then ZooKeeper
 
-In the topic they are those of a simple consumer: without a member or a generation. Source: Kafka 0.8.2's
-`ZookeeperConsumerConnector`.
+In the topic they are those of a simple consumer: without a member or a generation, so that the coordinator fences
+nobody. A consumer therefore asks ZooKeeper whether its session lives before it writes there: after a long sleep it
+would move the offsets of its successor. Source: Kafka 0.8.2's `ZookeeperConsumerConnector`, which does not ask.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class GroupOffsets:
         if not changed:
             return
         if self._in_kafka is not None:
+            self._registry.check_registered()
             self._in_kafka.commit(changed, Deadline.after_ms(_COMMIT_TIMEOUT_MS))
         if self._in_zookeeper:
             self._registry.write_offsets(changed)

@@ -20,7 +20,7 @@ from typing import Any
 from headrace.client.core.settings import Address, ClientSettings
 from headrace.client.zookeeper_consumer.rebalance import Owners, Registries
 from headrace.client.zookeeper_consumer.subscription import Subscription, decode_subscription, has_filters
-from headrace.client.zookeeper_consumer.zookeeper_session import ZooKeeperSession
+from headrace.client.zookeeper_consumer.zookeeper_session import NoNode, ZooKeeperSession
 from headrace.errors import KafkaError
 from headrace.types import Offset, TopicPartition
 
@@ -67,6 +67,11 @@ class GroupRegistry:
             if found is not None and found[1] == self._session.session_id:
                 return
             self._session.delete(self._me)
+
+    def check_registered(self) -> None:
+        """Raises NoNode if this consumer's session has ended."""
+        if not self._session.exists(self._me):
+            raise NoNode(f"{self._me} is gone: the session ended, and others may have the partitions")
 
     def read(self, *, exclude_internal: bool) -> Registries | None:
         """What a rebalance decides from, under watches; None if this consumer is not registered."""

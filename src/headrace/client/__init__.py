@@ -6,8 +6,8 @@ May know `headrace.records`, `headrace.protocol`, and the transport of `headrace
 no socket and no clock; the others do the IO. Begin with `producer`, `consumer` and `operations`.
 
     core/        connections, metadata, versions, settings, deadlines and errors, shared by the others
-    producer/    pure: accumulator, delivery, partitioner, partition_rows
-                 IO: producer, sender, transactions, prepared
+    producer/    pure: accumulator, delivery, partitioner, partition_rows, encoded_batches
+                 IO: producer, destinations, sender, transactions, prepared
     consumer/    pure: fetching, fetched_batches, isolation, membership, heartbeat_membership, assignors
                  IO: consumer, fetcher, group_session, heartbeat_session, reader     arrow imports pyarrow
     share/       consumers of share groups

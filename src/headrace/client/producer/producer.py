@@ -23,17 +23,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic, time_ns
-from typing import Any, NamedTuple, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
 from headrace.client.core.group_metadata import GroupMetadata
-from headrace.client.core.metadata import ClusterView, TopicInfo
+from headrace.client.core.metadata import TopicInfo
 from headrace.client.core.option_types import ProducerOptions
 from headrace.client.core.record_times import EARLIEST_PLAUSIBLE_MS, LATEST_PLAUSIBLE_MS, checked_ms
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
-from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, PartitionQueue, cut
+from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, cut
 from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
@@ -43,10 +43,11 @@ from headrace.client.producer.delivery import (
     Delivery,
     DeliveryCallback,
 )
+from headrace.client.producer.destinations import Destinations
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import refusal
 from headrace.client.producer.partition_rows import scatter
-from headrace.client.producer.partitioner import StickyPartition, partition_for_key
+from headrace.client.producer.partitioner import partition_for_key
 from headrace.client.producer.prepared import PreparedTransaction
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.settings import ACKS, ProducerSettings
@@ -57,7 +58,7 @@ from headrace.client.producer.transactions import (
 )
 from headrace.client.security.arguments import settings_of
 from headrace.client.serializers.serializing import serializing_of
-from headrace.errors import ErrorCode, InvalidConfig, KafkaError, UnknownTopicOrPartition
+from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
 
@@ -66,14 +67,6 @@ __all__ = ["ACKS", "Producer", "ProducerSettings"]
 
 Part: TypeAlias = tuple[int | None, ColumnSlice, int]
 """Rows of one partition (None: of any), and their bytes in a batch."""
-
-
-class _Lane(NamedTuple):
-    """The data of a topic that `send` needs, looked up once per cluster view and sticky partition."""
-
-    view: ClusterView
-    partitions: list[TopicPartition]
-    sticky: PartitionQueue
 
 
 class Producer:
@@ -109,8 +102,6 @@ class Producer:
         )
         self._buffer_bytes = self.settings.buffer_memory_bytes
         self._serializing = serializing_of(self.settings.key_serializer, self.settings.value_serializer)
-        self._sticky: dict[str, StickyPartition] = {}
-        self._lanes: dict[str, _Lane] = {}
         self._closed = False
         self._closing = threading.Lock()
         name = self.settings.transactional_id
@@ -118,6 +109,8 @@ class Producer:
             None if name is None else Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         )
         self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions)
+        self._destinations = Destinations(self._cluster, self._accumulator, self._sender.lock, self._topic)
+        self._known = self._destinations.known  # looked up once, for `send`
         self._start()
 
     def _start(self) -> None:
@@ -156,17 +149,17 @@ class Producer:
             timestamp_ms = checked_ms(timestamp_ms)
         sender, accumulator = self._sender, self._accumulator
         try:
-            lane = self._lanes.get(topic)
-            if lane is None or lane.view is not self._cluster.view or self._closed:
-                lane = self._new_lane(topic)
+            known = self._known.get(topic)
+            if known is None or known.view is not self._cluster.view or self._closed:
+                known = self._destinations.look_up(topic)
             place = None
             if partition is not None:
-                place = lane.partitions[self._choose(topic, key, partition)]
+                place = known.partitions[self._destinations.choose(topic, key, partition)]
             elif key is not None:
-                place = lane.partitions[partition_for_key(key, len(lane.partitions))]
+                place = known.partitions[partition_for_key(key, len(known.partitions))]
             size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
             with sender.lock:
-                queue = lane.sticky if place is None else accumulator.queue(place)
+                queue = known.sticky if place is None else accumulator.queue(place)
                 if accumulator.bytes_held + size > self._buffer_bytes:
                     self._wait_for_room(size, queue.partition)
                 delivery, news = accumulator.add(
@@ -179,9 +172,9 @@ class Producer:
                 return self.send(topic, value, key, partition, timestamp_ms, pairs, on_delivery)
             raise refusal(topic, value, key, partition, headers, cause) from cause
         if news:
-            if news == BATCH_FILLED and queue is lane.sticky:
-                self._move_on(topic)
-                self._lanes.pop(topic, None)
+            if news == BATCH_FILLED and queue is known.sticky:
+                self._destinations.move_on(topic)
+                self._known.pop(topic, None)
             if sender.asleep:
                 self._wake(news)
         if on_delivery is not None:
@@ -376,15 +369,7 @@ class Producer:
         self._cluster.bootstrap = parse_addresses(bootstrap)
         self._cluster.refresh(list(self._cluster.view.topics))
 
-    # -- choosing
-
-    def _new_lane(self, topic: str) -> _Lane:
-        info = self._topic(topic)
-        partitions = [TopicPartition(topic, index) for index in range(len(info.partitions))]
-        with self._sender.lock:
-            sticky = self._accumulator.queue(partitions[self._sticky_partition(info)])
-        lane = self._lanes[topic] = _Lane(self._cluster.view, partitions, sticky)
-        return lane
+    # -- the topic
 
     def _topic(self, topic: str) -> TopicInfo:
         self._cluster.check_process()
@@ -400,32 +385,6 @@ class Producer:
     def _load_topic(self, topic: str) -> TopicInfo:
         """Ask the brokers for the topic, until there is one."""
         return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
-
-    def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
-        info = self._topic(topic)
-        if partition is not None:
-            if not 0 <= partition < len(info.partitions):
-                raise UnknownTopicOrPartition(
-                    f"{topic}-{partition} does not exist: the topic has partitions 0 to {len(info.partitions) - 1}"
-                )
-            return partition
-        if key is not None:
-            return partition_for_key(key, len(info.partitions))
-        return self._sticky_partition(info)
-
-    def _sticky_partition(self, info: TopicInfo) -> int:
-        sticky = self._sticky.get(info.name)
-        if sticky is None:
-            sticky = self._sticky.setdefault(info.name, StickyPartition())
-        return sticky.current(info.available or range(len(info.partitions)))
-
-    def _move_on(self, topic: str) -> None:
-        """Choose another sticky partition; among the known ones, for a record was added and nothing may fail now."""
-        info = self._cluster.view.topics.get(topic)
-        sticky = self._sticky.get(topic)
-        if info is not None and info.partitions and sticky is not None:
-            self._sticky_partition(info)
-            sticky.move_on(info.available)
 
     # -- giving to the sender
 
@@ -447,20 +406,20 @@ class Producer:
         rows_of: Iterable[tuple[int | None, ColumnSlice]] = [(partition, columns)]
         if partition is None and columns.keys is not None:
             info = self._topic(topic)
-            rows_of = scatter(columns, len(info.partitions), self._sticky_partition(info))
+            rows_of = scatter(columns, len(info.partitions), self._destinations.sticky(info))
         for chosen, rows in rows_of:
             for part, size in cut(rows, self.settings.batch_bytes):
                 yield chosen, part, size
 
     def _add_part(self, topic: str, partition: int | None, rows: ColumnSlice, size: int) -> Batch:
         """Queue rows as one batch; without a partition they go to the current sticky one."""
-        chosen = TopicPartition(topic, self._choose(topic, None, partition))
+        chosen = TopicPartition(topic, self._destinations.choose(topic, None, partition))
         with self._sender.lock:
             if self._accumulator.bytes_held + size > self._buffer_bytes:
                 self._wait_for_room(size, chosen)
             batch = self._accumulator.add_columns(chosen, rows, size, monotonic())
         if partition is None:
-            self._move_on(topic)
+            self._destinations.move_on(topic)
         self._sender.wake()
         return batch
 

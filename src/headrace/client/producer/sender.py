@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.client.core.cluster import Cluster
-from headrace.client.core.connection import Connection, Payload, Pending, pump_any
+from headrace.client.core.connection import Connection, Pending, pump_any
 from headrace.client.core.failures import DeadlineExceeded, error_for
 from headrace.client.core.forks import watch
 from headrace.client.core.timing import Backoff, Deadline
@@ -29,15 +29,12 @@ from headrace.client.core.wakeup import Wakeup
 from headrace.client.producer import at_exit
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.delivery import Batch
+from headrace.client.producer.encoded_batches import SendPolicy, encode, produce_request
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import ADVICE
 from headrace.client.producer.transactions import ProducerIdentity, Transactions
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
 from headrace.protocol import messages as m
-from headrace.records.codecs.compression import Codec
-from headrace.records.format2.columns import batch_of_rows, build_batch
-from headrace.records.format2.header import set_transactional
-from headrace.records.format2.rows import RowBuffer
 from headrace.types import BrokerId, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -46,18 +43,6 @@ _IDLE_WAIT_S = 1.0
 _NEW_PRODUCER_ID = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SendPolicy:
-    """The settings of encoding and acknowledgement."""
-
-    acks: int
-    codec: Codec
-    level: int | None
-    idempotent: bool
-    max_in_flight: int
-    request_timeout_ms: int
 
 
 @dataclass(slots=True)
@@ -93,8 +78,7 @@ class Sender:
         self._policy = policy
         self._transactions = transactions
         self._flights: list[_Flight] = []
-        self._producer_id = -1
-        self._producer_epoch = -1
+        self._producer = ProducerIdentity()
         self._new_id_wanted = policy.idempotent and transactions is None
         self._refresh_wanted: set[str] = set()
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
@@ -147,10 +131,10 @@ class Sender:
     def use_identity(self, identity: ProducerIdentity) -> None:
         """Continue with a transaction's producer id and epoch. Nothing waits and nothing is in flight."""
         with self.lock:
-            if (self._producer_id, self._producer_epoch) == identity:
+            if self._producer == identity:
                 return
-            is_known = self._producer_id == identity.producer_id
-            self._producer_id, self._producer_epoch = identity
+            is_known = self._producer.producer_id == identity.producer_id
+            self._producer = identity
             for queue in self._accumulator.queues.values():
                 queue.forget_sequences(is_known=is_known)
 
@@ -214,7 +198,7 @@ class Sender:
             return False
         if self._transactions is not None and not self._may_send(self._transactions, ready):
             return False
-        if self.on_producer_id is not None and self._told_producer_id != self._producer_id:
+        if self.on_producer_id is not None and self._told_producer_id != self._producer.producer_id:
             self._tell_producer_id(self.on_producer_id)
         leaders = self._leaders(ready)
         with self.lock:
@@ -265,7 +249,8 @@ class Sender:
             return
         try:
             connection = self._cluster.connection(leader, deadline)
-            request = self._request(batches)
+            name = None if self._transactions is None else self._transactions.transactional_id
+            request = produce_request(batches, self._policy, name)
             if self._policy.acks == 0:
                 connection.send_unanswered(request, m.ProduceResponse, deadline)
                 for batch in batches:
@@ -281,57 +266,12 @@ class Sender:
 
     def _encode(self, batch: Batch) -> bool:
         """Encode the batch. A batch that cannot be encoded fails alone."""
-        if batch.encoded is not None:
-            return True
-        policy, rows = self._policy, batch.content
-        sequence = batch.base_sequence if policy.idempotent else -1
         try:
-            if isinstance(rows, RowBuffer):
-                batch.encoded = batch_of_rows(
-                    rows,
-                    codec=policy.codec,
-                    level=policy.level,
-                    producer_id=self._producer_id,
-                    producer_epoch=self._producer_epoch,
-                    base_sequence=sequence,
-                )
-            else:
-                batch.encoded = build_batch(
-                    rows.keys,
-                    rows.values,
-                    rows.start,
-                    rows.stop,
-                    rows.timestamps_ms,
-                    rows.headers,
-                    rows.order,
-                    codec=policy.codec,
-                    level=policy.level,
-                    producer_id=self._producer_id,
-                    producer_epoch=self._producer_epoch,
-                    base_sequence=sequence,
-                )
+            encode(batch, self._policy, self._producer, is_transactional=self._transactions is not None)
         except (KafkaError, ValueError, TypeError, OverflowError, ImportError) as cause:
             self._lose(batch, InvalidRecord(f"{batch.partition}: cannot encode the batch: {cause}"))
             return False
-        if self._transactions is not None:
-            set_transactional(batch.encoded)
         return True
-
-    def _request(self, batches: list[Batch]) -> m.ProduceRequest:
-        topics: dict[str, list[m.ProduceRequest.PartitionProduceData]] = {}
-        for batch in batches:
-            assert batch.encoded is not None
-            records = Payload(batch.encoded)
-            data = m.ProduceRequest.PartitionProduceData(index=batch.partition.partition, records=records)
-            topics.setdefault(batch.partition.topic, []).append(data)
-        return m.ProduceRequest(
-            transactional_id=None if self._transactions is None else self._transactions.transactional_id,
-            acks=self._policy.acks,
-            timeout_ms=self._policy.request_timeout_ms,
-            topic_data=[
-                m.ProduceRequest.TopicProduceData(name=name, partition_data=data) for name, data in topics.items()
-            ],
-        )
 
     # -- in
 
@@ -438,7 +378,7 @@ class Sender:
         answer = self._cluster.call_any(request, m.InitProducerIdResponse, self._cluster.deadline())
         if answer.error_code:
             raise error_for(answer.error_code, "the producer could not get a producer id, which idempotence requires")
-        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+        self._producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         with self.lock:
             for queue in self._accumulator.queues.values():
                 queue.forget_sequences()
@@ -447,12 +387,12 @@ class Sender:
 
     def _tell_producer_id(self, tell: Callable[[int], None]) -> None:
         try:
-            tell(self._producer_id)
+            tell(self._producer.producer_id)
         except KafkaError as cause:
             if not cause.code.retriable:
                 self.drop_unsent(cause)
             raise
-        self._told_producer_id = self._producer_id
+        self._told_producer_id = self._producer.producer_id
 
     def _pause(self) -> None:
         self._pause_until_s = time.monotonic() + self._backoff.next_ms() / 1000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.core.options import PRODUCER, accepts_kafka_names, check
-from headrace.client.producer.sender import SendPolicy
+from headrace.client.producer.encoded_batches import SendPolicy
 from headrace.errors import InvalidConfig
 from headrace.records.codecs.compression import Codec
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.client.event_producer.handlers import CallbackHandler
     from headrace.client.operations.admin import Admin, NewTopic
     from headrace.client.producer.delivery import Delivery, RecordMetadata
+    from headrace.client.producer.interceptors import ProducerRecord
     from headrace.client.producer.producer import Producer, ProducerSettings
     from headrace.client.producer.transactions import TransactionError
     from headrace.client.share.acknowledgements import AcknowledgeType
@@ -70,6 +71,7 @@ __all__ = [
     "NewTopic",
     "OffsetAndMetadata",
     "Producer",
+    "ProducerRecord",
     "ProducerSettings",
     "RecordMetadata",
     "ShareConsumer",
@@ -105,6 +107,7 @@ _MODULES = {
     "NewTopic": "client.operations.admin",
     "OffsetAndMetadata": "client.core.group_metadata",
     "Producer": "client.producer.producer",
+    "ProducerRecord": "client.producer.interceptors",
     "ProducerSettings": "client.producer.producer",
     "RecordMetadata": "client.producer.delivery",
     "ShareConsumer": "client.share.share_consumer",

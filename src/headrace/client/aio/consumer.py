@@ -118,7 +118,7 @@ class Consumer(Reader):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        record = self._buffer.take_one()
+        record = None if self._core.has_interceptors else self._buffer.take_one()
         if record is not None:
             return record
         try:
@@ -130,9 +130,13 @@ class Consumer(Reader):
 
     async def getone(self) -> ConsumerRecord:
         """The next record, whenever it comes. Raises KafkaError."""
-        while (record := self._buffer.take_one()) is None:
-            await self._fill(self.settings.max_poll_records, None)
-        return record
+        while True:
+            while (record := self._buffer.take_one()) is None:
+                await self._fill(self.settings.max_poll_records, None)
+            if not self._core.has_interceptors:
+                return record
+            if kept := self._core.intercepted([record]):
+                return kept[0]
 
     async def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Up to `max_records` records of one partition; an empty list if none arrives within `timeout_ms`.
@@ -140,7 +144,8 @@ class Consumer(Reader):
         A cancelled poll took nothing. Raises KafkaError, also if nothing is subscribed or assigned.
         """
         limit = max_records or self.settings.max_poll_records
-        return self._buffer.take(limit) or await self._polled(limit, Deadline.after_ms(timeout_ms))
+        found = self._buffer.take(limit) or await self._polled(limit, Deadline.after_ms(timeout_ms))
+        return self._core.intercepted(found)
 
     async def _polled(self, limit: int, deadline: Deadline) -> list[ConsumerRecord]:
         await self._fill(limit, deadline)

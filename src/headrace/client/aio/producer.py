@@ -33,6 +33,8 @@ from headrace.client.producer.delivery import (
     RecordMetadata,
     settled,
 )
+from headrace.client.producer.interceptors import Intercepted, ProducerInterceptors, ProducerRecord
+from headrace.client.producer.partition_rows import Part
 from headrace.client.producer.settings import ProducerSettings
 from headrace.client.serializers.serializing import Serializing
 from headrace.errors import KafkaError
@@ -88,7 +90,7 @@ class _Core(threaded.Producer):
         timestamps_ms: int | Sequence[int] | memoryview | None,
         partition: int | None,
         headers: Sequence[Headers] | HeadersColumn | None,
-    ) -> list[threaded.Part]:
+    ) -> list[Part]:
         """The columns in slices of a batch each."""
         self._topic(topic)
         return list(self._parts(topic, keys, values, timestamps_ms, partition, headers))
@@ -97,6 +99,11 @@ class _Core(threaded.Producer):
         """The serializers, which the asyncio face applies itself: once, where `send` may be tried again."""
         taken, self._serializing = self._serializing, None
         return taken
+
+    @property
+    def interceptors(self) -> ProducerInterceptors | None:
+        """The interceptors: the asyncio face begins with them itself, before it may try to send again."""
+        return self._interceptors
 
     def room(self) -> Room:
         """Those who wait for the buffer."""
@@ -110,7 +117,7 @@ class _Core(threaded.Producer):
         """When a flush gives up."""
         return self._flush_deadline(timeout_ms)
 
-    def add_part(self, topic: str, part: threaded.Part) -> Batch:
+    def add_part(self, topic: str, part: Part) -> Batch:
         """Queue a slice of columns as one batch."""
         return self._add_part(topic, *part)
 
@@ -176,6 +183,7 @@ class Producer:
         self._core = _Core(bootstrap, settings, client, **options)
         self._room = self._core.room()
         self._serializing = self._core.take_serializing()
+        self._interceptors = self._core.interceptors
         self._send, self._waiters = self._core.send, self._room.waiters  # looked up once, for `send`
         self._lookups = Calls("producer", _LOOKUPS_MAX)
         self._calls = Calls("producer")
@@ -220,23 +228,34 @@ class Producer:
         it waits sent nothing. The arguments and errors are those of `headrace.Producer.send`. A serializer that has to
         ask a registry does so on a thread.
         """
-        if self._serializing is not None:
-            serialize = partial(self._serializing.record, topic, key, value, headers)
-            waits = self._serializing.may_wait(topic)
-            key, value, headers = await self._lookups.run(serialize) if waits else serialize()
-        if not self._waiters:
-            try:
-                delivery = self._send(topic, value, key, partition, timestamp_ms, headers)
-            except (_NoRoom, _UnknownTopic):
-                pass
-            else:
-                self._burst += 1
-                if self._burst >= _BURST:
-                    self._burst = 0
-                    await asyncio.sleep(0)
-                return delivery
-        send = partial(self._core.send, topic, value, key, partition, timestamp_ms, headers)
-        return await self._admitted(topic, _size_of(key, value), send)
+        intercepted: Intercepted | None = None
+        if self._interceptors is not None:
+            given = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            intercepted = self._interceptors.begin(given)
+            topic, value, key, partition, timestamp_ms, headers = intercepted.record
+        try:
+            if self._serializing is not None:
+                serialize = partial(self._serializing.record, topic, key, value, headers)
+                waits = self._serializing.may_wait(topic)
+                key, value, headers = await self._lookups.run(serialize) if waits else serialize()
+            if not self._waiters:
+                try:
+                    delivery = self._send(topic, value, key, partition, timestamp_ms, headers, intercepted)
+                except (_NoRoom, _UnknownTopic):
+                    pass
+                else:
+                    intercepted = None  # it is on its way, whatever becomes of this task
+                    self._burst += 1
+                    if self._burst >= _BURST:
+                        self._burst = 0
+                        await asyncio.sleep(0)
+                    return delivery
+            send = partial(self._core.send, topic, value, key, partition, timestamp_ms, headers, intercepted)
+            return await self._admitted(topic, _size_of(key, value), send)
+        except BaseException as cause:
+            if intercepted is not None:
+                intercepted.refused(cause)
+            raise
 
     async def send_and_wait(
         self,

@@ -41,7 +41,7 @@ class Core(threaded.Consumer):
 
     def read_ahead(self, timeout_ms: float, limit: int) -> Ahead | None:
         """Poll. The position stays before the records until they are `handed_out`."""
-        return self._ahead(self.poll(timeout_ms, limit))
+        return self._ahead(self._polled(timeout_ms, limit))
 
     def read_at_once(self, limit: int) -> Ahead | None:
         """As `read_ahead`, if it need not wait; the loop's thread may call while no other one does."""
@@ -55,6 +55,15 @@ class Core(threaded.Consumer):
         ahead = Ahead(partition, records, following[partition])
         following[partition] = Offset(records[0].offset)
         return ahead
+
+    def intercepted(self, found: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """What the interceptors make of records that a task is to receive; called on the loop's thread."""
+        return self._intercepted(found)
+
+    @property
+    def has_interceptors(self) -> bool:
+        """Whether there are any."""
+        return self._interceptors is not None
 
     def handed_out(self, place: Place) -> None:
         """Tasks have received the records before this place."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
+from headrace.client.consumer.commits import Commits
 from headrace.client.consumer.deserialized_records import DeserializedRecords, deserializing_of
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
 from headrace.client.consumer.fetcher import Chunk, Fetcher
-from headrace.client.consumer.membership import REJOIN
+from headrace.client.consumer.interceptors import consumer_interceptors
 from headrace.client.consumer.one_thread import Usage, of_one_thread
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.rebalancing import Rebalancing
@@ -40,6 +42,7 @@ from headrace.types import Offset, TopicPartition
 
 __all__ = ["Consumer", "ConsumerSettings"]
 
+_ITERATION_MS = 1_000
 _SETTLED_MS, _REBALANCING_MS = 200, 50
 """How often a poll that waits for records looks whether the group has changed, and whether a change goes on."""
 
@@ -71,11 +74,13 @@ class Consumer:
         self._fetcher = Fetcher(self._cluster, self.settings.sizes, self._isolation_level, self.settings.client_rack)
         self._session: Session | None = session_of(self._cluster, self.settings)
         self._positions = Positions(self._admin, self._fetcher, self._session, self.settings)
+        self._interceptors = consumer_interceptors(self.settings.interceptors)
+        self._commits = Commits(self._session, self._positions, self.settings, self._interceptors)
         self._rebalancing: Rebalancing | None = None
         if self._session is not None:
-            self._rebalancing = Rebalancing(self._session, self._positions, lambda: self._auto_commit(now=True))
+            commit = partial(self._commits.auto_commit, now=True)
+            self._rebalancing = Rebalancing(self._session, self._positions, commit)
         self._subscription: Subscription | None = None
-        self._next_commit = Deadline.after_ms(self.settings.auto_commit_interval_ms)
         self._deserializing = deserializing_of(
             self.settings.key_deserializer, self.settings.value_deserializer, self.settings.on_deserialization_error
         )
@@ -237,12 +242,13 @@ class Consumer:
         of the partition, ends the records that were fetched of it. Do not poll inside the loop.
         """
         while not self._closed:
-            records = self.poll()
-            if not records:
+            found = self._polled(_ITERATION_MS, None)
+            if not found:
                 continue
-            partition = TopicPartition(records[0].topic, records[0].partition)
+            partition = TopicPartition(found[0].topic, found[0].partition)
             following = self._positions.following
             at = after = following[partition]
+            records = self._intercepted(found)
             for record in records:
                 if following is not self._positions.following or following.get(partition) != at:
                     if self._positions.following.get(partition) == at:  # assigned as before: the rest comes again
@@ -251,13 +257,20 @@ class Consumer:
                 at = following[partition] = after if record is records[-1] else Offset(record.offset + 1)
                 yield record
 
-    @of_one_thread
     def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Up to `max_records` records of one partition; an empty list if none arrives within `timeout_ms`.
 
         Raises KafkaError, also if nothing is subscribed or assigned, and ConcurrentUse. RecordDeserializationError says
         that the next record cannot be deserialized: `seek` goes past it.
         """
+        return self._intercepted(self._polled(timeout_ms, max_records))
+
+    def _intercepted(self, found: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        return found if self._interceptors is None or not found else self._interceptors.on_consume(found)
+
+    @of_one_thread
+    def _polled(self, timeout_ms: float, max_records: int | None) -> list[ConsumerRecord]:
+        """What poll returns, before the interceptors."""
         deadline = Deadline.after_ms(timeout_ms)
         limit = max_records or self.settings.max_poll_records
         self._before_reading(deadline)
@@ -286,7 +299,7 @@ class Consumer:
         """As `poll`, where it has decoded records and nobody to ask before; else none. It never waits."""
         if self._current is None or not self._current[1].has_rows:
             return []
-        if self._session is not None and self.settings.auto_commit and self._next_commit.expired:
+        if self._commits.is_due:
             return []
         if self._subscription is not None and self._session is not None:
             if not self._session.is_settled or self._subscription.is_to_check:
@@ -300,7 +313,7 @@ class Consumer:
     ) -> list[tuple[TopicPartition, RecordColumns]]:
         """Records that were fetched or arrive within `timeout_ms`, as columns, without a Python object per record.
 
-        Keys and values are bytes here, also with deserializers.
+        Keys and values are bytes here, also with deserializers, and no interceptor sees them.
         """
         deadline = Deadline.after_ms(timeout_ms)
         how = options or ReadOptions(isolation_level=self._isolation_level)
@@ -345,7 +358,7 @@ class Consumer:
             self._rebalancing.follow(self._subscription, deadline)
         elif not self._positions.assigned:
             raise KafkaError("nothing to read: call subscribe or assign before poll", ErrorCode.INVALID_REQUEST)
-        self._auto_commit()
+        self._commits.auto_commit()
         self._positions.find_missing()
 
     def _check_open(self) -> None:
@@ -367,18 +380,18 @@ class Consumer:
 
         An OffsetAndMetadata also has a text, which `committed_with_metadata` returns. Raises KafkaError if refused.
         """
-        session = self._group("commit")
+        self._commits.group("commit")
         self._check_open()
         if offsets is None:
             wanted = {partition: OffsetAndMetadata(at) for partition, at in self._positions.following.items()}
         else:
             wanted = offsets_of(offsets)
-        self._commit(session, wanted)
+        self._commits.commit(wanted)
 
     @of_one_thread
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The committed offsets of the group, without partitions that have none."""
-        found = self._group("committed").committed(partitions_of(partitions))
+        found = self._commits.group("committed").committed(partitions_of(partitions))
         return {partition: place.offset for partition, place in found.items()}
 
     @of_one_thread
@@ -386,33 +399,13 @@ class Consumer:
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """As `committed`, with the texts that were committed."""
-        found = self._group("committed_with_metadata").committed(partitions_of(partitions))
+        found = self._commits.group("committed_with_metadata").committed(partitions_of(partitions))
         return {partition: OffsetAndMetadata(place.offset, place.metadata or "") for partition, place in found.items()}
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's membership, for `Producer.send_offsets`: a member that lost its place commits nothing."""
-        member = self._group("group_metadata").member
+        member = self._commits.group("group_metadata").member
         return GroupMetadata(member.group_id, member.generation, member.member_id, member.group_instance_id)
-
-    def _group(self, call: str) -> Session:
-        if self._session is None:
-            raise InvalidConfig(f"{call} needs a group_id")
-        return self._session
-
-    def _commit(self, session: Session, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        session.commit(wanted)
-        self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})
-
-    def _auto_commit(self, *, now: bool = False) -> None:
-        settings = self.settings
-        if self._session is None or not settings.auto_commit or not (now or self._next_commit.expired):
-            return
-        self._next_commit = Deadline.after_ms(settings.auto_commit_interval_ms)
-        try:
-            self._commit(self._session, self._positions.to_commit())
-        except KafkaError as cause:
-            if cause.code not in REJOIN:
-                raise
 
     def close(self) -> None:
         """Commit (if auto-commit is on), leave the group, and close the connections.
@@ -432,10 +425,12 @@ class Consumer:
             if self._subscription is not None and self._rebalancing is not None and self._positions.assigned:
                 self._rebalancing.give_all_up(self._subscription)
             else:
-                self._auto_commit(now=True)
+                self._commits.auto_commit(now=True)
         finally:
             self._closed = True  # callbacks may still commit
             if self._session is not None:
                 self._session.close()
             self._cluster.close()
             self._fetcher.close()
+            if self._interceptors is not None:
+                self._interceptors.close()

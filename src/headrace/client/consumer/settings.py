@@ -43,6 +43,8 @@ class ConsumerSettings:
     value_deserializer: Any = None
     on_deserialization_error: Callable[[RecordDeserializationError], object] | None = None
     """Called with the error of a record that a deserializer refuses; the record is then left out."""
+    interceptors: Any = None
+    """Objects, or classes, with any of `on_consume`, `on_commit` and `close`; see `consumer.interceptors`."""
 
     def __post_init__(self) -> None:
         check(CONSUMER, self)

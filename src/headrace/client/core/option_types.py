@@ -56,6 +56,8 @@ class ProducerOptions(ClientOptions, total=False):
     transaction_timeout_ms: int
     key_serializer: SerializerLike | None
     value_serializer: SerializerLike | None
+    interceptor_classes: object
+    interceptors: object
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -87,6 +89,8 @@ class ConsumerOptions(ClientOptions, total=False):
     partition_max_bytes: int
     key_deserializer: DeserializerLike | None
     value_deserializer: DeserializerLike | None
+    interceptor_classes: object
+    interceptors: object
     deserialization_exception_handler: Callable[[RecordDeserializationError], object] | None
     on_deserialization_error: Callable[[RecordDeserializationError], object] | None
 

@@ -119,6 +119,13 @@ PRODUCER = (
         is_optional=True,
         doc="what makes bytes of values: a function, an object, or a name such as json; without one, values are bytes",
     ),
+    Option(
+        "interceptor.classes",
+        "interceptors",
+        kind=object,
+        is_optional=True,
+        doc="objects, or classes, with `on_send`, which may change a record, and `on_acknowledgement`",
+    ),
 )
 CONSUMER = (
     Option(
@@ -220,6 +227,13 @@ CONSUMER = (
         kind=object,
         is_optional=True,
         doc="called with the error of a record that cannot be deserialized, which is then left out",
+    ),
+    Option(
+        "interceptor.classes",
+        "interceptors",
+        kind=object,
+        is_optional=True,
+        doc="objects, or classes, with `on_consume`, which may change what `poll` returns, and `on_commit`",
     ),
 )
 _SHARED_OPTIONS = (

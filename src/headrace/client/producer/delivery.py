@@ -151,8 +151,7 @@ class Batch:
             waiters, self._waiters = self._waiters, []
         if waiters:
             complete(waiters)
-        if callbacks:
-            self.is_error_told = True
+        self.is_error_told |= any(_tells_caller(callback) for _, callback in callbacks)
         for index, callback in callbacks:
             self._call_back(index, callback)
         if isinstance(self.content, ColumnSlice):
@@ -166,7 +165,7 @@ class Batch:
             if not self._done.is_set():
                 self._callbacks.append((index, callback))
                 return
-            self.is_error_told = True
+            self.is_error_told |= _tells_caller(callback)
         self._call_back(index, callback)
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
@@ -195,6 +194,11 @@ class Batch:
             callback(None if self.error else self.metadata(index), self.error)
         except Exception:
             _log.exception("a delivery callback for %s raised an exception", self.partition)
+
+
+def _tells_caller(callback: DeliveryCallback) -> bool:
+    """Whether the program hears of an error by it; that of an interceptor may be beside the program."""
+    return bool(getattr(callback, "tells_caller", True))
 
 
 class Delivery:

@@ -9,10 +9,28 @@ Row 4 has no key: it goes to the current sticky partition. Source: Java's produc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
+from headrace.client.producer.accumulator import cut
 from headrace.client.producer.delivery import ColumnSlice
 from headrace.records.format2 import columns
+
+Part: TypeAlias = tuple[int | None, ColumnSlice, int]
+"""Rows of one partition (None: of any), and their bytes in a batch."""
+
+
+def parts_of(
+    rows: ColumnSlice, partition: int | None, batch_bytes: int, spread: tuple[int, int] | None
+) -> Iterator[Part]:
+    """The rows by partition, in slices of a batch each. `spread`: the number of partitions over which keys spread them,
+    and the partition of rows without a key."""
+    by_partition: Iterable[tuple[int | None, ColumnSlice]] = [(partition, rows)]
+    if spread is not None:
+        by_partition = scatter(rows, *spread)
+    for chosen, own in by_partition:
+        for part, size in cut(own, batch_bytes):
+            yield chosen, part, size
 
 
 def scatter(rows: ColumnSlice, partition_count: int, keyless: int) -> Iterator[tuple[int, ColumnSlice]]:

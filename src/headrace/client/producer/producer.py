@@ -20,10 +20,10 @@ A transaction that another process commits is prepared (`headrace.client.produce
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic, time_ns
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
@@ -33,7 +33,7 @@ from headrace.client.core.option_types import ProducerOptions
 from headrace.client.core.record_times import EARLIEST_PLAUSIBLE_MS, LATEST_PLAUSIBLE_MS, checked_ms
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
-from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits, cut
+from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits
 from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
@@ -44,9 +44,10 @@ from headrace.client.producer.delivery import (
     DeliveryCallback,
 )
 from headrace.client.producer.destinations import Destinations
+from headrace.client.producer.interceptors import Intercepted, ProducerRecord, producer_interceptors
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import refusal
-from headrace.client.producer.partition_rows import scatter
+from headrace.client.producer.partition_rows import Part, parts_of
 from headrace.client.producer.partitioner import partition_for_key
 from headrace.client.producer.prepared import PreparedTransaction
 from headrace.client.producer.sender import Sender
@@ -63,10 +64,6 @@ from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
 
 __all__ = ["ACKS", "Producer", "ProducerSettings"]
-
-
-Part: TypeAlias = tuple[int | None, ColumnSlice, int]
-"""Rows of one partition (None: of any), and their bytes in a batch."""
 
 
 class Producer:
@@ -102,6 +99,7 @@ class Producer:
         )
         self._buffer_bytes = self.settings.buffer_memory_bytes
         self._serializing = serializing_of(self.settings.key_serializer, self.settings.value_serializer)
+        self._interceptors = producer_interceptors(self.settings.interceptors)
         self._closed = False
         self._closing = threading.Lock()
         name = self.settings.transactional_id
@@ -139,6 +137,9 @@ class Producer:
         BrokerUnreachable, ClientForked, SerializationError, and InvalidRecord for values that no record can hold. The
         Delivery has later errors.
         """
+        if self._interceptors is not None and on_delivery.__class__ is not Intercepted:
+            record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            return self._interceptors.send(self.send, record, on_delivery)
         if self._serializing is not None:
             key, value, headers = self._serializing.record(topic, key, value, headers)
         if self._transactions is not None:
@@ -195,7 +196,7 @@ class Producer:
         `keys` and `values` are a BinaryColumn, a pyarrow array, or a list of bytes or None; `timestamps_ms` is one
         time for all (None: now) or one for each. Without `partition`, keys choose the partition as in `send`; rows
         without a key stick to one partition per batch. Rows of one partition keep their order. The buffers must not
-        change until they are delivered. They hold bytes: serializers are not applied.
+        change until they are delivered. They hold bytes: serializers and interceptors are not applied.
         """
         parts = self._parts(topic, keys, values, timestamps_ms, partition, headers)
         return ColumnsDelivery([self._add_part(topic, *part) for part in parts])
@@ -359,6 +360,8 @@ class Producer:
                 -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
             )
         LOST.tell(now=True)
+        if self._interceptors is not None:
+            self._interceptors.close()
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of the topic."""
@@ -403,13 +406,11 @@ class Producer:
         columns = slice_of(keys, values, timestamps_ms, headers)
         if columns.stop == 0:
             return
-        rows_of: Iterable[tuple[int | None, ColumnSlice]] = [(partition, columns)]
+        spread = None
         if partition is None and columns.keys is not None:
             info = self._topic(topic)
-            rows_of = scatter(columns, len(info.partitions), self._destinations.sticky(info))
-        for chosen, rows in rows_of:
-            for part, size in cut(rows, self.settings.batch_bytes):
-                yield chosen, part, size
+            spread = len(info.partitions), self._destinations.sticky(info)
+        yield from parts_of(columns, partition, self.settings.batch_bytes, spread)
 
     def _add_part(self, topic: str, partition: int | None, rows: ColumnSlice, size: int) -> Batch:
         """Queue rows as one batch; without a partition they go to the current sticky one."""

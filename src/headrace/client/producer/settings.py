@@ -37,6 +37,8 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
     key_serializer: Any = None
     value_serializer: Any = None
+    interceptors: Any = None
+    """Objects, or classes, with any of `on_send`, `on_acknowledgement` and `close`; see `producer.interceptors`."""
 
     def __post_init__(self) -> None:
         check(PRODUCER, self)

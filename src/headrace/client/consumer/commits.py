@@ -1,0 +1,62 @@
+"""What a consumer commits to its group: when it is told to, and now and then by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.client.consumer.interceptors import ConsumerInterceptors
+from headrace.client.consumer.membership import REJOIN
+from headrace.client.consumer.positions import Positions
+from headrace.client.consumer.sessions import Session
+from headrace.client.consumer.settings import ConsumerSettings
+from headrace.client.core.group_metadata import OffsetAndMetadata
+from headrace.client.core.timing import Deadline
+from headrace.errors import InvalidConfig, KafkaError
+from headrace.types import Offset, TopicPartition
+
+
+class Commits:
+    """The commits of one consumer."""
+
+    def __init__(
+        self,
+        session: Session | None,
+        positions: Positions,
+        settings: ConsumerSettings,
+        interceptors: ConsumerInterceptors | None,
+    ) -> None:
+        self._session = session
+        self._positions = positions
+        self._settings = settings
+        self._interceptors = interceptors
+        self._is_automatic = session is not None and settings.auto_commit
+        self._next = Deadline.after_ms(settings.auto_commit_interval_ms)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a commit by itself."""
+        return self._is_automatic and self._next.expired
+
+    def group(self, call: str) -> Session:
+        """The consumer's link to its group. InvalidConfig if there is none, which `call` needs."""
+        if self._session is None:
+            raise InvalidConfig(f"{call} needs a group_id")
+        return self._session
+
+    def commit(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit these offsets. Raises KafkaError."""
+        self.group("commit").commit(wanted)
+        self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})
+        if self._interceptors is not None and wanted:
+            self._interceptors.on_commit(wanted)
+
+    def auto_commit(self, *, now: bool = False) -> None:
+        """Commit the positions if it is time, or `now`, unless the consumer does not commit by itself."""
+        if not (now and self._is_automatic) and not self.is_due:
+            return
+        self._next = Deadline.after_ms(self._settings.auto_commit_interval_ms)
+        try:
+            self.commit(self._positions.to_commit())
+        except KafkaError as cause:
+            if cause.code not in REJOIN:
+                raise

@@ -1,0 +1,11 @@
+"""The use cases of activity streams as Spark pipelines: read one, run it, copy it.
+
+    site.py        the simulated site: its events, abuse and incidents (abuse.py)
+    events.py      reads topics as columns, without late and doubled events
+    operations.py  percentiles of services, alerts that do not flap, a live page (operations_page.py)
+    running.py     sessions and queries
+    plain/         what each pipeline must find, in plain Python
+    __main__.py    the commands
+
+docs/pipelines.md shows them.
+"""

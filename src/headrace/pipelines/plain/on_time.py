@@ -1,0 +1,27 @@
+"""Leaves out late and doubled events, and tells which windows are finished."""
+
+from collections.abc import Iterable, Iterator
+
+from headrace.pipelines.site import Event
+
+LATE_MAX_MS = 30_000
+WATERMARK_MS = 90_000
+
+
+def each_once(events: Iterable[Event], *topics: str) -> list[Event]:
+    """The events of these topics that arrived in time, each `id` once, in order of arrival."""
+    found: dict[str, Event] = {}
+    for event in events:
+        if event.topic in topics and event.arrival_ms - event.value["time_ms"] <= LATE_MAX_MS:
+            found.setdefault(event.value["id"], event)
+    return list(found.values())
+
+
+def by_finished_window(events: list[Event], window_ms: int) -> Iterator[tuple[int, list[Event]]]:
+    """(start, events) of each window that the watermark has passed, in order."""
+    watermark_ms = max(event.value["time_ms"] for event in events) - WATERMARK_MS
+    windows: dict[int, list[Event]] = {}
+    for event in events:
+        time_ms = event.value["time_ms"]
+        windows.setdefault(time_ms - time_ms % window_ms, []).append(event)
+    yield from sorted((start, inside) for start, inside in windows.items() if start + window_ms <= watermark_ms)

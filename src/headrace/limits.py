@@ -267,8 +267,8 @@ QUOTA_BUCKETS_MAX = 20_000
 """Buckets of one kind of quota. Above it those with the smallest debts are forgotten: clients choose their ids."""
 
 HANDSHAKES_MAX = 10_000
-"""TLS connections of a broker whose handshake is not complete. Above it the one that began first is closed. Before its
-first byte a connection costs a socket and half a kilobyte."""
+"""TLS connections of a broker whose handshake is not complete. Above it the oldest of the entrance that has most
+is closed. Before its first byte a connection costs a socket and half a kilobyte."""
 
 HANDSHAKES_BEGUN_MAX = 1_000
 """Of those, connections that have sent a byte and so have a state of OpenSSL, which takes up to a hundred kilobytes."""
@@ -280,14 +280,15 @@ PROXY_HEADER_BYTES_MAX = 4096
 """The largest header of the PROXY protocol. Load balancers send up to some hundred bytes."""
 
 PROXY_HEADERS_MAX = 10_000
-"""Connections from trusted proxies whose header is not complete. Above it the one that began first is closed."""
+"""Connections from trusted proxies whose header is not complete. Above it the oldest of the entrance that has most
+is closed."""
 
 REFUSALS_LOGGED_PER_SECOND = 5
 """Lines about refused connections, of which clients cause as many as they like. Further ones are counted."""
 
 AUTHENTICATING_MAX = 10_000
-"""Connections that have yet to authenticate, on all listeners together. Above it the oldest is closed: a client needs
-milliseconds, and a slow peer must not keep others out."""
+"""Connections that have yet to authenticate, on all listeners together. Above it the oldest of the listener that has
+most is closed: a client needs milliseconds, and a slow peer must not keep others out."""
 
 AUTHENTICATION_FRAME_BYTES_MAX = 16 << 10
 """Bytes of a request of a client that has yet to authenticate, unless its mechanism has large messages (OAUTHBEARER and

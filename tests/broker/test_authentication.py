@@ -520,3 +520,22 @@ def test_closes_the_oldest_of_too_many_connections_that_do_not_authenticate(monk
                 assert is_closed(each)
             assert handshake(idle[-1])[0] == 0
             assert serves(wire)
+
+
+def test_a_flood_of_strangers_at_one_listener_closes_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "AUTHENTICATING_MAX", 20)
+    flooded, other = (f"127.0.0.1:{port}" for port in free_ports(2))
+    settings = {
+        **SETTINGS,
+        "listeners": f"SASL_PLAINTEXT://{flooded},OTHER://{other}",
+        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,OTHER:SASL_PLAINTEXT",
+        "listener.name.other.plain.sasl.jaas.config": PLAIN_USERS,
+    }
+    with Broker(settings=settings), ExitStack() as stack:
+        guests = [stack.enter_context(Wire(other)) for _ in range(5)]
+        assert [handshake(guest)[0] for guest in guests] == [0] * 5
+        flood = [stack.enter_context(Wire(flooded)) for _ in range(60)]
+        for each in flood[:45]:
+            assert is_closed(each)
+        for guest in guests:
+            assert authenticate(guest, b"\0alice\0wonder").error_code == 0

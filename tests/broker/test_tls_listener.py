@@ -9,18 +9,21 @@ import ssl
 import struct
 import subprocess
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from headrace.broker.app import running
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BrokerUnreachable
 from headrace.client.core.settings import ClientSettings
+from headrace.config import parse_broker
 from headrace.network.tls.contexts import client_context
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.tls_broker import tls_broker
-from tests.certificates import client_settings, identity
+from tests.certificates import client_settings, identity, server_settings
 from tests.eventually import WITHIN_SECONDS
 from tests.harness import free_ports
 
@@ -189,6 +192,39 @@ async def test_thousands_of_silent_connections_harm_nobody(tmp_path: Path, monke
             sock.close()
 
 
+@pytest.mark.parametrize("sent", [0, 3], ids=["silent", "begun"])
+async def test_a_flood_at_one_listener_takes_no_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    monkeypatch.setattr("headrace.network.tls.handshakes.HANDSHAKES_MAX", 100)
+    monkeypatch.setattr("headrace.network.tls.handshakes.HANDSHAKES_BEGUN_MAX", 50)
+    hello = _hello()
+
+    def connect(port: int) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", port), WITHIN_SECONDS)
+        sock.sendall(hello[:sent])
+        return sock
+
+    def flood_one(flooded: int, other: int) -> list[bytes]:
+        with ExitStack() as stack:
+            guests = [stack.enter_context(connect(other)) for _ in range(20)]
+            flood = [stack.enter_context(connect(flooded)) for _ in range(200)]
+            for sock in flood[:100]:
+                assert _is_closed(sock), "the flood takes the places of its own"
+            for guest in guests:
+                guest.sendall(hello[sent:])
+            return [guest.recv(1) for guest in guests]
+
+    properties = {
+        "log.dirs": str(tmp_path / "data"),
+        "listeners": "SSL://127.0.0.1:0,OTHER://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL,OTHER:SSL",
+        **server_settings(tmp_path),
+    }
+    async with running(parse_broker(properties)) as (_, (flooded, other)):
+        assert await asyncio.to_thread(flood_one, flooded.port, other.port) == [b"\x16"] * 20
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_any_bytes_in_the_handshake_end_only_their_connection(tmp_path: Path, seed: int) -> None:
     """A valid hello with changed bytes, or random bytes in records of TLS, in pieces of any size."""
@@ -218,6 +254,13 @@ async def test_any_bytes_in_the_handshake_end_only_their_connection(tmp_path: Pa
     async with tls_broker(tmp_path) as broker:
         await asyncio.to_thread(send)
         assert await asyncio.to_thread(ask) == 1
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:  # what was sent was not read
+        return True
 
 
 def _hello() -> bytes:

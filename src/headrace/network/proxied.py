@@ -12,6 +12,7 @@ from collections.abc import Callable
 from headrace.errors import InvalidRequest
 from headrace.limits import HANDSHAKE_MS, PROXY_HEADERS_MAX
 from headrace.network.entrances import Entrance
+from headrace.network.fairness import FairRoom
 from headrace.network.proxy_protocol import bytes_needed, read_proxy_header
 from headrace.network.refusals import Refusals
 from headrace.network.transport import receive
@@ -37,7 +38,7 @@ class Proxied:
     def __init__(self, loop: asyncio.AbstractEventLoop, arrived: Arrived, refusals: Refusals) -> None:
         """`arrived` gets each connection whose header is complete, with its client's address."""
         self._loop, self._arrived, self._refusals = loop, arrived, refusals
-        self._waiting: dict[int, _Waiting] = {}  # by descriptor, the oldest first
+        self._waiting: FairRoom[_Waiting] = FairRoom()
         self._timer: asyncio.TimerHandle | None = None
         self.failures = 0
         """Connections without a header that could be read."""
@@ -50,10 +51,10 @@ class Proxied:
         """Takes an accepted connection of a trusted proxy."""
         sock.setblocking(False)
         if len(self._waiting) >= PROXY_HEADERS_MAX:
-            self._fail(next(iter(self._waiting.values())), "too many connections of proxies have sent no header")
+            self._fail(self._waiting.excess, "too many connections of proxies have sent no header")
         deadline = self._loop.time() + HANDSHAKE_MS / 1000
         this = _Waiting(entrance, sock, peer, deadline)
-        self._waiting[this.fd] = this
+        self._waiting.add(this, entrance.name)
         self._loop.add_reader(this.fd, self._read, this)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)
@@ -63,7 +64,7 @@ class Proxied:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for this in list(self._waiting.values()):
+        for this in list(self._waiting):
             self._forget(this)
             this.sock.close()
 
@@ -92,7 +93,7 @@ class Proxied:
         """Closes the connections that had their time; the clock runs for the next one."""
         self._timer, now, left = None, self._loop.time(), _CLOSES_PER_TURN
         while self._waiting:
-            oldest = next(iter(self._waiting.values()))
+            oldest = self._waiting.oldest
             if oldest.deadline > now or not left:
                 self._timer = self._loop.call_at(max(oldest.deadline, now), self._expire)
                 return
@@ -108,4 +109,4 @@ class Proxied:
 
     def _forget(self, this: _Waiting) -> None:
         self._loop.remove_reader(this.fd)
-        self._waiting.pop(this.fd, None)
+        self._waiting.remove(this)

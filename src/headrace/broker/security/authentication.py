@@ -1,8 +1,9 @@
 """Authentication of clients: the gates of connections through SASL listeners, and how the authentications ended.
 
 A connection that is not authenticated within `headrace.authentication.timeout.ms` is closed, whatever its peer sends.
-Above `AUTHENTICATING_MAX` such connections the oldest is closed, and above `AUTHENTICATION_BYTES_MAX` of incomplete
-messages the one whose message began first. Clients that authenticate again are not among them: a flood of strangers
+Above `AUTHENTICATING_MAX` such connections the oldest of the listener that has most is closed, and above
+`AUTHENTICATION_BYTES_MAX` of incomplete messages the one whose message began first on the listener that has most bytes.
+Clients that authenticate again are not among them: a flood of strangers
 must not end the connections of clients that are known. All have the same time, so the order in which they began is the
 order of their deadlines, and one timer serves them all.
 """
@@ -25,6 +26,7 @@ from headrace.limits import (
     FAILED_AUTHENTICATIONS_LOGGED_PER_SECOND_MAX,
 )
 from headrace.network.connection import Connection, Dispatch
+from headrace.network.fairness import FairRoom
 
 if TYPE_CHECKING:
     from headrace.broker.instances.visitors import Visitors
@@ -60,10 +62,10 @@ class Authentication:
         self.failure_delay_s = failure_delay_ms / 1000
         self.timeout_s = timeout_ms / 1000
         self.instance_users = instance_users
-        self._strangers: dict[Connection, float] = {}  # their deadlines, the earliest first
-        self._known: dict[Connection, float] = {}  # the same of clients that authenticate again
-        self._incomplete: dict[Connection, int] = {}  # the sizes of large messages, the one that began first first
-        self._incomplete_bytes = 0
+        self._strangers: FairRoom[Connection] = FairRoom()
+        self._known: FairRoom[Connection] = FairRoom()  # clients that authenticate again
+        self._deadlines: dict[Connection, float] = {}  # of both
+        self._incomplete: FairRoom[Connection] = FairRoom()  # by the sizes of large messages
         self._finishing: dict[Connection, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._logged = [0, 0]  # the second, and how many failures were logged in it
@@ -127,20 +129,20 @@ class Authentication:
         """See `Host`."""
         self._forget(connection)
         chosen = self._known if is_again else self._strangers
-        chosen[connection] = self.loop.time() + self.timeout_s
+        chosen.add(connection, connection.listener)
+        self._deadlines[connection] = self.loop.time() + self.timeout_s
         if len(self._strangers) > AUTHENTICATING_MAX:
-            self._end(next(iter(self._strangers)), "too many connections have yet to authenticate")
+            self._end(self._strangers.excess, "too many connections have yet to authenticate")
         if self._timer is None:
             self._timer = self.loop.call_later(self.timeout_s, self._end_late)
 
     def announced(self, connection: Connection, size: int) -> None:
         """See `Host`."""
-        self._complete(connection)
+        self._incomplete.remove(connection)
         if size > _SMALL_BYTES and connection in self._strangers:
-            self._incomplete[connection] = size
-            self._incomplete_bytes += size
-            while self._incomplete_bytes > AUTHENTICATION_BYTES_MAX:
-                self._end(next(iter(self._incomplete)), "too many large messages of authentications are incomplete")
+            self._incomplete.add(connection, connection.listener, size)
+            while self._incomplete.size > AUTHENTICATION_BYTES_MAX:
+                self._end(self._incomplete.excess, "too many large messages of authentications are incomplete")
 
     def finishing(self, connection: Connection, task: asyncio.Task[None] | None) -> None:
         """See `Host`."""
@@ -193,9 +195,10 @@ class Authentication:
         """Closes the connections whose time is over."""
         self._timer, now, left = None, self.loop.time(), _CLOSES_PER_TURN
         later = []
-        for deadlines in (self._strangers, self._known):
-            while deadlines:
-                connection, deadline = next(iter(deadlines.items()))
+        for room in (self._strangers, self._known):
+            while room:
+                connection = room.oldest
+                deadline = self._deadlines[connection]
                 if deadline > now or not left:
                     later.append(max(deadline, now))
                     break
@@ -205,12 +208,10 @@ class Authentication:
             self._timer = self.loop.call_at(min(later), self._end_late)
 
     def _forget(self, connection: Connection) -> None:
-        self._strangers.pop(connection, None)
-        self._known.pop(connection, None)
-        self._complete(connection)
-
-    def _complete(self, connection: Connection) -> None:
-        self._incomplete_bytes -= self._incomplete.pop(connection, 0)
+        self._strangers.remove(connection)
+        self._known.remove(connection)
+        self._incomplete.remove(connection)
+        self._deadlines.pop(connection, None)
 
     def _end(self, connection: Connection, reason: str) -> None:
         self._forget(connection)

@@ -9,10 +9,10 @@
                                                                └─ complete ──▶ the server makes a Connection
 
 Signing takes OpenSSL up to a millisecond, without Python's lock: on a thread it delays no produce. There is one thread,
-so a storm of clients waits in a queue. It rests between two of them, since it competes with the event loop for a core
-and for Python's lock: with a lower priority instead it would lose its core while it has the lock. A silent connection
-has no state of OpenSSL. Everything is bounded: the time in each state, the connections in it (above the limit the
-oldest is closed), and the log lines.
+so a storm of clients waits in a queue, in which the entrances take turns. The thread rests between two of them, since
+it competes with the event loop for a core and for Python's lock: with a lower priority instead it would lose its core
+while it has the lock. A silent connection has no state of OpenSSL. Everything is bounded: the time in each state, the
+connections in it (above the limit the oldest of the entrance that has most is closed), and the log lines.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from queue import SimpleQueue
 from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 from threading import Thread
 from typing import NamedTuple
 
 from headrace.limits import HANDSHAKE_MS, HANDSHAKES_BEGUN_MAX, HANDSHAKES_MAX
 from headrace.network.entrances import Entrance
+from headrace.network.fairness import FairQueue, FairRoom
 from headrace.network.refusals import Refusals
 from headrace.network.tls.failures import handshake_failure
 from headrace.network.tls.kernel import KernelTls
@@ -126,9 +126,9 @@ class Handshakes:
         """`opened` gets each connection whose handshake is complete, `failed` the entrance and host of any other."""
         self._loop, self._opened, self._failed = loop, opened, failed
         self._refusals = refusals
-        self._silent: dict[int, _Handshake] = {}  # by descriptor, the oldest first
-        self._begun: dict[int, _Handshake] = {}
-        self._queue: SimpleQueue[_Handshake | None] = SimpleQueue()
+        self._silent: FairRoom[_Handshake] = FairRoom()
+        self._begun: FairRoom[_Handshake] = FairRoom()
+        self._queue: FairQueue[_Handshake] = FairQueue()
         self._stepped: deque[_Handshake] = deque()
         self._thread: Thread | None = None
         self._is_closed = False
@@ -146,10 +146,10 @@ class Handshakes:
     def begin(self, sock: socket.socket, entrance: Entrance, address: tuple[str, int]) -> None:
         """Takes an accepted, non-blocking connection through a TLS entrance from `address`."""
         if len(self) >= HANDSHAKES_MAX:
-            self._drop_oldest(self._silent or self._begun)
+            self._make_room(self._silent if self._silent else self._begun)
         deadline = self._loop.time() + HANDSHAKE_MS / 1000
         this = _Handshake(sock, entrance, address, deadline, self.kernel)
-        self._silent[this.fd] = this
+        self._silent.add(this, entrance.name)
         self._loop.add_reader(this.fd, self._first_byte, this)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)
@@ -157,7 +157,7 @@ class Handshakes:
     def end(self, is_over: Callable[[Entrance, str], bool]) -> None:
         """Closes the connections for which `is_over` says so, given their entrance and host. Nothing is logged."""
         for among in (self._silent, self._begun):
-            for this in [each for each in among.values() if is_over(each.entrance, each.address[0])]:
+            for this in [each for each in among if is_over(each.entrance, each.address[0])]:
                 self.failures += 1
                 self._end(this)
 
@@ -165,11 +165,11 @@ class Handshakes:
         """Closes all connections, and ends the thread."""
         if self._timer is not None:
             self._timer.cancel()
-        for this in [*self._silent.values(), *self._begun.values()]:
+        for this in [*self._silent, *self._begun]:
             self._end(this)
         self._is_closed = True  # the thread does not rest any more
         if self._thread is not None:
-            self._queue.put(None)
+            self._queue.end()
             self._thread.join()
         while self._stepped:
             self._stepped.popleft().close()
@@ -191,9 +191,10 @@ class Handshakes:
             self._fail(this, _NOT_TLS)
         else:
             if len(self._begun) >= HANDSHAKES_BEGUN_MAX:
-                self._drop_oldest(self._begun)
+                self._make_room(self._begun)
             this.deadline = self._loop.time() + HANDSHAKE_MS / 1000
-            self._begun[this.fd] = self._silent.pop(this.fd)
+            self._silent.remove(this)
+            self._begun.add(this, this.entrance.name)
             self._submit(this)
 
     def _submit(self, this: _Handshake) -> None:
@@ -203,7 +204,7 @@ class Handshakes:
         if self._thread is None:
             self._thread = Thread(target=self._work, name="tls-handshakes", daemon=True)
             self._thread.start()
-        self._queue.put(this)
+        self._queue.put(this, this.entrance.name)
 
     def _work(self) -> None:
         """The thread: steps one handshake after the other. While others wait it rests after each for as long as that
@@ -218,7 +219,7 @@ class Handshakes:
                     self._loop.call_soon_threadsafe(self._take)
                 except RuntimeError:  # the loop has ended
                     return
-            if not self._queue.empty() and not self._is_closed:
+            if not self._queue.is_empty and not self._is_closed:
                 time.sleep(time.thread_time() - began)
 
     def _take(self) -> None:
@@ -239,25 +240,25 @@ class Handshakes:
             self._loop.add_writer(this.fd, self._submit, this)
         elif this.step is _Step.DONE:
             assert this.transport is not None
-            self._begun.pop(this.fd, None)
+            self._begun.remove(this)
             self.completed += 1
             assert this.wrapped is not None
             self._opened(Opened(this.wrapped, this.transport, this.entrance, this.address, this.principal))
         else:
             self._fail(this, this.failure)
 
-    def _drop_oldest(self, among: dict[int, _Handshake]) -> None:
-        self._fail(next(iter(among.values())), "too many handshakes are in progress; the oldest is given up")
+    def _make_room(self, among: FairRoom[_Handshake]) -> None:
+        self._fail(among.excess, "too many handshakes are in progress; the oldest is given up")
 
     def _expire(self) -> None:
         """Closes the connections that had their time; the clock runs for the next one."""
         self._timer = None
         now, left = self._loop.time(), _CLOSES_PER_TURN
         for among in (self._silent, self._begun):
-            while left and among and (oldest := next(iter(among.values()))).deadline <= now:
+            while left and among and (oldest := among.oldest).deadline <= now:
                 self._fail(oldest, "the handshake was not complete in time")
                 left -= 1
-        waiting = [next(iter(among.values())).deadline for among in (self._silent, self._begun) if among]
+        waiting = [among.oldest.deadline for among in (self._silent, self._begun) if among]
         if waiting:
             self._timer = self._loop.call_at(max(min(waiting), now), self._expire)
 
@@ -270,9 +271,8 @@ class Handshakes:
 
     def _end(self, this: _Handshake) -> None:
         this.is_over = True
-        for among in (self._silent, self._begun):
-            if among.get(this.fd) is this:
-                del among[this.fd]
+        self._silent.remove(this)
+        self._begun.remove(this)
         if not this.is_stepping:
             self._loop.remove_reader(this.fd)
             self._loop.remove_writer(this.fd)

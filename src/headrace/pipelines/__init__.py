@@ -3,6 +3,7 @@
     site.py        the simulated site: its events, abuse and incidents (abuse.py)
     events.py      reads topics as columns, without late and doubled events
     operations.py  percentiles of services, alerts that do not flap, a live page (operations_page.py)
+    security.py    crawlers, API abuse, spamming, log-in attacks, and the list of a rate limiter (rate_limiter.py)
     running.py     sessions and queries
     plain/         what each pipeline must find, in plain Python
     __main__.py    the commands

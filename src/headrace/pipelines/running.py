@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.pipelines import operations
+from headrace.pipelines import operations, security
 from headrace.pipelines.events import PER_BATCH
 from headrace.spark.session import session
 
@@ -30,7 +30,7 @@ class Pipeline(Protocol):
     def __call__(self, spark: "SparkSession", bootstrap: str, *, per_batch: int = ...) -> "DataStreamWriter": ...
 
 
-PIPELINES: Final[Mapping[str, Pipeline]] = {"operations": operations.pipeline}
+PIPELINES: Final[Mapping[str, Pipeline]] = {"operations": operations.pipeline, "security": security.pipeline}
 
 
 def start(

@@ -15,7 +15,11 @@ from headrace.types import TopicPartition
 PARTITIONS: Final = 2
 HISTORY: Final = {"retention.ms": "-1"}
 COMPACTED: Final = {"cleanup.policy": "compact"}
-RESULTS: Final[Mapping[str, Mapping[str, str]]] = {"operations.windows": HISTORY}
+RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "operations.windows": HISTORY,
+    "security.verdicts": HISTORY,
+    "security.blocked": COMPACTED,
+}
 """The topics that the pipelines write, and their settings. Of a compacted topic the last record of a key counts."""
 
 

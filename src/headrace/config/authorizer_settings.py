@@ -19,7 +19,7 @@ def principals_of(text: str) -> tuple[str, ...]:
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class AuthorizerSettings(Settings):
     """Who decides what a client may do. `BrokerConfig` has its slots."""
 

@@ -13,7 +13,7 @@ APACHE_KAFKA_ASSIGNORS = {
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class GroupSettings(Settings):
     """Settings of a broker that coordinates consumer groups (KIP-848). `BrokerConfig` has its slots."""
 

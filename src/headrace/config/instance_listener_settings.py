@@ -7,7 +7,7 @@ from headrace.config.setting import Settings, declare
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class InstanceListenerSettings(Settings):
     """How clients reach instances. `BrokerConfig` has its slots."""
 

@@ -20,7 +20,7 @@ def check_override(entry: str) -> None:
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class QuotaSettings(Settings):
     """How much a client may use at once before its quota delays it. `BrokerConfig` has its slots."""
 

@@ -9,7 +9,7 @@ from headrace.config.setting import DAY_MS, Settings, declare
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class SaslSettings(Settings):
     """How clients prove who they are. `BrokerConfig` has its slots."""
 

@@ -10,7 +10,7 @@ from headrace.limits import INT32_MAX
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class ShareSettings(Settings):
     """Settings of a broker that leads share partitions, or coordinates their state. `BrokerConfig` has its slots."""
 

@@ -20,7 +20,7 @@ def check_store_type(text: str) -> None:
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class SslSettings(Settings):
     """TLS of listeners, and of connections to other brokers. `BrokerConfig` has its slots."""
 

@@ -11,7 +11,7 @@ from headrace.limits import INT32_MAX
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class StreamsGroupSettings(Settings):
     """Settings of a broker that coordinates streams groups. `BrokerConfig` has its slots."""
 

@@ -6,7 +6,7 @@ from headrace.config.setting import Settings, declare
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class ZooKeeperSettings(Settings):
     """Where the ensemble is, and who the broker is there. `BrokerConfig` has its slots."""
 

@@ -242,7 +242,7 @@ class Consumer:
         of the partition, ends the records that were fetched of it. Do not poll inside the loop.
         """
         while not self._closed:
-            found = self._polled(_ITERATION_MS, None)
+            found = self._poll(_ITERATION_MS, None)
             if not found:
                 continue
             partition = TopicPartition(found[0].topic, found[0].partition)
@@ -263,13 +263,13 @@ class Consumer:
         Raises KafkaError, also if nothing is subscribed or assigned, and ConcurrentUse. RecordDeserializationError says
         that the next record cannot be deserialized: `seek` goes past it.
         """
-        return self._intercepted(self._polled(timeout_ms, max_records))
+        return self._intercepted(self._poll(timeout_ms, max_records))
 
     def _intercepted(self, found: list[ConsumerRecord]) -> list[ConsumerRecord]:
         return found if self._interceptors is None or not found else self._interceptors.on_consume(found)
 
     @of_one_thread
-    def _polled(self, timeout_ms: float, max_records: int | None) -> list[ConsumerRecord]:
+    def _poll(self, timeout_ms: float, max_records: int | None) -> list[ConsumerRecord]:
         """What poll returns, before the interceptors."""
         deadline = Deadline.after_ms(timeout_ms)
         limit = max_records or self.settings.max_poll_records

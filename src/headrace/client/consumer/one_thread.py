@@ -62,7 +62,7 @@ U = TypeVar("U", bound=Used)
 
 def of_one_thread(method: Callable[Concatenate[U, P], R]) -> Callable[Concatenate[U, P], R]:
     """Refuses the call while another thread is in one, and in a fork of the process."""
-    name = method.__name__
+    name = method.__name__.strip("_")
 
     @wraps(method)
     def guarded(self: U, /, *arguments: P.args, **named: P.kwargs) -> R:

@@ -14,7 +14,7 @@ NOT_NEEDED = {
     "wakeup",  # a poll is cancelled
     "cluster", "watch_producer_id",  # of tools and of Spark's sink, which have threads
 }  # fmt: skip
-ON_THE_LOOP = {"group_metadata", "on_acknowledged", "transaction"}
+ON_THE_LOOP = {"group_metadata", "metrics", "on_acknowledged", "transaction"}
 
 
 def public(kind: type) -> set[str]:

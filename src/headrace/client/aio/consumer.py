@@ -206,6 +206,10 @@ class Consumer(Reader):
         """This consumer's membership, for `Producer.send_offsets`: a member that lost its place commits nothing."""
         return self._core.group_metadata()
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What the consumer has measured of itself, by Kafka's groups and names. Asks nobody."""
+        return self._core.metrics()
+
     # -- the thread
 
     def _before_call(self, *, moves: bool) -> None:

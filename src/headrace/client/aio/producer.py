@@ -355,6 +355,10 @@ class Producer:
             except _UnknownTopic:
                 await self._known(topic)
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What the producer has measured of itself, by Kafka's groups and names. Asks nobody."""
+        return self._core.metrics()
+
     use_brokers: Final = Awaited(threaded.Producer.use_brokers)
 
     # -- transactions

@@ -11,6 +11,7 @@ from headrace.client.consumer.sessions import Session
 from headrace.client.consumer.settings import ConsumerSettings
 from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.core.timing import Deadline
+from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.errors import InvalidConfig, KafkaError
 from headrace.types import Offset, TopicPartition
 
@@ -24,11 +25,13 @@ class Commits:
         positions: Positions,
         settings: ConsumerSettings,
         interceptors: ConsumerInterceptors | None,
+        metrics: ConsumerMetrics,
     ) -> None:
         self._session = session
         self._positions = positions
         self._settings = settings
         self._interceptors = interceptors
+        self._metrics = metrics
         self._is_automatic = session is not None and settings.auto_commit
         self._next = Deadline.after_ms(settings.auto_commit_interval_ms)
 
@@ -45,7 +48,10 @@ class Commits:
 
     def commit(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit these offsets. Raises KafkaError."""
+        began_s = self._metrics.now_s()
         self.group("commit").commit(wanted)
+        if wanted:
+            self._metrics.committed(began_s)
         self._positions.committed.update({known: Offset(place.offset) for known, place in wanted.items()})
         if self._interceptors is not None and wanted:
             self._interceptors.on_commit(wanted)

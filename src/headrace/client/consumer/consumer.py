@@ -34,6 +34,7 @@ from headrace.client.core.option_types import ConsumerOptions
 from headrace.client.core.record_times import checked_ms
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
+from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin, OffsetAndTime
 from headrace.client.security.arguments import settings_of
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
@@ -75,11 +76,13 @@ class Consumer:
         self._session: Session | None = session_of(self._cluster, self.settings)
         self._positions = Positions(self._admin, self._fetcher, self._session, self.settings)
         self._interceptors = consumer_interceptors(self.settings.interceptors)
-        self._commits = Commits(self._session, self._positions, self.settings, self._interceptors)
+        self._metrics = ConsumerMetrics(self._cluster, self._positions.known_lag, lambda: len(self._positions.assigned))
+        self._fetcher.metrics = self._metrics
+        self._commits = Commits(self._session, self._positions, self.settings, self._interceptors, self._metrics)
         self._rebalancing: Rebalancing | None = None
         if self._session is not None:
             commit = partial(self._commits.auto_commit, now=True)
-            self._rebalancing = Rebalancing(self._session, self._positions, commit)
+            self._rebalancing = Rebalancing(self._session, self._positions, commit, self._metrics)
         self._subscription: Subscription | None = None
         self._deserializing = deserializing_of(
             self.settings.key_deserializer, self.settings.value_deserializer, self.settings.on_deserialization_error
@@ -216,19 +219,12 @@ class Consumer:
     @of_one_thread
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTime | None]:
         """The first record at or after a time in each partition, or None if there is none. Raises InvalidRecord."""
-        wanted = {partition_of(partition): checked_ms(time_ms) for partition, time_ms in times_ms.items()}
-        found = self._positions.offsets(wanted)
-        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+        return self._positions.at({partition_of(each): checked_ms(time_ms) for each, time_ms in times_ms.items()})
 
     @of_one_thread
     def lag(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """How many offsets each assigned partition has from its position to its end. Asks the brokers."""
-        chosen = self._chosen(partitions)
-        for partition in chosen:
-            self._positions.check_assigned(partition)
-        self._positions.find_missing()
-        ends = self._positions.ends(chosen)
-        return {partition: max(0, ends[partition] - self._positions.following[partition]) for partition in chosen}
+        return self._positions.lag(self._chosen(partitions))
 
     def _chosen(self, partitions: Collection[TopicPartition] | None) -> list[TopicPartition]:
         return partitions_of(partitions) if partitions else list(self._positions.assigned)
@@ -271,6 +267,12 @@ class Consumer:
     @of_one_thread
     def _poll(self, timeout_ms: float, max_records: int | None) -> list[ConsumerRecord]:
         """What poll returns, before the interceptors."""
+        began_s = self._metrics.poll_begins()
+        found = self._found(timeout_ms, max_records)
+        self._metrics.poll_ends(began_s, len(found))
+        return found
+
+    def _found(self, timeout_ms: float, max_records: int | None) -> list[ConsumerRecord]:
         deadline = Deadline.after_ms(timeout_ms)
         limit = max_records or self.settings.max_poll_records
         self._before_reading(deadline)
@@ -316,6 +318,7 @@ class Consumer:
         Keys and values are bytes here, also with deserializers, and no interceptor sees them.
         """
         deadline = Deadline.after_ms(timeout_ms)
+        began_s = self._metrics.poll_begins()
         how = options or ReadOptions(isolation_level=self._isolation_level)
         self._before_reading(deadline)
         begun, self._current = self._current, None
@@ -325,8 +328,10 @@ class Consumer:
             found = [(chunk.partition, columns) for columns in columns_of(chunk.answer, position, None, how)]
             self._positions.consumed(chunk, chunk.following)
             if found:
+                self._metrics.poll_ends(began_s, sum(columns.count for _, columns in found))
                 return found
             chunk = self._next_chunk(deadline)
+        self._metrics.poll_ends(began_s, 0)
         return []
 
     def wakeup(self) -> None:
@@ -364,6 +369,10 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("the consumer is closed")
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What the consumer has measured of itself, by Kafka's groups and names. Asks nobody."""
+        return self._metrics.registry.read()
 
     # -- the group
 

@@ -27,6 +27,7 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Pending, pump_any
 from headrace.client.core.timing import Backoff, Deadline
 from headrace.client.core.wakeup import Wakeup
+from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from headrace.protocol import messages as m
 from headrace.types import NO_EPOCH, BrokerId, Offset, TopicPartition
@@ -76,6 +77,7 @@ class Fetcher:
         self._sources = FetchSources(cluster, rack)
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until: Deadline | None = None
+        self.metrics: ConsumerMetrics | None = None
 
     def close(self) -> None:
         """Close what it waits with; the connections are the cluster's."""
@@ -154,10 +156,15 @@ class Fetcher:
         self._flights = [flight for flight in self._flights if flight not in done]
         for flight in done:
             try:
-                parts = answers_by_partition(flight.pending.result())
+                answer = flight.pending.result()
+                parts = answers_by_partition(answer)
             except KafkaError as cause:
                 self._failed(cause, flight.requested)
                 continue
+            if self.metrics is not None:
+                if answer.throttle_time_ms:
+                    self.metrics.throttled.record(answer.throttle_time_ms)
+                self.metrics.fetched(flight.pending.sent_s, sum(len(part.records or b"") for part in parts.values()))
             for partition, part in parts.items():
                 self._take_part(partition, part, flight.requested)
 
@@ -186,6 +193,8 @@ class Fetcher:
         following = following_offset(answer.records, question.position)
         if following > question.position:
             self._next[partition] = following
+            if self.metrics is not None:
+                self.metrics.chunk(following - question.position)
             self._chunks.append(Chunk(partition, question.position, following, answer, question.generation))
         elif len(answer.records):
             raise CorruptMessage(f"{partition} at offset {question.position}: the response has no complete batch")

@@ -8,6 +8,7 @@ A position is the offset of the next record that poll returns, not that of the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from headrace.client.consumer.fetcher import Chunk, Fetcher
@@ -112,6 +113,24 @@ class Positions:
         """The first offset of each partition."""
         found = self.offsets(dict.fromkeys(partitions, EARLIEST))
         return {partition: place.offset for partition, place in found.items()}
+
+    def at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTime | None]:
+        """The first record at or after a time in each partition, or None if there is none."""
+        found = self.offsets(times_ms)
+        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    def lag(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """How many offsets each assigned partition has from its position to its end."""
+        for partition in partitions:
+            self.check_assigned(partition)
+        self.find_missing()
+        ends = self.ends(partitions)
+        return {partition: max(0, ends[partition] - self.following[partition]) for partition in partitions}
+
+    def known_lag(self) -> float:
+        """The largest lag of a partition, by the ends that fetches have told; not a number before the first one."""
+        ends, following = self._fetcher.high_watermarks.copy(), self.following.copy()
+        return max((max(0, ends[known] - at) for known, at in following.items() if known in ends), default=math.nan)
 
     def check_assigned(self, partition: TopicPartition) -> None:
         """Raises KafkaError if the partition is not assigned."""

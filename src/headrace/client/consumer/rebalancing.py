@@ -11,17 +11,21 @@ from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.sessions import Session
 from headrace.client.consumer.subscription import Subscription
 from headrace.client.core.timing import Deadline
+from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.types import TopicPartition
 
 
 class Rebalancing:
     """The subscription of a member, and the partitions that it holds for it."""
 
-    def __init__(self, session: Session, positions: Positions, commit: Callable[[], None]) -> None:
+    def __init__(
+        self, session: Session, positions: Positions, commit: Callable[[], None], metrics: ConsumerMetrics
+    ) -> None:
         """`commit` commits what was consumed, if that is automatic."""
         self._session = session
         self._positions = positions
         self._commit = commit
+        self._metrics = metrics
 
     def follow(self, subscription: Subscription, deadline: Deadline) -> None:
         """Join the group if need be, and apply a new assignment.
@@ -32,12 +36,14 @@ class Rebalancing:
         if session.follows_topics and subscription.has_changed():
             session.member.rejoin()
         session.polled()
+        self._metrics.is_settled(settled=session.is_settled)
         while not session.is_settled:
             self._give_up(subscription, session.to_give_up(subscription))
             wait = Deadline.after_ms(0) if self._positions.assigned else deadline
             assigned = session.advance(subscription, wait)
             if assigned is not None:
                 self._take(subscription, assigned)
+                self._metrics.is_settled(settled=session.is_settled)
             elif wait.expired and not session.to_give_up(subscription):
                 return
 

@@ -23,6 +23,7 @@ from headrace.client.core.metadata import EMPTY_VIEW, ClusterView, PartitionInfo
 from headrace.client.core.missing_topics import WARN_AFTER_MS, missing_text
 from headrace.client.core.settings import Address, ClientSettings, parse_addresses
 from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.metrics.network import ConnectionMetrics, NetworkMetrics
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
@@ -60,6 +61,8 @@ class Cluster:
         self.settings: ClientSettings = settings or ClientSettings()
         self.bootstrap: list[Address] = parse_addresses(bootstrap)
         self.view: ClusterView = EMPTY_VIEW
+        self.metrics: NetworkMetrics | None = None
+        """What the connections do, where it is measured; set it before the first call."""
         self._lock = threading.RLock()
         self._control: Connection | None = None
         self._data: dict[BrokerId, Connection] = {}
@@ -215,6 +218,8 @@ class Cluster:
         if address is None:
             raise KafkaError(f"broker {broker} is not in the metadata of the cluster", ErrorCode.BROKER_NOT_AVAILABLE)
         opened = self.dial(address, deadline)
+        if opened.metrics is not None and self.metrics is not None:
+            opened.metrics.node = self.metrics.node(broker)
         self._data[broker] = opened
         return opened
 
@@ -223,6 +228,10 @@ class Cluster:
         connection = self._data.get(broker)
         return connection if connection is not None and connection.usable else None
 
+    def in_flight(self) -> int:
+        """How many requests of all connections have no answer yet."""
+        return sum(connection.in_flight for connection in tuple(self._dialled))
+
     def dial(self, address: Address, deadline: Deadline) -> Connection:
         """A new, negotiated connection, owned by the caller."""
         self.check_process()
@@ -230,6 +239,8 @@ class Cluster:
             raise ClientClosed("the client is closed")
         login = self._login()
         connection = Connection.open(address, self.settings, deadline)
+        if self.metrics is not None:
+            connection.metrics = ConnectionMetrics(self.metrics)
         self._dialled.add(connection)
         try:
             connection.negotiate(deadline.sooner(self.settings.request_timeout_ms))

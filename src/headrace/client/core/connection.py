@@ -40,6 +40,7 @@ from headrace.protocol.headers import read_response_header
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from headrace.client.metrics.network import ConnectionMetrics
     from headrace.network.sasl.login import Login
 
 READABLE, WRITABLE = 1, 4
@@ -69,10 +70,12 @@ def _data_of(chunk: Chunk) -> bytearray:
 class Pending(Generic[R]):
     """A request in flight. When it is answered or failed, `done` is true and `result()` is available."""
 
-    __slots__ = ("_answer", "_api_key", "_error", "_frame", "version")
+    __slots__ = ("_answer", "_api_key", "_error", "_frame", "sent_s", "version")
 
     def __init__(self, api_key: int, version: int, answer: type[R]) -> None:
         self.version: int = version
+        self.sent_s: float = 0.0
+        """When it was sent, by the clock of the metrics."""
         self._api_key = api_key
         self._answer = answer
         self._frame: memoryview | None = None
@@ -110,7 +113,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_conversation", "_error", "_is_greeted", "_is_used", "_login", "_renewal", "_settings",
-        "_transport", "address", "versions",
+        "_transport", "address", "metrics", "versions",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, address: Address, settings: ClientSettings) -> None:
@@ -126,6 +129,7 @@ class Connection:
         self._renewal: Deadline | None = None  # when to authenticate again
         self.address: Address = address
         self.versions: BrokerVersions = _NO_VERSIONS
+        self.metrics: ConnectionMetrics | None = None
 
     @classmethod
     def open(cls, address: Address, settings: ClientSettings, deadline: Deadline) -> Self:
@@ -267,7 +271,10 @@ class Connection:
             self._break(self._lost(cause))
             assert self._error is not None
             raise self._error from cause
-        return correlation_id, Pending(api_key, version, answer)
+        pending = Pending(api_key, version, answer)
+        if self.metrics is not None:
+            pending.sent_s = self.metrics.sent(4 + int.from_bytes(size, "big"))
+        return correlation_id, pending
 
     def _send_all(self, parts: Sequence[bytes | bytearray], deadline: Deadline) -> None:
         rest = [memoryview(part) for part in parts if part]
@@ -296,8 +303,12 @@ class Connection:
             self._is_greeted = True
             if self._settings.tls is None and is_tls_alert(room):
                 raise spoke_plain_text(self.address)
+        if self.metrics is not None:
+            self.metrics.received(count)
         for pending, frame in self._conversation.received(count):
             pending.complete(frame)
+            if self.metrics is not None:
+                self.metrics.answered(pending.sent_s)
             self._is_used = True
         return count == len(room) or self._transport.is_buffering
 
@@ -329,6 +340,8 @@ class Connection:
         if self._error is None:
             self._error = error
             self._transport.close()
+            if self.metrics is not None:
+                self.metrics.closed()
         for pending in self._conversation.end():
             pending.fail(error)
 

@@ -33,7 +33,8 @@ from headrace.client.core.option_types import ProducerOptions
 from headrace.client.core.record_times import EARLIEST_PLAUSIBLE_MS, LATEST_PLAUSIBLE_MS, checked_ms
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
-from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, Limits
+from headrace.client.metrics.producing import ProducerMetrics
+from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator
 from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
@@ -88,15 +89,7 @@ class Producer:
         )
         policy = self.settings.policy(client.request_timeout_ms)
         self._cluster = Cluster(address, client)
-        self._accumulator = Accumulator(
-            Limits(
-                self.settings.batch_bytes,
-                self.settings.linger_ms / 1000,
-                self.settings.request_bytes,
-                self.settings.delivery_timeout_ms / 1000,
-            ),
-            is_idempotent=policy.idempotent,
-        )
+        self._accumulator = Accumulator(self.settings.limits, is_idempotent=policy.idempotent)
         self._buffer_bytes = self.settings.buffer_memory_bytes
         self._serializing = serializing_of(self.settings.key_serializer, self.settings.value_serializer)
         self._interceptors = producer_interceptors(self.settings.interceptors)
@@ -106,7 +99,8 @@ class Producer:
         self._transactions = (
             None if name is None else Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         )
-        self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions)
+        self._metrics = ProducerMetrics(self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held)
+        self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions, self._metrics)
         self._destinations = Destinations(self._cluster, self._accumulator, self._sender.lock, self._topic)
         self._known = self._destinations.known  # looked up once, for `send`
         self._start()
@@ -363,6 +357,10 @@ class Producer:
         if self._interceptors is not None:
             self._interceptors.close()
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What the producer has measured of itself, by Kafka's groups and names. Asks nobody."""
+        return self._metrics.registry.read()
+
     def partitions(self, topic: str) -> int:
         """The number of partitions of the topic."""
         return len(self._topic(topic).partitions)
@@ -442,6 +440,7 @@ class Producer:
             self._sender.flushing -= 1
 
     def _buffer_full(self, place: TopicPartition | str) -> BufferExhausted:
+        self._metrics.exhausted.record()
         return BufferExhausted(
             f"{place}: the buffer's {self.settings.buffer_memory_bytes} bytes have been full for "
             f"{self.settings.max_block_ms} ms; records are produced faster than the brokers acknowledge them"

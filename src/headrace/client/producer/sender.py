@@ -26,6 +26,7 @@ from headrace.client.core.failures import DeadlineExceeded, error_for
 from headrace.client.core.forks import watch
 from headrace.client.core.timing import Backoff, Deadline
 from headrace.client.core.wakeup import Wakeup
+from headrace.client.metrics.producing import ProducerMetrics
 from headrace.client.producer import at_exit
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.delivery import Batch
@@ -64,6 +65,7 @@ class Sender:
         accumulator: Accumulator,
         policy: SendPolicy,
         transactions: Transactions | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.room: threading.Condition = threading.Condition(self.lock)
@@ -77,6 +79,7 @@ class Sender:
         self._accumulator = accumulator
         self._policy = policy
         self._transactions = transactions
+        self._metrics = metrics
         self._flights: list[_Flight] = []
         self._producer = ProducerIdentity()
         self._new_id_wanted = policy.idempotent and transactions is None
@@ -253,11 +256,15 @@ class Sender:
             request = produce_request(batches, self._policy, name)
             if self._policy.acks == 0:
                 connection.send_unanswered(request, m.ProduceResponse, deadline)
+                if self._metrics is not None:
+                    self._metrics.sent(batches)
                 for batch in batches:
                     self._finish(batch, -1, -1, None)
                 return
             version = None if self._transactions is None else self._transactions.produce_version(connection)
             pending = connection.send(request, m.ProduceResponse, deadline, version)
+            if self._metrics is not None:
+                self._metrics.sent(batches)
         except (KafkaError, ValueError) as cause:
             for batch in batches:
                 self._retry_or_fail(batch, cause if isinstance(cause, KafkaError) else KafkaError(str(cause)))
@@ -298,6 +305,8 @@ class Sender:
             for batch in flight.batches.values():
                 self._retry_or_fail(batch, cause)
             return
+        if self._metrics is not None and answer.throttle_time_ms:
+            self._metrics.throttled.record(answer.throttle_time_ms)
         parts = {
             TopicPartition(topic.name, part.index): part
             for topic in answer.responses
@@ -338,6 +347,8 @@ class Sender:
             queue = self._accumulator.queues[batch.partition]
             queue.give_back(batch, time.monotonic() + self._backoff.next_ms() / 1000)
         batch.error = cause
+        if self._metrics is not None:
+            self._metrics.retried(batch)
 
     def _follows_a_retry(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition will be sent again: then a gap is expected."""
@@ -357,6 +368,8 @@ class Sender:
             self.room.notify_all()
             if self.on_room is not None:
                 self.on_room()
+        if error is not None and self._metrics is not None:
+            self._metrics.failed(batch)
         batch.is_error_told |= self._transactions is not None  # whose commit fails
         batch.finish(base_offset, log_append_time_ms, error)
 

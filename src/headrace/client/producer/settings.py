@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.core.options import PRODUCER, accepts_kafka_names, check
+from headrace.client.producer.accumulator import Limits
 from headrace.client.producer.encoded_batches import SendPolicy
 from headrace.errors import InvalidConfig
 from headrace.records.codecs.compression import Codec
@@ -42,6 +43,11 @@ class ProducerSettings:
 
     def __post_init__(self) -> None:
         check(PRODUCER, self)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of batches, requests and waiting times."""
+        return Limits(self.batch_bytes, self.linger_ms / 1000, self.request_bytes, self.delivery_timeout_ms / 1000)
 
     def policy(self, request_timeout_ms: int) -> SendPolicy:
         """The checked settings of the sender. InvalidConfig names the wrong setting."""

@@ -1,0 +1,9 @@
+"""What a client measures of itself, by Kafka's names. May know `headrace.client.core` and the protocol.
+
+    meters      pure: sums, averages and maxima, since the beginning and of the last minute
+    registry    the values of a client by group and name; what `metrics()` returns
+    network     connections and requests     producing, consuming    what a producer and a consumer add
+    telemetry   the push of values to the brokers (KIP-714): a thread     otlp    pure: their bytes
+
+A client counts by request, batch and fetch, never by record, so that nobody pays for metrics that nobody reads.
+"""

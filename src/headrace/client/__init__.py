@@ -15,6 +15,7 @@ no socket and no clock; the others do the IO. Begin with `producer`, `consumer` 
     aio/         the asyncio face: drives the three above, and does none of their work itself
     event_producer/        the producer of Kafka 0.7, by its interfaces
     zookeeper_consumer/    the high-level consumer of Kafka 0.7 and 0.8
+    metrics/     what a client measures of itself, and its push to the brokers
     security/    Kafka's security options, where their secrets come from, contexts, and what a refusal means
     operations/  administration, health, moves
 

@@ -1,4 +1,4 @@
-"""Java clients and librdkafka push their metrics to a broker, which shows them on its page."""
+"""Java clients, librdkafka and our own client push their metrics to a broker, which shows them on its page."""
 
 import urllib.request
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+import headrace
+from headrace.types import TopicPartition
 from tests.asker import Asker
 from tests.broker.admin_requests import create_topic
 from tests.differential.requests import SET, incremental_request
@@ -99,3 +101,34 @@ def test_librdkafka_pushes_its_metrics(broker: Scraped) -> None:
         return bool(broker.values("kafka_client_producer_connection_creation_total", "librdkafka"))
 
     eventually(has_pushed, "librdkafka's push")
+
+
+def test_our_client_pushes_its_metrics_and_the_last_ones_when_it_closes(broker: Scraped) -> None:
+    subscribe(broker, "all", "*")
+    with headrace.Producer(broker.bootstrap, client_id="tills", enable_metrics_push=True) as producer:
+        for _ in range(RECORDS):
+            producer.send("pushed", b"v").result()
+        eventually(lambda: broker.values("kafka_client_producer_record_send_total", "tills"), "the producer's push")
+        for _ in range(RECORDS):
+            producer.send("pushed", b"v").result()
+        measured = producer.metrics()["producer-metrics"]["record-send-total"]
+    assert broker.values("kafka_client_producer_record_send_total", "tills") == [measured] == [2 * RECORDS]
+    assert broker.values("kafka_client_producer_node_request_latency_avg", "tills")[0] > 0
+    how = headrace.ConsumerSettings(auto_offset_reset="earliest", metrics_push=True)
+    with headrace.Consumer(broker.bootstrap, how, client_id="kitchen") as consumer:
+        consumer.assign([TopicPartition("pushed", 0)])
+        left = 2 * RECORDS
+        while left:
+            left -= len(consumer.poll(200))
+        eventually(
+            lambda: broker.values("kafka_client_consumer_coordinator_assigned_partitions", "kitchen"), "another push"
+        )
+    consumed = "kafka_client_consumer_fetch_manager_records_consumed_total"
+    assert broker.values(consumed, "kitchen") == [2 * RECORDS]
+
+
+def test_our_client_pushes_nothing_unless_it_is_told_to(broker: Scraped) -> None:
+    subscribe(broker, "all", "*")
+    with headrace.Producer(broker.bootstrap, client_id="silent") as producer:
+        producer.send("pushed", b"v").result()
+    assert broker.values("kafka_client_info", "silent") == []

@@ -24,7 +24,7 @@ from headrace.client.consumer.one_thread import Usage, of_one_thread
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.rebalancing import Rebalancing
 from headrace.client.consumer.selection import Offsets, offset_of, offsets_of, partition_of, partitions_of, topics_of
-from headrace.client.consumer.sessions import Session, session_of
+from headrace.client.consumer.sessions import Session, resource_of, session_of
 from headrace.client.consumer.settings import ISOLATION, ConsumerSettings
 from headrace.client.consumer.subscription import Rebalanced, Subscription
 from headrace.client.core.cluster import Cluster
@@ -76,7 +76,7 @@ class Consumer:
         self._session: Session | None = session_of(self._cluster, self.settings)
         self._positions = Positions(self._admin, self._fetcher, self._session, self.settings)
         self._interceptors = consumer_interceptors(self.settings.interceptors)
-        self._metrics = ConsumerMetrics(self._cluster, self._positions.known_lag, lambda: len(self._positions.assigned))
+        self._metrics = ConsumerMetrics(self._cluster, self._positions, resource_of(self.settings, self._session))
         self._fetcher.metrics = self._metrics
         self._commits = Commits(self._session, self._positions, self.settings, self._interceptors, self._metrics)
         self._rebalancing: Rebalancing | None = None
@@ -437,6 +437,7 @@ class Consumer:
                 self._commits.auto_commit(now=True)
         finally:
             self._closed = True  # callbacks may still commit
+            self._metrics.end()
             if self._session is not None:
                 self._session.close()
             self._cluster.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.client.consumer.settings import CONSUMER_PROTOCOL, ConsumerSettings
@@ -21,6 +22,18 @@ def session_of(cluster: Cluster, settings: ConsumerSettings) -> Session | None:
     return (
         _heartbeat(cluster, settings) if settings.group_protocol == CONSUMER_PROTOCOL else _classic(cluster, settings)
     )
+
+
+def resource_of(settings: ConsumerSettings, session: Session | None) -> Callable[[], dict[str, str | None]] | None:
+    """The consumer's attributes in a push of its metrics; None if nothing is pushed."""
+    if not settings.metrics_push:
+        return None
+    return lambda: {
+        "group_id": settings.group_id,
+        "group_instance_id": settings.group_instance_id,
+        "group_member_id": None if session is None else session.member.member_id,
+        "client_rack": settings.client_rack,
+    }
 
 
 def _heartbeat(cluster: Cluster, settings: ConsumerSettings) -> HeartbeatSession:

@@ -45,6 +45,7 @@ class ConsumerSettings:
     """Called with the error of a record that a deserializer refuses; the record is then left out."""
     interceptors: Any = None
     """Objects, or classes, with any of `on_consume`, `on_commit` and `close`; see `consumer.interceptors`."""
+    metrics_push: bool = False
 
     def __post_init__(self) -> None:
         check(CONSUMER, self)

@@ -230,7 +230,7 @@ class Cluster:
 
     def in_flight(self) -> int:
         """How many requests of all connections have no answer yet."""
-        return sum(connection.in_flight for connection in tuple(self._dialled))
+        return sum(connection.in_flight for connection in self._dialled.copy())
 
     def dial(self, address: Address, deadline: Deadline) -> Connection:
         """A new, negotiated connection, owned by the caller."""

@@ -58,6 +58,8 @@ class ProducerOptions(ClientOptions, total=False):
     value_serializer: SerializerLike | None
     interceptor_classes: object
     interceptors: object
+    enable_metrics_push: bool
+    metrics_push: bool
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -91,6 +93,8 @@ class ConsumerOptions(ClientOptions, total=False):
     value_deserializer: DeserializerLike | None
     interceptor_classes: object
     interceptors: object
+    enable_metrics_push: bool
+    metrics_push: bool
     deserialization_exception_handler: Callable[[RecordDeserializationError], object] | None
     on_deserialization_error: Callable[[RecordDeserializationError], object] | None
 

@@ -126,6 +126,12 @@ PRODUCER = (
         is_optional=True,
         doc="objects, or classes, with `on_send`, which may change a record, and `on_acknowledgement`",
     ),
+    Option(
+        "enable.metrics.push",
+        "metrics_push",
+        kind=bool,
+        doc="push the metrics to brokers that ask for them (KIP-714); Kafka's default is on",
+    ),
 )
 CONSUMER = (
     Option(
@@ -234,6 +240,12 @@ CONSUMER = (
         kind=object,
         is_optional=True,
         doc="objects, or classes, with `on_consume`, which may change what `poll` returns, and `on_commit`",
+    ),
+    Option(
+        "enable.metrics.push",
+        "metrics_push",
+        kind=bool,
+        doc="push the metrics to brokers that ask for them (KIP-714); Kafka's default is on",
     ),
 )
 _SHARED_OPTIONS = (

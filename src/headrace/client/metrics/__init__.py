@@ -3,7 +3,9 @@
     meters      pure: sums, averages and maxima, since the beginning and of the last minute
     registry    the values of a client by group and name; what `metrics()` returns
     network     connections and requests     producing, consuming    what a producer and a consumer add
-    telemetry   the push of values to the brokers (KIP-714): a thread     otlp    pure: their bytes
+    client_metrics              what both have
+    telemetry   the push of values to the brokers (KIP-714): a thread
+    telemetry_session, otlp     pure: what is pushed when, and its bytes
 
 A client counts by request, batch and fetch, never by record, so that nobody pays for metrics that nobody reads.
 """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from time import monotonic
+from typing import Protocol
 
 from headrace.client.core.cluster import Cluster
+from headrace.client.metrics.client_metrics import ClientMetrics
 from headrace.client.metrics.meters import Clock, Meter
-from headrace.client.metrics.network import NetworkMetrics
-from headrace.client.metrics.registry import Registry
+from headrace.client.metrics.registry import Resource
+from headrace.types import TopicPartition
 
 GROUP, FETCH_GROUP, COORDINATOR_GROUP = (
     "consumer-metrics",
@@ -18,18 +19,27 @@ GROUP, FETCH_GROUP, COORDINATOR_GROUP = (
 )
 
 
-class ConsumerMetrics:
+class Measured(Protocol):
+    """The positions of a consumer."""
+
+    assigned: list[TopicPartition]
+
+    def known_lag(self) -> float:
+        """The largest lag of a partition, by the ends that fetches have told."""
+
+
+class ConsumerMetrics(ClientMetrics):
     """The metrics of one consumer."""
 
     def __init__(
-        self, cluster: Cluster, lag: Callable[[], float], assigned: Callable[[], int], clock: Clock = monotonic
+        self,
+        cluster: Cluster,
+        positions: Measured,
+        resource: Resource | None = None,
+        clock: Clock = monotonic,
     ) -> None:
-        """`lag`: the largest one of the assigned partitions, as far as fetches have told. `assigned`: their number.
-
-        The connections of the cluster are measured, too.
-        """
-        self.registry: Registry = Registry(clock)
-        cluster.metrics = NetworkMetrics(self.registry, "consumer", cluster.in_flight)
+        """`resource`: see ClientMetrics."""
+        super().__init__(cluster, "consumer", clock, resource)
         registry = self.registry
         self._clock = registry.clock
         self._polled_s: float | None = None
@@ -49,11 +59,11 @@ class ConsumerMetrics:
         self.throttled: Meter = group.timed("fetch-throttle-time")
         """How long brokers asked the consumer to wait, in milliseconds."""
         group.gauge("records-per-request-avg", lambda: self._per_request.average)
-        group.gauge("records-lag-max", lag)
+        group.gauge("records-lag-max", positions.known_lag)
         group = registry.group(COORDINATOR_GROUP)
         self._commits = group.timed("commit-latency", "commit")
         self._rebalances = group.timed("rebalance-latency", "rebalance")
-        group.gauge("assigned-partitions", assigned)
+        group.gauge("assigned-partitions", lambda: len(positions.assigned))
         group.gauge("last-rebalance-seconds-ago", lambda: self._since(self._rebalanced_s))
 
     def now_s(self) -> float:
@@ -66,6 +76,7 @@ class ConsumerMetrics:
 
     def poll_begins(self) -> float:
         """The program asks for records; returns the time."""
+        self.begin()
         now_s = self._clock()
         if self._polled_s is not None:
             self._between_polls.record((now_s - self._polled_s) * 1000)

@@ -7,9 +7,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
+from headrace.client.metrics.client_metrics import ClientMetrics
 from headrace.client.metrics.meters import Clock, Meter
-from headrace.client.metrics.network import NetworkMetrics
-from headrace.client.metrics.registry import Registry
+from headrace.client.metrics.registry import Resource
 from headrace.client.producer.delivery import Batch
 
 GROUP, TOPIC_GROUP = "producer-metrics", "producer-topic-metrics"
@@ -23,13 +23,19 @@ class _Counts(NamedTuple):
     retried: Meter
 
 
-class ProducerMetrics:
+class ProducerMetrics(ClientMetrics):
     """The metrics of one producer."""
 
-    def __init__(self, cluster: Cluster, buffer_bytes: int, held: Callable[[], int], clock: Clock = monotonic) -> None:
-        """`held`: the bytes in the buffer. The connections of the cluster are measured, too."""
-        self.registry: Registry = Registry(clock)
-        cluster.metrics = NetworkMetrics(self.registry, "producer", cluster.in_flight)
+    def __init__(
+        self,
+        cluster: Cluster,
+        buffer_bytes: int,
+        held: Callable[[], int],
+        resource: Resource | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        """`held`: the bytes in the buffer. `resource`: see ClientMetrics."""
+        super().__init__(cluster, "producer", clock, resource)
         registry = self.registry
         self._topics: dict[str, tuple[_Counts, Meter]] = {}
         group = registry.group(GROUP)

@@ -8,12 +8,14 @@ A group that is one of several has its topic, partition or broker behind a dot.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.client.metrics.meters import Clock, Meter
 
 Read = Callable[[], float]
+Resource = Callable[[], Mapping[str, str | None]]
+"""Attributes of a client that go with each push; those that are None are left out."""
 
 
 class GroupName(NamedTuple):

@@ -99,7 +99,9 @@ class Producer:
         self._transactions = (
             None if name is None else Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         )
-        self._metrics = ProducerMetrics(self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held)
+        self._metrics = ProducerMetrics(
+            self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held, self.settings.resource
+        )
         self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions, self._metrics)
         self._destinations = Destinations(self._cluster, self._accumulator, self._sender.lock, self._topic)
         self._known = self._destinations.known  # looked up once, for `send`

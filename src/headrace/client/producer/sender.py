@@ -93,6 +93,8 @@ class Sender:
 
     def start(self) -> None:
         """Begin sending."""
+        if self._metrics is not None:
+            self._metrics.begin()
         self._thread.start()
         at_exit.remember(self)
         watch(self)
@@ -111,6 +113,8 @@ class Sender:
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        if self._metrics is not None:
+            self._metrics.end()
         self._wakeup.close()
 
     def forked(self) -> None:

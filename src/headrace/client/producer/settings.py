@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,15 @@ class ProducerSettings:
     value_serializer: Any = None
     interceptors: Any = None
     """Objects, or classes, with any of `on_send`, `on_acknowledgement` and `close`; see `producer.interceptors`."""
+    metrics_push: bool = False
 
     def __post_init__(self) -> None:
         check(PRODUCER, self)
+
+    @property
+    def resource(self) -> Callable[[], Mapping[str, str | None]] | None:
+        """The producer's attributes in a push of its metrics; None if nothing is pushed."""
+        return (lambda: {"transactional_id": self.transactional_id}) if self.metrics_push else None
 
     @property
     def limits(self) -> Limits:

@@ -1,8 +1,9 @@
 """One broker and one simulated site for all tests here, whose pipelines were killed on the way.
 
-A driver runs all pipelines in small batches. The broker is killed with SIGKILL when each has written something, and
-started again; then the driver is killed, with its JVM and all workers. The shared session continues from the same
-checkpoints, to the end of the topics. So each test here compares the result after both kills.
+A driver runs all pipelines over the first half of the events. When each has written something, the broker is killed
+with SIGKILL and started again. The other half is sent, and as soon as the driver writes on, it is killed with its JVM and
+all workers. The shared session continues from the same checkpoints, to the end of the topics. So each test here
+compares the result after both kills.
 """
 
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from tests.spark.conftest import spark
 
 __all__ = ["spark"]
 
-PER_BATCH = 1200
+PER_BATCH = 4000
 
 
 class Survived(NamedTuple):
@@ -50,8 +52,9 @@ def survived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     try:
         events = list(Site(rate=20).events())
         create_topics(server.bootstrap)
-        produce(server.bootstrap, chain(poison(events[0]), events))
-        run_and_kill(server, directory)
+        half = len(events) // 2
+        produce(server.bootstrap, chain(poison(events[0]), events[:half]))
+        run_and_kill(server, directory, events[half:])
         for name, value in STATE_STORE.items():
             spark.conf.set(name, value)
         finish(spark, PIPELINES, server.bootstrap, directory / "checkpoints", per_batch=PER_BATCH)
@@ -80,8 +83,8 @@ def poison(some: Event) -> Iterator[Event]:
             yield Event(topic, some.key, {"id": f"wrong-{number}", **fields}, some.arrival_ms)
 
 
-def run_and_kill(server: HeadraceServer, directory: Path) -> None:
-    """Run all pipelines; kill the broker and start it again, then kill the driver."""
+def run_and_kill(server: HeadraceServer, directory: Path, events: list[Event]) -> None:
+    """Run all pipelines; kill the broker and start it again; send these events, and kill the driver."""
     shared_classes.use()
     options = ["--bootstrap", server.bootstrap, "--checkpoints", str(directory / "checkpoints")]
     command = [sys.executable, "-m", "headrace.pipelines", "run", *PIPELINES, *options, "--per-batch", str(PER_BATCH)]
@@ -95,6 +98,7 @@ def run_and_kill(server: HeadraceServer, directory: Path) -> None:
         server.kill()
         server.restart()
         seen = written(server)
+        produce(server.bootstrap, events)
         eventually(lambda: driver.poll() is not None or written(server) != seen, "more output after the outage")
         assert driver.poll() is None, (directory / "driver.log").read_text()
     finally:
@@ -114,3 +118,8 @@ def written(server: HeadraceServer) -> dict[str, int]:
         places = [TopicPartition(name, number) for name, parts in topics.items() for number in range(len(parts))]
         ends = admin.watermarks(places)
     return {name: sum(ends[place][1] for place in places if place.topic == name) for name in topics}
+
+
+def milliseconds(text: str) -> int:
+    """A time as milliseconds since 1970."""
+    return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)

@@ -1,7 +1,5 @@
 """Crawlers, API abuse, spamming and log-in attacks: verdicts and the rate limiter's list after kills; two aircraft."""
 
-from datetime import UTC, datetime
-
 import pytest
 from pyspark.sql import DataFrame
 
@@ -10,7 +8,7 @@ from headrace.pipelines.plain.security import blocked, verdicts
 from headrace.pipelines.rate_limiter import RateLimiter
 from headrace.pipelines.security import BLOCKED, VERDICTS, left_again_too_soon
 from headrace.pipelines.topics import latest_of, values_of
-from tests.pipelines.conftest import Survived
+from tests.pipelines.conftest import Survived, milliseconds
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -45,7 +43,3 @@ def test_the_rate_limiter_blocks_abuse_for_ten_minutes_and_nobody_else(survived:
 def test_aircraft_of_2013_were_in_two_places_so_often(flights: DataFrame) -> None:
     found = [row.is_same for row in left_again_too_soon(flights).collect()]
     assert (found.count(True), found.count(False)) == (17, 3)
-
-
-def milliseconds(text: str) -> int:
-    return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)

@@ -4,6 +4,8 @@
     events.py      reads topics as columns, without late and doubled events
     operations.py  percentiles of services, alerts that do not flap, a live page (operations_page.py)
     security.py    crawlers, API abuse, spamming, log-in attacks, and the list of a rate limiter (rate_limiter.py)
+    relevance.py   counts and click-through rates of items, and a ranking that follows the last minutes
+    news_feed.py   the newest posts of those whom a member follows, fanned out, in a compacted topic
     running.py     sessions and queries
     plain/         what each pipeline must find, in plain Python
     __main__.py    the commands

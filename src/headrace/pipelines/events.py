@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 LATE_MAX_MS: Final = 30_000
 AHEAD_MAX_MS: Final = 60_000
@@ -49,10 +49,18 @@ def with_fields(records: "DataFrame", fields: str) -> "DataFrame":
     return columns.drop("time_ms").where("id IS NOT NULL AND time IS NOT NULL")
 
 
+def not_ahead(events: "DataFrame") -> "DataFrame":
+    """Those that had happened when they arrived, by a clock that may be a bit ahead."""
+    return events.where(_late_ms() >= -AHEAD_MAX_MS)
+
+
 def in_time(events: "DataFrame") -> "DataFrame":
     """Those that were not too late, and not ahead."""
-    late_ms = F.unix_millis("arrived") - F.unix_millis("time")
-    return events.where(late_ms.between(-AHEAD_MAX_MS, LATE_MAX_MS))
+    return not_ahead(events).where(_late_ms() <= LATE_MAX_MS)
+
+
+def _late_ms() -> "Column":
+    return F.unix_millis("arrived") - F.unix_millis("time")
 
 
 def each_once(events: "DataFrame") -> "DataFrame":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.pipelines import operations, security
+from headrace.pipelines import news_feed, operations, relevance, security
 from headrace.pipelines.events import PER_BATCH
 from headrace.spark.session import session
 
@@ -30,7 +30,12 @@ class Pipeline(Protocol):
     def __call__(self, spark: "SparkSession", bootstrap: str, *, per_batch: int = ...) -> "DataStreamWriter": ...
 
 
-PIPELINES: Final[Mapping[str, Pipeline]] = {"operations": operations.pipeline, "security": security.pipeline}
+PIPELINES: Final[Mapping[str, Pipeline]] = {
+    "operations": operations.pipeline,
+    "security": security.pipeline,
+    "relevance": relevance.pipeline,
+    "news_feed": news_feed.pipeline,
+}
 
 
 def start(

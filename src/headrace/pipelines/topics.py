@@ -19,6 +19,9 @@ RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "operations.windows": HISTORY,
     "security.verdicts": HISTORY,
     "security.blocked": COMPACTED,
+    "relevance.windows": HISTORY,
+    "relevance.ranking": COMPACTED,
+    "news_feed.feeds": COMPACTED,
 }
 """The topics that the pipelines write, and their settings. Of a compacted topic the last record of a key counts."""
 

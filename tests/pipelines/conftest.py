@@ -1,8 +1,8 @@
 """One broker and one simulated site for all tests here, whose pipelines were killed on the way.
 
 A driver runs all pipelines over the first half of the events. When each has written something, the broker is killed
-with SIGKILL and started again. The other half is sent, and as soon as the driver writes on, it is killed with its JVM and
-all workers. The shared session continues from the same checkpoints, to the end of the topics. So each test here
+with SIGKILL and started again. The other half is sent, and as soon as the driver writes on, it is killed with its JVM
+and all workers. The shared session continues from the same checkpoints, to the end of the topics. So each test here
 compares the result after both kills.
 """
 

@@ -23,11 +23,11 @@ from headrace.client.consumer.reader import ReadOptions, read_range
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.partitioner import partition_for_key
-from headrace.errors import KafkaError
 from headrace.records.format2.columns import BinaryColumn
 from headrace.spark.option_values import OptionError
 from headrace.spark.sink.sink import write_rows
-from headrace.spark.sink.sink_marks import Mark
+from headrace.spark.sink.sink_errors import SinkGroupError
+from headrace.spark.sink.sink_marks import Attempt, Mark
 from headrace.spark.sink.sink_options import SinkOptions, parse_sink_options
 from headrace.types import TopicPartition
 from tests.eventually import eventually
@@ -213,14 +213,48 @@ def test_the_producer_ids_of_all_runs_are_noted(broker: str, topic: str) -> None
     assert sorted(found, key=str) == [b"1", b"3"], "and not that of another task"
 
 
-def test_a_group_that_may_not_be_written_fails_the_task(broker: str, topic: str) -> None:
-    """Its metadata would be longer than the broker takes: nothing is written, rather than something twice."""
+def test_producer_ids_without_rows_are_dropped_when_they_fill_the_group(broker: str, topic: str) -> None:
+    mark = MARK._replace(write=topic)
+    chosen = options(broker, topic)
+    assert write_rows(chosen, mark, iter([rows(b"a")])).rows == 1
+    with Admin(broker) as admin:
+        groups = GroupAdmin(admin.cluster)
+        noted = groups.committed(mark.group_id)
+        (first,) = {place.metadata for place in noted.values()}
+        with_rows = first.split()[1]
+        idle = [str(1 << 60 | n) for n in range(200)]
+        full = f"7 {','.join([*idle[:100], with_rows, *idle[100:]])}"
+        assert 3600 < len(full) <= 4096
+        groups.commit(mark.group_id, {one: int(place.offset) for one, place in noted.items()}, full)
+        for _ in range(2):
+            again = write_rows(chosen, mark, iter([rows(b"a", b"b")]))
+            assert again.rows + again.found == 2 and again.found
+            (after,) = {place.metadata for place in groups.committed(mark.group_id).values()}
+            kept = after.split()[1].split(",")
+            assert with_rows in kept and idle[-1] in kept and idle[0] not in kept
+            assert len(after) < 3700
+    assert values(broker, topic) == Counter([b"a", b"b"])
+
+
+def test_a_task_whose_producer_ids_have_no_room_fails_and_says_what_to_do(broker: str, topic: str) -> None:
+    """Nothing is written under an id that is not noted, rather than something twice."""
     mark = MARK._replace(write=topic)
     with Admin(broker) as admin:
-        long = "7 " + ",".join([*(str(1 << 60 | n) for n in range(204)), "1234567890123"])
-        GroupAdmin(admin.cluster).commit(mark.group_id, {TopicPartition(topic, 0): 0}, metadata=long)
-    with pytest.raises(KafkaError, match=mark.group_id):
+        attempt = Attempt(admin.cluster, mark)
+        attempt.begin(topic)
+        with pytest.raises(SinkGroupError, match=f"group {mark.group_id} has no room .*offset.metadata.max.bytes"):
+            for n in range(300):
+                attempt.note_producer_id(1 << 60 | n)
+
+
+@pytest.mark.parametrize("metadata", ["", "7", "7 ", "7 one", "7 1,", "seven 1", f"7 {1 << 70}", "7 1\n"])
+def test_a_group_that_somebody_else_wrote_fails_the_task(broker: str, topic: str, metadata: str) -> None:
+    mark = MARK._replace(write=topic)
+    with Admin(broker) as admin:
+        GroupAdmin(admin.cluster).commit(mark.group_id, {TopicPartition(topic, 0): 0}, metadata=metadata)
+    with pytest.raises(SinkGroupError) as refused:
         write_rows(options(broker, topic), mark, iter([rows(b"a")]))
+    assert all(part in str(refused.value) for part in (mark.group_id, repr(metadata), "headrace group delete"))
     assert not values(broker, topic)
 
 

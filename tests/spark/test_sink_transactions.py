@@ -10,12 +10,14 @@ from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.consumer.fetching import READ_COMMITTED
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import LATEST, Admin
+from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.operations.transaction_admin import TransactionAdmin
 from headrace.client.producer.prepared import NOT_OPEN, PreparedTransaction, end_prepared
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import KafkaError
 from headrace.spark.option_values import OptionError
 from headrace.spark.sink import sink_transactions
+from headrace.spark.sink.sink_errors import SinkGroupError
 from headrace.spark.sink.sink_groups import Decision, SinkGroups
 from headrace.spark.sink.sink_marks import Mark
 from headrace.spark.sink.sink_options import SinkOptions
@@ -331,3 +333,11 @@ def test_topics_that_do_not_exist_are_created_also_by_empty_tasks(broker: str) -
         before = {topic.name for topic in admin.list_topics()}
         commit_batch(query.options, [query.task(0, 0, count=0)])
         assert {topic.name for topic in admin.list_topics()} - before >= {query.options.topic}
+
+
+@pytest.mark.parametrize("metadata", ["", "{}", "[]", "no JSON", '{"prepared": "1.x", "parts": 1}'])
+def test_a_decision_that_the_sink_did_not_write_is_named(cluster: Cluster, topic: str, metadata: str) -> None:
+    write, place = uuid.uuid4().hex, TopicPartition(topic, 0)
+    GroupAdmin(cluster).commit(f"headrace-sink-{write}-driver", {place: 7}, metadata)
+    with pytest.raises(SinkGroupError, match=f"group headrace-sink-{write}-driver has the metadata .*group delete"):
+        SinkGroups(cluster, place, write).decision()

@@ -18,6 +18,7 @@ from typing import Final
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.group_admin import CommittedOffset, GroupAdmin
 from headrace.client.producer.prepared import PreparedTransaction
+from headrace.spark.sink.sink_errors import malformed
 from headrace.spark.sink.sink_marks import Mark
 from headrace.types import TopicPartition
 
@@ -62,17 +63,23 @@ class SinkGroups:
         return None if rows is None else int(rows[1])
 
     def decision(self, *, with_prepared: bool = True) -> Decision | None:
-        """The driver's last decision; its transactions may take several requests, and are left out if not wanted."""
+        """The driver's last decision; its transactions may take several requests, and are left out if not wanted.
+
+        Raises SinkGroupError if the group has anything else.
+        """
         found = self._committed(self._driver_group(0))
         if found is None:
             return None
-        head = json.loads(found.metadata)
-        text = head["prepared"] if with_prepared else ""
-        for part in range(1, head["parts"] if with_prepared else 1):
-            more = self._committed(self._driver_group(part))
-            text += more.metadata if more is not None else ""
-        prepared = dict(self._read(one) for one in text.split())
-        return Decision(int(found.offset), head["run"], head["tasks"], head["final"], prepared)
+        try:
+            head = json.loads(found.metadata)
+            text = head["prepared"] if with_prepared else ""
+            for part in range(1, head["parts"] if with_prepared else 1):
+                more = self._committed(self._driver_group(part))
+                text += more.metadata if more is not None else ""
+            prepared = dict(self._read(one) for one in text.split())
+            return Decision(int(found.offset), head["run"], head["tasks"], head["final"], prepared)
+        except (ValueError, KeyError, TypeError) as wrong:
+            raise malformed(self._driver_group(0), found.metadata) from wrong
 
     def decide(self, decision: Decision) -> None:
         """Store a decision. It is valid once this returns, and unknown if it raises KafkaError."""

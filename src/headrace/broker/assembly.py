@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 _IDLE_CHECK_S = 10.0
 _FIRST_METADATA_S = 10.0
 """How long a start waits for the first UpdateMetadata. Without a controller the broker serves all the same."""
+_FIRST_TOPICS_S = 2.0
+"""How long it waits for the topics after the brokers. Apache Kafka's controllers do not say that there are none."""
 _OUT_OF_REACH_S = 3.0
 """How long a stop waits for a metadata store out of reach. Without the store no other broker can become leader."""
 _TRUNCATION_S = 10.0
@@ -232,25 +234,31 @@ async def _set_host_rate(server: Server, host: str, configs: Mapping[str, str]) 
 
 
 async def _wait_for_metadata(broker: Services) -> None:
-    """Waits for the first UpdateMetadata, so that a ready broker can name the controller and the leaders. Gives up
-    after `_FIRST_METADATA_S`, since the cluster may have no controller at the moment."""
-    has_metadata, own_id = asyncio.Event(), BrokerId(broker.config.broker_id)
+    """Waits for the first UpdateMetadata, and that with the topics, so that a ready broker can name the controller and
+    the leaders. Gives up after `_FIRST_METADATA_S`, since the cluster may have no controller at the moment."""
+    has_brokers, has_topics, own_id = asyncio.Event(), asyncio.Event(), BrokerId(broker.config.broker_id)
 
     def look() -> None:
         if own_id in broker.metadata.snapshot.brokers:
-            has_metadata.set()
+            has_brokers.set()
+            if broker.metadata.snapshot.has_topics:
+                has_topics.set()
 
     broker.metadata.on_change(lambda _: look())
     look()
     try:
         async with asyncio.timeout(_FIRST_METADATA_S):
-            await has_metadata.wait()
+            await has_brokers.wait()
     except TimeoutError:
         log.warning(
             "no UpdateMetadata within %g s: the cluster has no active controller, or it cannot reach this broker; "
             "clients see no topics until the first one",
             _FIRST_METADATA_S,
         )
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FIRST_TOPICS_S):
+            await has_topics.wait()
 
 
 def _failure_detector(config: BrokerConfig, broker: Services, store: MetadataStore) -> FailureDetector:

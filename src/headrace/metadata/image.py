@@ -48,6 +48,8 @@ class Snapshot:
     names_by_id: Mapping[bytes, str] = field(default_factory=dict)
     brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
     controller_id: BrokerId = NO_LEADER
+    has_topics: bool = False
+    """Whether an update has told of topics, or that there are none. The first one of a registration may not."""
 
 
 def updated(known: Snapshot, request: m.UpdateMetadataRequest) -> tuple[Snapshot, MetadataDelta]:
@@ -71,8 +73,8 @@ def updated(known: Snapshot, request: m.UpdateMetadataRequest) -> tuple[Snapshot
         controller_id != known.controller_id,
     )
     if not has_topics:
-        return Snapshot(known.topics, known.names_by_id, brokers, controller_id), delta
-    return Snapshot(topics.by_name, topics.names_by_id, brokers, controller_id), delta
+        return Snapshot(known.topics, known.names_by_id, brokers, controller_id, known.has_topics), delta
+    return Snapshot(topics.by_name, topics.names_by_id, brokers, controller_id, True), delta
 
 
 class _Topics:

@@ -175,8 +175,9 @@ class Discovery:
             self._tell(
                 name,
                 f"topic {name} is not registered for clients of Kafka 0.7: this broker does not lead partitions "
-                f"{', '.join(map(str, away))}. If another broker is to keep them, delete "
-                f"{nodes.numbers_path(name, self._broker)} below the chroot and restart this broker",
+                f"{', '.join(map(str, away))}. If another broker is to keep them, stop the consumers, delete "
+                f"{nodes.numbers_path(name, self._broker)} and the consumers' offsets of {self._broker}-* below the "
+                "chroot, and restart this broker",
             )
         elif not numbers:
             await self._withdraw(name)

@@ -29,7 +29,7 @@ class CountingTransactions:
         self.unknown: list[int] = []
         self.errors: list[str] = []
         self.versions: set[int] = set()
-        self._is_stopping = threading.Event()
+        self._is_stopping, self._is_renewing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="counting-transactions", daemon=True)
 
     def __enter__(self) -> "CountingTransactions":
@@ -45,6 +45,10 @@ class CountingTransactions:
         return (
             f"{len(self.committed)} commits, {len(self.unknown)} unknown, {len(self.errors)} errors {self.errors[-3:]}"
         )
+
+    def renew(self) -> None:
+        """Goes on with a new producer, which learns on its connections what the brokers can do now."""
+        self._is_renewing.set()
 
     def wait_for(self, count: int) -> None:
         """Returns once that many more transactions are committed."""
@@ -70,6 +74,10 @@ class CountingTransactions:
         number, producer = 0, None
         while not self._is_stopping.is_set():
             try:
+                if self._is_renewing.is_set() and producer is not None:
+                    self._is_renewing.clear()
+                    producer.close()
+                    producer = None
                 producer = producer or self._producer()
                 self._transact(producer, number)
             except KafkaError as error:

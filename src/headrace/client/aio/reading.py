@@ -41,7 +41,7 @@ class Core(threaded.Consumer):
 
     def read_ahead(self, timeout_ms: float, limit: int) -> Ahead | None:
         """Poll. The position stays before the records until they are `handed_out`."""
-        return self._ahead(self._polled(timeout_ms, limit))
+        return self._ahead(self._poll(timeout_ms, limit))
 
     def read_at_once(self, limit: int) -> Ahead | None:
         """As `read_ahead`, if it need not wait; the loop's thread may call while no other one does."""

@@ -1,8 +1,8 @@
 """The package through which Spark finds `spark.read.format("headrace")` without registration.
 
 Spark imports every top-level package named `pyspark_*` and takes its `DefaultSource` under the name it gives itself.
-It does so in a process of its own for every new session, so this package imports nothing but PySpark's base class;
-the source itself is in `headrace.spark.source.source`.
+It does so in a process of its own for every new session, so this package may know PySpark's base class only, and
+imports the source when it is used. Begin with `headrace.spark.source`.
 """
 
 from typing import TYPE_CHECKING

@@ -7,4 +7,6 @@ shared.py    options that several commands share, and the client made from them
 output.py    JSON, tables, and text that is safe for a terminal
 places.py    parser of offsets and times
 topic.py  produce.py  consume.py  group.py  settings.py  log.py ...  the commands
+
+May know `client` and the tools that a command starts; knows no broker but for `serve`. Begin with `main`.
 """

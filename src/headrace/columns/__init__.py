@@ -5,5 +5,6 @@
     arrow_types    names of pyarrow's classes, for annotations
 
 A decoder returns one row for each value, in their order, so the result stands beside the offsets, partitions and
-timestamps of the records. A value that does not fit is kept as it is in another column, and counted.
+timestamps of the records. A value that does not fit is kept as it is in another column, and counted. Begin with
+`decoded`, then `json_columns`.
 """

@@ -4,7 +4,8 @@
 `topic_defaults`. A broker setting that is the default of a topic setting carries Kafka's broker-level name
 (`log.segment.bytes`), also in its older units (`log.retention.hours`). Values arrive as strings and are parsed once; a
 bad one raises `InvalidConfig`, which names the setting and the value. `apache_kafka.py` says which settings of Apache
-Kafka are ignored, and which may not be. Defaults are Apache Kafka's unless the line says why not.
+Kafka are ignored, and which may not be. Defaults are Apache Kafka's unless the line says why not. May know `errors` and
+`limits` only. Begin with `setting`, then `broker` and `topic`.
 """
 
 from headrace.config.broker import BrokerConfig

@@ -8,4 +8,6 @@
     killed_load.py   the command with a driver that is killed
     results.py       what Spark finds in the table, as tables in the terminal and a chart
     __main__.py      the story
+
+May know the client, the command line and Spark. Begin with `__main__`.
 """

@@ -19,5 +19,5 @@
     outcome          the result of a migration or its dry run
 
 Everything is checked before anything is written. The copy's metadata is written last, so that no broker starts on an
-interrupted copy.
+interrupted copy. May know `log`, `metadata` and `metastore`. Begin with `move`.
 """

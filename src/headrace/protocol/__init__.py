@@ -8,4 +8,6 @@ messages.py        the messages themselves, by name, made at first use; messages
 headers.py         request and response headers
 conversation/      frames out of a byte stream, requests in flight, negotiation of versions
 apis.py            the API keys
+
+Pure: no IO. Begin with `messages`, then `codec` and `conversation`.
 """

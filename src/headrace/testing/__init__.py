@@ -7,7 +7,7 @@ Nothing is simulated: any Kafka client connects to `broker.bootstrap`. Each brok
 directory, so tests can run in parallel. When it is closed, no thread, process, descriptor or file is left.
 
 pytest imports this package at every start, even if no test uses it, so it imports nothing. The broker is imported when
-the first one starts.
+the first one starts. May know the broker and its settings. Begin with `broker`.
 """
 
 from typing import TYPE_CHECKING

@@ -5,7 +5,8 @@ A module has two functions, and is imported when a request first names its type:
     describe(ctx, name) -> entries                                  raises KafkaError
     alter(ctx, name, alteration, *, validate_only) -> None          raises KafkaError; absent if nothing can be altered
 
-`TYPES` names the module of each type.
+`TYPES` names the module of each type. May know the request context and its services. Begin with `topics`; `entries` is
+what the modules share.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ wait stays on the loop's thread; the records of a batch wake the loop once, and 
     room       tasks that wait for the full buffer of a producer
     reader     what both consumers have in common     reading   the records on their way to a task
     producer   consumer   share_consumer   admin
+
+May know the threaded clients and asyncio. Begin with `calls`, then `producer` and `reading`.
 """
 
 from headrace.client.aio.admin import Admin

@@ -1,4 +1,5 @@
 """Shared parts of the clients: connections, negotiation, metadata, settings, errors.
 
-Begin with `cluster`, then `connection`.
+May know the protocol's conversation and the transport; no producer, no consumer. Begin with `cluster`, then
+`connection`.
 """

@@ -4,5 +4,6 @@
                   └─ async: queue ─▶ its thread: batches ─▶ event handler ─▶ Producer
 
 Begin with `event_producer`; `send_queue` has the asynchronous half, `handlers` the interfaces. `broker_discovery` finds
-the brokers in ZooKeeper and needs the extra `zookeeper` (kazoo).
+the brokers in ZooKeeper and needs the extra `zookeeper` (kazoo). May know `client.producer`, and
+`client.zookeeper_consumer` for its session.
 """

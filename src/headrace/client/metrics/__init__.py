@@ -8,4 +8,5 @@
     telemetry_session, otlp     pure: what is pushed when, and its bytes
 
 A client counts by request, batch and fetch, never by record, so that nobody pays for metrics that nobody reads.
+Begin with `registry`.
 """

@@ -7,7 +7,8 @@
     serializing   the producer's part       dead_letters   records that nobody can read
     registry/     Avro, JSON Schema and Protobuf by a registry of schemas
 
-What needs a library imports it when it is made. A name is imported on first use.
+What needs a library imports it when it is made. A name is imported on first use. May know no connection: the registry's
+client is the only IO. Begin with `by_name`, then `serializing`.
 """
 
 from importlib import import_module

@@ -1,4 +1,5 @@
 """What a writer of lake tables decides, without IO: offsets and time in, the next action out.
 
-`writer` is the state machine; it asks `plan` what to write next. `roll` says where a row group and a file end.
+Pure: no IO, no clock. Begin with `writer`, the state machine; it asks `plan` what to write next. `roll` says where a
+row group and a file end.
 """

@@ -3,7 +3,8 @@
     settings (name -> text) ─▶ stores ─▶ contexts ─▶ SSLContext ─▶ handshakes ─▶ a transport
                                PEM, PKCS12, JKS     the key goes to OpenSSL through a file without a name
 
-Begin with `contexts.py`. Nothing here is imported by a broker or a client without TLS.
+May know settings, sockets and `security`; no request. Begin with `contexts`. A broker or a client without TLS imports
+nothing of this.
 """
 
 from headrace.network.tls.transport import TlsTransport

@@ -4,4 +4,6 @@ frames.py          cuts a byte stream into frames, within a limit; for both side
 asking.py          the client side: frames of responses, matched to the requests in flight
 negotiation.py     ApiVersions: the versions that the other side serves, and the one to use
 authentication.py  SaslHandshake and SaslAuthenticate: the client side
+
+Pure: knows no socket and no clock. Begin with `frames`.
 """

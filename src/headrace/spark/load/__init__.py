@@ -1,4 +1,4 @@
 """The exactly-once load job: topics to a Delta table, rows and offsets in one commit.
 
-Begin with `load`. The table is `headrace.lake.delta`.
+May know the client, PySpark and `headrace.lake.delta`, which is its table. Begin with `load`.
 """

@@ -1,4 +1,5 @@
 """Writing DataFrames to topics. A repeated task writes no row twice.
 
-Begin with `sink`. `sink_marks` explains the idempotent mode, `sink_transactions` the transactional one.
+May know the client and PySpark, and of `source` the options and the access to a cluster. Begin with `sink`.
+`sink_marks` explains the idempotent mode, `sink_transactions` the transactional one.
 """

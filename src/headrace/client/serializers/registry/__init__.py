@@ -4,7 +4,7 @@
     serdes    what the three formats share                avro     json_schema     protobuf
 
 Confluent's own serializers (confluent_kafka.schema_registry) work with this client too, for what these leave out:
-rules, encryption of fields, and migrations.
+rules, encryption of fields, and migrations. May know HTTP, and each format its library. Begin with `serdes`.
 """
 
 from importlib import import_module

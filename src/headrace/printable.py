@@ -16,3 +16,8 @@ def _shown(character: str, keep: str) -> str:
     if character.isprintable() or character in keep:
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, chars_max: int) -> str:
+    """No more than `chars_max` characters of a text, and how many it has if that is not all."""
+    return text if len(text) <= chars_max else f"{text[:chars_max]}… ({len(text)} characters)"

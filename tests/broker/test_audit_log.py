@@ -112,6 +112,11 @@ def test_no_name_forges_a_field_or_a_line(loop: Clock, lines: list[str], evil: s
     )
 
 
+def test_the_longest_names_make_no_long_lines(loop: Clock, lines: list[str]) -> None:
+    decide(AuditLog(loop), ALICE._replace(client_id="\x1b" * 30_000), "\x1b" * 30_000)
+    assert len(lines[0]) < 2500 and lines[0].count("… (30000 characters)") == 2
+
+
 def test_what_one_client_floods_is_counted_and_others_are_still_recorded(loop: Clock, lines: list[str]) -> None:
     audit = AuditLog(loop)
     for _ in range(1000):

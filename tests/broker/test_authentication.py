@@ -21,6 +21,7 @@ from headrace.broker.security.gate import Gate
 from headrace.broker.security.session import Session
 from headrace.controller.controller import Controller
 from headrace.errors import ErrorCode
+from headrace.limits import LOGGED_NAME_CHARS_MAX
 from headrace.protocol import messages as m
 from headrace.testing import Broker
 from tests.eventually import WITHIN_SECONDS, eventually
@@ -443,6 +444,14 @@ def test_counts_who_has_authenticated_and_who_has_not() -> None:
     assert f'{name}_successful_reauthentication_total{{{listener},mechanism="PLAIN"}} 1.0' in page
     assert f'{name}_failed_authentication_total{{{listener},mechanism="PLAIN"}} 2.0' in page
     assert f'{name}_failed_authentication_total{{{listener},mechanism=""}} 1.0' in page
+
+
+def test_the_longest_name_of_a_stranger_makes_no_long_line(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with Wire(broker.bootstrap) as wire:
+        handshake(wire)
+        assert authenticate(wire, b"\0" + b"x" * 15_000 + b"\0y").error_code == 58
+    [record] = [each for each in caplog.records if "x" * 100 in str(vars(each).get("user"))]
+    assert vars(record)["user"] == "x" * LOGGED_NAME_CHARS_MAX + "… (15000 characters)"
 
 
 def test_no_password_is_in_a_description_or_a_log_line(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

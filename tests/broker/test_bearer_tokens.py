@@ -1,6 +1,7 @@
 """OAUTHBEARER against a running broker: good and bad tokens, new keys, clients, and the unsecured validator."""
 
 import asyncio
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -124,6 +125,15 @@ def test_fetches_keys_again_for_a_new_key_but_not_for_every_token(tmp_path: Path
 
         eventually(is_known, "the new key to be read")
         log_in(broker, tmp_path, issuer.token("first"))
+
+
+@pytest.mark.parametrize("kind", [["RSA"], {"RSA": 1}, None, 7, "oct"])
+def test_a_key_that_makes_no_sense_costs_no_other_key(tmp_path: Path, kind: object) -> None:
+    issuer, file = Issuer(), tmp_path / "jwks.json"
+    keys = json.loads(issuer.jwks())["keys"]
+    file.write_text(json.dumps({"keys": [{"kty": kind}, *keys]}))
+    with Broker(settings={**SETTINGS, "sasl.oauthbearer.jwks.endpoint.url": file.as_uri()}) as broker:
+        log_in(broker, tmp_path, issuer.token())
 
 
 def test_an_endpoint_is_not_asked_for_each_unknown_key(broker: Broker, issuer: Issuer, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ import pytest
 from headrace.broker.exposure import is_loopback, readable_directories, refuse_exposure
 from headrace.broker.options import INSECURE, Refused, parse_options
 from headrace.config import parse_broker
+from headrace.security.sasl.oauthbearer import UNSECURED
 from tests.harness import HeadraceServer, tail
+
+BEARER = {"listeners": "SASL_SSL://0.0.0.0:9093", "sasl.enabled.mechanisms": "OAUTHBEARER"}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,9 @@ def test_what_may_be_another_machine_is_taken_for_one(host: str) -> None:
         ({"listeners": "[::]:9092"}, "say --insecure"),
         ({"headrace.metrics.listen": "0.0.0.0:9404"}, "headrace.metrics.listen=0.0.0.0:9404 can be reached"),
         ({"headrace.metrics.listen": "[::]:9404"}, "say --insecure=metrics"),
+        ({**BEARER, UNSECURED: "true"}, "the unsecured validator"),
+        ({**BEARER, f"listener.name.sasl_ssl.{UNSECURED}": "true"}, "listener SASL_SSL://0.0.0.0:9093 can be reached"),
+        ({"listeners": "SSL://0.0.0.0:9093", "ssl.client.auth": "requested"}, "ssl.client.auth=required"),
     ],
 )
 def test_strangers_are_not_served_unless_that_is_said(settings: dict[str, str], hint: str) -> None:
@@ -52,6 +58,18 @@ def test_each_kind_of_openness_is_said_by_itself() -> None:
         assert not isinstance(options, str)
         with pytest.raises(Refused, match=f"^{left}"):
             refuse_exposure(config, options.insecure)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BEARER,
+        {**BEARER, UNSECURED: "true", "sasl.enabled.mechanisms": "PLAIN"},
+        {"listeners": "SSL://0.0.0.0:9093", "ssl.client.auth": "required"},
+    ],
+)
+def test_whom_a_listener_knows_may_come_from_anywhere(settings: dict[str, str]) -> None:
+    refuse_exposure(parse_broker(settings), INSECURE[None])
 
 
 @pytest.mark.parametrize("settings", [{}, {"headrace.metrics.listen": ":9404"}, {"listeners": "[::1]:9092"}])

@@ -68,6 +68,7 @@ def test_accepts_what_is_within_the_rules(claims: dict[str, Any]) -> None:
         {"sub": " "},
         {"sub": 7},
         {"sub": "x" * 1001},
+        {"sub": "\ud800x"},
     ],
 )
 def test_refuses_what_is_not(claims: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
     a listener on loopback                                           always
     on another address: SASL_*, or SSL with ssl.client.auth=required always
     on another address: PLAINTEXT, or SSL without client certificates   with --insecure, or --insecure=listeners
+    on another address: OAUTHBEARER with the unsecured validator        the same
     headrace.metrics.listen on another address                       with --insecure, or --insecure=metrics: HTTP
                                                                      authenticates nobody, and names topics and clients
 
@@ -19,6 +20,7 @@ from headrace.broker.options import Refused
 from headrace.config import BrokerConfig
 from headrace.config.listener_settings import settings_of_listener
 from headrace.network.listeners import Listener, parse_listeners, parse_protocols
+from headrace.security.sasl.oauthbearer import MECHANISM, UNSECURED
 
 PRIVATE_UMASK = 0o077
 """Files that the broker makes are its user's alone: records, and in the metadata store the verifiers of passwords."""
@@ -36,7 +38,8 @@ def refuse_exposure(config: BrokerConfig, insecure: Collection[str]) -> None:
         for listener in _listeners_for_strangers(config):
             raise Refused(
                 f"listener {listener} can be reached from other machines and authenticates nobody: listen on 127.0.0.1,"
-                " let clients authenticate (SASL_SSL, or SSL with ssl.client.auth=required), or say --insecure."
+                " let clients authenticate (SASL_SSL, or SSL with ssl.client.auth=required; not with the unsecured "
+                "validator of OAUTHBEARER), or say --insecure."
             )
     if config.metrics_listen and "metrics" not in insecure:
         host = config.metrics_listen.rpartition(":")[0]
@@ -83,6 +86,12 @@ def _listeners_for_strangers(config: BrokerConfig) -> Iterator[Listener]:
 
 
 def _authenticates(config: BrokerConfig, listener: Listener) -> bool:
-    if listener.is_sasl or not listener.is_tls:
-        return listener.is_sasl
-    return settings_of_listener(config, listener.name).get("ssl.client.auth", "").strip().lower() == "required"
+    settings = settings_of_listener(config, listener.name)
+
+    def text(name: str) -> str:
+        return settings.get(name, "").strip().lower()
+
+    if listener.is_sasl:  # without a signature everybody is whom they say
+        mechanisms = [each.strip() for each in text("sasl.enabled.mechanisms").split(",")]
+        return MECHANISM.lower() not in mechanisms or text(UNSECURED) != "true"
+    return listener.is_tls and text("ssl.client.auth") == "required"

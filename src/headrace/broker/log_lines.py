@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 
 from headrace.limits import LOG_LINE_CHARS_MAX
-from headrace.printable import printable
+from headrace.printable import printable, shortened
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -86,7 +86,4 @@ def _word(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    """No more than `LOG_LINE_CHARS_MAX` of it."""
-    if len(text) <= LOG_LINE_CHARS_MAX:
-        return text
-    return f"{text[:LOG_LINE_CHARS_MAX]}… ({len(text)} characters)"
+    return shortened(text, LOG_LINE_CHARS_MAX)

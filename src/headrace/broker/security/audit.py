@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 
-from headrace.limits import AUDIT_LINES_PER_CLIENT_MAX, AUDIT_LINES_PER_SECOND_MAX
+from headrace.limits import AUDIT_LINES_PER_CLIENT_MAX, AUDIT_LINES_PER_SECOND_MAX, LOGGED_NAME_CHARS_MAX
+from headrace.printable import shortened
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, RequestOrigin, ResourceType
 from headrace.security.acls.model import Pattern
@@ -68,14 +69,15 @@ class AuditLog:
             self._leave_out(client)
             return
         self._lines += 1
+        client_id = origin.client_id
         fields = {
             "principal": origin.principal,
             "host": origin.host,
             "listener": origin.listener,
-            "client": origin.client_id,
+            "client": None if client_id is None else shortened(client_id, LOGGED_NAME_CHARS_MAX),
             "operation": operation.name,
             "resource": resource.name,
-            "named": name,
+            "named": shortened(name, LOGGED_NAME_CHARS_MAX),
             "request": api_key.name,
         }
         log.log(level, "allowed" if is_permitted else "denied", extra=fields)

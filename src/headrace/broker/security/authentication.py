@@ -24,9 +24,11 @@ from headrace.limits import (
     AUTHENTICATING_MAX,
     AUTHENTICATION_BYTES_MAX,
     FAILED_AUTHENTICATIONS_LOGGED_PER_SECOND_MAX,
+    LOGGED_NAME_CHARS_MAX,
 )
 from headrace.network.connection import Connection, Dispatch
 from headrace.network.fairness import FairRoom
+from headrace.printable import shortened
 
 if TYPE_CHECKING:
     from headrace.broker.instances.visitors import Visitors
@@ -182,7 +184,7 @@ class Authentication:
                     "peer": connection.peer,
                     "listener": connection.listener,
                     "mechanism": mechanism,
-                    "user": claimed,
+                    "user": shortened(claimed, LOGGED_NAME_CHARS_MAX),
                     "reason": reason,
                 },
             )

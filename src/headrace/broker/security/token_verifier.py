@@ -30,13 +30,12 @@ from headrace.errors import InvalidConfig
 from headrace.network.sasl.endpoints import MakeContext, check_allowed, endpoint_tls
 from headrace.network.sasl.http import HttpFailed, http_bytes
 from headrace.security.sasl.claims import Expected, InvalidToken, check_claims, read_object, read_unsecured
-from headrace.security.sasl.oauthbearer import MECHANISM, VerifiedToken
+from headrace.security.sasl.oauthbearer import MECHANISM, UNSECURED, VerifiedToken
 
 log = logging.getLogger(__name__)
 
 _URL = "sasl.oauthbearer.jwks.endpoint.url"
 _HANDLER = "sasl.server.callback.handler.class"
-_UNSECURED = "headrace.sasl.oauthbearer.unsecured.validator.enable"
 _JWKS_BYTES_MAX = 1 << 20
 _KEYS_MAX = 1000
 _FETCH_S = 10.0
@@ -89,7 +88,7 @@ class TokenVerifier:
     async def start(self) -> None:
         """Reads the keys. Raises `InvalidConfig` if a file has none; an endpoint is asked again later."""
         if self._is_unsecured:
-            log.warning("%s is true: everybody can log in by OAUTHBEARER under any name", _UNSECURED)
+            log.warning("%s is true: everybody can log in by OAUTHBEARER under any name", UNSECURED)
             return
         await self._refreshed()
         if not self._keys and self._scheme == "file":
@@ -166,9 +165,10 @@ def _read_keys(url: str, make_tls: MakeContext | None) -> dict[str, _Key]:
     listed = read_object(data).get("keys")
     found: dict[str, _Key] = {}
     for number, each in enumerate(listed[:_KEYS_MAX] if isinstance(listed, list) else ()):
-        if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") not in _ALGORITHMS:
+        if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
-        algorithms = _ALGORITHMS[each["kty"]]
+        kind = each.get("kty")
+        algorithms = _ALGORITHMS.get(kind, ()) if isinstance(kind, str) else ()
         if isinstance(each.get("alg"), str):
             algorithms = tuple(name for name in algorithms if name == each["alg"])
         if not algorithms:
@@ -221,12 +221,12 @@ def _expected(settings: ListenerSettings) -> Expected:
 def _is_unsecured(settings: ListenerSettings) -> bool:
     """Whether tokens need no signature. Raises `InvalidConfig`."""
     handler = (settings.text(MECHANISM, _HANDLER) or "").strip()
-    is_enabled = (settings.text(MECHANISM, _UNSECURED) or "").strip().lower() == "true"
+    is_enabled = (settings.text(MECHANISM, UNSECURED) or "").strip().lower() == "true"
     kind = handler.rpartition(".")[2]
     if kind == "OAuthBearerUnsecuredValidatorCallbackHandler":
         if not is_enabled:
             raise InvalidConfig(
-                f"{settings.named(MECHANISM, _HANDLER)} accepts tokens without a signature: set {_UNSECURED}=true, for "
+                f"{settings.named(MECHANISM, _HANDLER)} accepts tokens without a signature: set {UNSECURED}=true, for "
                 f"development only, or remove it and set {_URL}"
             )
     elif handler and kind != "OAuthBearerValidatorCallbackHandler":

@@ -59,7 +59,7 @@ def check_claims(payload: bytes, expected: Expected, now_ms: int) -> VerifiedTok
     if missing:
         raise InvalidToken(f"it does not have the scope {' '.join(sorted(missing))}")
     name_of = claims.get(expected.name_claim)
-    if not isinstance(name_of, str) or not name_of.strip() or len(name_of) > _NAME_CHARS_MAX:
+    if not isinstance(name_of, str) or not name_of.strip() or len(name_of) > _NAME_CHARS_MAX or not _is_text(name_of):
         raise InvalidToken(f"it names no user ({expected.name_claim})")
     return VerifiedToken(name_of, int(expires * 1000))
 
@@ -101,6 +101,15 @@ def _seconds(claims: Mapping[str, object], name: str) -> float | None:
     if not (math.isfinite(value) and 0 <= value < _SECONDS_MAX):
         raise InvalidToken(f"its {name} is absurd")
     return float(value)
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written: JSON may name half of a surrogate pair."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(value: object, *, is_split: bool) -> set[str]:

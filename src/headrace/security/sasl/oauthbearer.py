@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from headrace.security.sasl.exchange import Authenticated, Challenge, Malformed, Refused, Unverified
 
 MECHANISM = "OAUTHBEARER"
+UNSECURED = "headrace.sasl.oauthbearer.unsecured.validator.enable"
+"""The setting by which tokens need no signature."""
 
 _SOH = "\x01"
 _INVALID = '{"status":"invalid_token"}'

@@ -12,7 +12,6 @@ from tests.conformance.model import (
     NO_NEW_GROUPS,
     NO_SHARES,
     NO_STREAMS,
-    OAUTHBEARER,
     STREAMS,
     Consumed,
     FromOffset,
@@ -302,12 +301,7 @@ PROGRAMS: tuple[ProgramClient, ...] = (
     Java("3.9.2", {NEW_REGEX: "evaluates regular expressions itself", **NO_SHARES, **NO_STREAMS_PROTOCOL}),
     Java(
         "2.8.2",
-        {
-            OAUTHBEARER: "reads no token from a file or an endpoint by itself",
-            **NO_NEW_GROUPS,
-            **NO_SHARES,
-            **NO_STREAMS_PROTOCOL,
-        },
+        {**NO_NEW_GROUPS, **NO_SHARES, **NO_STREAMS_PROTOCOL},
     ),
     FranzGo(
         "franz-go",

@@ -8,6 +8,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
@@ -16,6 +18,9 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerToken;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerTokenCallback;
 import org.apache.kafka.common.serialization.*;
 
 /**
@@ -123,7 +128,43 @@ public class Grid {
         if (url != null) {
             System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url.toString());
         }
+        Object handler = all.get("sasl.login.callback.handler.class");
+        if (handler != null && !exists(handler.toString())) {
+            TokenHandler.token = c.path("secure").path("token").asText();
+            all.put("sasl.login.callback.handler.class", TokenHandler.class);
+        }
         return all;
+    }
+
+    static boolean exists(String name) {
+        try {
+            Class.forName(name);
+            return true;
+        } catch (ClassNotFoundException unknown) {
+            return false;
+        }
+    }
+
+    /** Gives the client the token of the command: clients before 3.1 leave it to their users to get one. */
+    public static class TokenHandler implements AuthenticateCallbackHandler {
+        static volatile String token;
+
+        @Override public void configure(Map<String, ?> settings, String mechanism, List<AppConfigurationEntry> modules) {}
+        @Override public void close() {}
+
+        @Override public void handle(Callback[] callbacks) throws IOException {
+            for (Callback each : callbacks) {
+                if (each instanceof OAuthBearerTokenCallback wanted) {
+                    JsonNode claims = JSON.readTree(Base64.getUrlDecoder().decode(token.split("\\.")[1]));
+                    wanted.token(new Token(token, claims.get("sub").asText(), claims.get("exp").asLong() * 1000));
+                }
+            }
+        }
+
+        record Token(String value, String principalName, long lifetimeMs) implements OAuthBearerToken {
+            @Override public Set<String> scope() { return Set.of(); }
+            @Override public Long startTimeMs() { return null; }
+        }
     }
 
     static OffsetSpec spec(long when) {

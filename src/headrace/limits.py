@@ -62,8 +62,8 @@ AUDIT_LINES_PER_CLIENT_MAX = 20
 """Of these, the lines about one principal at one host."""
 
 LOGGED_NAME_CHARS_MAX = 256
-"""Characters of a name that clients choose in the lines that strangers and denied clients cause. Names of topics have at
-most 249; those of groups and users could have thousands, and lines of them would fill a disk in days."""
+"""Characters of a name that clients choose in the log lines that strangers and denied clients cause. Names of topics
+have at most 249; those of groups and users could have thousands, and lines of them would fill a disk in days."""
 
 ACL_SCANS_PER_REQUEST_MAX = 100
 """Filters of one DeleteAcls without a resource name, each of which looks at all patterns; and those that one pattern

@@ -64,6 +64,12 @@ def test_unknown_tagged_fields_of_a_header_are_skipped() -> None:
     assert headers.read_response_header(b"\0\0\0\1" + b"\x01\x05\x03abc", 3, 9) == (1, 10)
 
 
+def test_more_tagged_fields_in_a_header_than_any_structure_has_are_refused() -> None:
+    data = struct.pack(">hhih", 3, 9, 1, -1)
+    with pytest.raises(InvalidRequest):
+        headers.read_request_header(data + b"\x80" + bytes(1_000))
+
+
 def test_a_torn_or_lying_header_is_a_typed_error() -> None:
     whole = headers.write_request_header(ApiKey.METADATA, 9, 1, "client")
     for end in range(len(whole)):

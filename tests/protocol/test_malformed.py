@@ -7,8 +7,13 @@ import tracemalloc
 import pytest
 
 from headrace.errors import InvalidRequest
+from headrace.limits import ELEMENTS_PER_ADMIN_REQUEST_MAX, TAGGED_FIELDS_MAX
 from headrace.protocol import messages as m
+from headrace.protocol.codec.wire import write_uvarint
 from tests.protocol.random_messages import INITIALS, SCHEMAS, message_class, named, random_message, seeds
+
+EMPTY_FIELD = b"\x63\0"
+"""An unknown tagged field, number 99."""
 
 
 def _decode(name: str, version: int, data: bytes) -> None:
@@ -86,6 +91,28 @@ def test_a_tagged_field_must_fill_its_size() -> None:
     for lie in (b"\x01\x00\x03\x02cX", b"\x01\x00\x01\x02c", b"\x01\x00\x7f\x02c"):
         with pytest.raises(InvalidRequest):
             m.FetchRequest.decode(12, data[:-5] + lie)
+
+
+def test_more_tagged_fields_than_any_structure_has_are_refused() -> None:
+    """Each is a step of the event loop, though it is skipped."""
+    known = m.FetchRequest().encode(12)[:-1]  # a structure that has tagged fields; the others skip them all
+    for decode, before in ((m.ListGroupsRequest.decode, b""), (m.FetchRequest.decode, known)):
+        version = 12 if before else 3
+        decode(version, before + bytes([TAGGED_FIELDS_MAX]) + EMPTY_FIELD * TAGGED_FIELDS_MAX)
+        with pytest.raises(InvalidRequest, match="tagged fields"):
+            decode(version, before + b"\x80\x01" + EMPTY_FIELD * 0x80)
+
+
+def test_tagged_fields_count_towards_the_elements_of_a_message() -> None:
+    topic = b"\x02t" + bytes(16) + bytes([TAGGED_FIELDS_MAX]) + EMPTY_FIELD * TAGGED_FIELDS_MAX
+
+    def deleting(count: int) -> bytes:
+        return write_uvarint(count + 1) + topic * count + bytes(4) + b"\0"
+
+    allowed = ELEMENTS_PER_ADMIN_REQUEST_MAX // (1 + TAGGED_FIELDS_MAX)
+    assert len(m.DeleteTopicsRequest.decode(6, deleting(allowed))[0].topics) == allowed
+    with pytest.raises(InvalidRequest, match="more elements and tagged fields"):
+        m.DeleteTopicsRequest.decode(6, deleting(allowed + 1))
 
 
 def test_a_frame_of_lies_costs_no_more_memory_than_a_true_one() -> None:

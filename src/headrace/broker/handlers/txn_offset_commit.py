@@ -21,7 +21,7 @@ from headrace.broker.produce.transaction_partitions import Client, Producer, Ver
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import TOPICS, Demand, Demands, group, transaction
 from headrace.coordinators.groups.answers import committed_in_transaction
-from headrace.coordinators.groups.commits import APPEND_ERRORS
+from headrace.coordinators.groups.commits import COMMIT_ERRORS
 from headrace.coordinators.runtime import TransactionalProducer
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
@@ -148,7 +148,7 @@ def _commit(
     partition = ctx.services.groups.partition_of(request.group_id)
     error = verified.errors.get(partition)
     if error is not None:
-        return _refusal(ctx, request, unknown, APPEND_ERRORS.get(error.code, error.code))
+        return _refusal(ctx, request, unknown, COMMIT_ERRORS.get(error.code, error.code))
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, verified.verifications.get(partition))
     ctx.services.groups.commit_in_transaction(
         request, ctx.api_version, producer, lambda response: ctx.reply(_answer(ctx, response, unknown))

@@ -21,7 +21,7 @@ from headrace.coordinators.groups.group_event import GroupEvent
 from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset, Offsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.coordinators.groups.replies import Reply
-from headrace.coordinators.runtime import KeyValue
+from headrace.coordinators.runtime import APPEND_ERRORS, KeyValue
 from headrace.errors import ErrorCode
 from headrace.limits import INT64_MAX
 from headrace.types import TopicPartition
@@ -29,13 +29,9 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from headrace.protocol import messages as m
 
-APPEND_ERRORS = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+COMMIT_ERRORS = {
+    **APPEND_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -115,7 +111,7 @@ class OffsetsStored(NamedTuple):
             self.group_offsets.appended(self.offsets, record_offset)
         else:
             self.group_offsets.failed(self.offsets)
-        outcome = APPEND_ERRORS.get(error, error)
+        outcome = COMMIT_ERRORS.get(error, error)
         answers = (
             (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in self.refused else outcome) for each in self.requested
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.answers import committed_in_transaction
-from headrace.coordinators.groups.commits import APPEND_ERRORS, too_large
+from headrace.coordinators.groups.commits import COMMIT_ERRORS, too_large
 from headrace.coordinators.groups.group import Committer, Group
 from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
@@ -92,7 +92,7 @@ class TransactionalOffsetsStored(NamedTuple):
             self.group_offsets.appended_in_transaction(self.producer_id, self.offsets, record_offset)
         else:
             self.group_offsets.failed_in_transaction(self.producer_id, self.offsets, self.replaced)
-        outcome = APPEND_ERRORS.get(error, error)
+        outcome = COMMIT_ERRORS.get(error, error)
         answers = (
             (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in self.refused else outcome) for each in self.requested
         )

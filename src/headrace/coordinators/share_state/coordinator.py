@@ -24,7 +24,7 @@ from enum import Enum
 from itertools import islice
 
 from headrace.coordinators.deadlines import Deadlines
-from headrace.coordinators.runtime import Answer, Append, Effect, KeyValue, OwnedPartitions
+from headrace.coordinators.runtime import APPEND_ERRORS, Answer, Append, Effect, KeyValue, OwnedPartitions
 from headrace.coordinators.share_state.deciding import Refused, decide
 from headrace.coordinators.share_state.loading import Loading
 from headrace.coordinators.share_state.persister import Outcome, SharePartitionKey
@@ -54,18 +54,6 @@ AGAIN_MS = 10
 IN_THE_LOG = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """The ends of a write after which its record is in the log. After an error it may be lost with this broker, but while
 this broker leads, its state is what its log says."""
-
-_CODES = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""The error of a write -> the error of its request. Source: Kafka's `CoordinatorOperationExceptionHelper`."""
 
 
 class Work(Enum):
@@ -203,7 +191,7 @@ class ShareCoordinator:
             if error is ErrorCode.NONE:
                 actions.append(Answer(request.reply, result))
             else:
-                actions.append(_failed(request, _CODES.get(error, error)))
+                actions.append(_failed(request, APPEND_ERRORS.get(error, error)))
         actions += self._submit_waiting(next_requests, now_ms)
         return actions
 

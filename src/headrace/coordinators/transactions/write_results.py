@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from headrace.coordinators.runtime import Answer
+from headrace.coordinators.runtime import APPEND_ERRORS, Answer
 from headrace.coordinators.transactions import markers
 from headrace.coordinators.transactions.actions import (
     Actions,
@@ -26,18 +26,6 @@ from headrace.coordinators.transactions.actions import (
 from headrace.coordinators.transactions.requests import Ended, Initial, Producer
 from headrace.coordinators.transactions.transactional_ids import RETRY_MS, Timer, TimerKind, TransactionalIds
 from headrace.errors import ErrorCode
-
-APPEND_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""The client's error for a failed write."""
 
 OfOneId: TypeAlias = Initialized | PartitionsAdded | Prepared | Completed
 

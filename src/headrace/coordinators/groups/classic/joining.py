@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.coordinators.groups.classic.answers import APPEND_ERRORS, join_refused, joined, sync_refused
+from headrace.coordinators.groups.classic.answers import MEMBER_APPEND_ERRORS, join_refused, joined, sync_refused
 from headrace.coordinators.groups.classic.group import ClassicGroup, State
 from headrace.coordinators.groups.classic.members import Join, Member, new_member
 from headrace.coordinators.groups.classic.rebalance import drop, prepare, prepare_if_possible, try_complete_join
@@ -164,7 +164,7 @@ class StaticMemberStored(NamedTuple):
     can_skip_assignment: bool
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
-        _static_member_stored(self, APPEND_ERRORS.get(error, error), group_event)
+        _static_member_stored(self, MEMBER_APPEND_ERRORS.get(error, error), group_event)
 
 
 def _static_member_stored(stored: StaticMemberStored, error: ErrorCode, group_event: GroupEvent) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.coordinators.groups.classic.answers import APPEND_ERRORS, sync_refused, synced
+from headrace.coordinators.groups.classic.answers import MEMBER_APPEND_ERRORS, sync_refused, synced
 from headrace.coordinators.groups.classic.group import ClassicGroup, State
 from headrace.coordinators.groups.classic.rebalance import (
     drop,
@@ -85,7 +85,7 @@ class AssignmentStored(NamedTuple):
     assignments: dict[str, bytes]
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
-        _assignment_stored(self, APPEND_ERRORS.get(error, error), group_event)
+        _assignment_stored(self, MEMBER_APPEND_ERRORS.get(error, error), group_event)
 
 
 def _assignment_stored(stored: AssignmentStored, error: ErrorCode, group_event: GroupEvent) -> None:

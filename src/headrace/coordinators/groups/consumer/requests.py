@@ -29,7 +29,6 @@ from headrace.coordinators.groups.consumer.regular_expressions import ResolvedRe
 from headrace.coordinators.groups.group_event import TimerKind
 from headrace.coordinators.groups.modern.subscriptions import check_subscription
 from headrace.coordinators.groups.modern.writes import (
-    APPEND_ERRORS,
     IN_THE_LOG,
     NO_RESPONSE,
     Change,
@@ -37,6 +36,7 @@ from headrace.coordinators.groups.modern.writes import (
     Write,
     answer_all,
 )
+from headrace.coordinators.runtime import APPEND_ERRORS
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.streams.records import everything_of
+from headrace.coordinators.runtime import APPEND_ERRORS
 from headrace.errors import ErrorCode
 from headrace.limits import STREAMS_RECORDS_PER_BATCH_MAX
 
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.streams.group import StreamsGroup
     from headrace.coordinators.groups.streams.records import Change
     from headrace.coordinators.groups.streams.waiting import Waiting
-
-APPEND_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""The client's error for a failed write. Other errors are passed on unchanged."""
 
 
 class Stored(NamedTuple):

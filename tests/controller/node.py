@@ -39,7 +39,7 @@ class Node:
 
     @classmethod
     async def start(cls, directory: Path, *, delete_enabled: bool = True) -> "Node":
-        """Opens the data directory and takes office."""
+        """Opens the data directory and becomes the controller."""
         store = await EmbeddedStore.open(directory)
         cluster_id = await ensure_cluster(store)
         configs = TopicConfigs(EntityConfigs(store), TopicConfig())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.controller import controller_epoch as term_module
+from headrace.controller import controller_epoch as epoch_module
 from headrace.controller.controller import NotController
 from headrace.controller.decisions.topics import NewTopic, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -15,6 +15,7 @@ from headrace.metadata import znodes
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
 from tests.controller.node import Node
+from tests.eventually import eventually_async
 
 
 async def make(node: Node, name: str, partitions: int = 1, **configs: str) -> TopicOutcome:
@@ -139,7 +140,11 @@ async def test_a_deletion_that_was_begun_is_finished_by_the_next_controller(tmp_
     await node.close()
     node = await Node.start(tmp_path)
     assert node.metadata.topic("t") is None
-    assert await node.store.get_many([znodes.topic("t"), znodes.delete_topic("t")]) == [None, None]
+
+    async def is_gone() -> bool:
+        return await node.store.get_many([znodes.topic("t"), znodes.delete_topic("t")]) == [None, None]
+
+    await eventually_async(is_gone, "the end of the deletion")
     assert await make(node, "t")
     await node.close()
 
@@ -204,7 +209,7 @@ async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: N
 
 
 async def test_many_partitions_are_written_in_several_multis(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(term_module, "OPS_PER_MULTI_MAX", 5)
+    monkeypatch.setattr(epoch_module, "OPS_PER_MULTI_MAX", 5)
     assert (await make(node, "wide", 12)).num_partitions == 12
     assert all(node.replicas.leader("wide", number).is_leader for number in range(12))
     await node.controller.delete_topics(["wide"])
@@ -216,6 +221,7 @@ import asyncio, sys
 from pathlib import Path
 from headrace.controller.decisions.topics import NewTopic
 from tests.controller.node import Node
+from tests.eventually import eventually_async
 
 async def main():
     node = await Node.start(Path(sys.argv[1]))

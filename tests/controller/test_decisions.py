@@ -38,7 +38,7 @@ class OnePartition(RuleBasedStateMachine):
         self.uncleanly = False  # what was decided last may be an unclean election
         self.seen: dict[int, BrokerId] = {}  # leader epoch -> leader
 
-    # The metadata store and the term
+    # The metadata store and the controller epoch
 
     @property
     def current(self) -> PartitionLeadership:

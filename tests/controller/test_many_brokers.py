@@ -109,7 +109,7 @@ async def test_an_unclean_election_needs_the_topics_permission(cluster: Cluster)
         )
         node = await cluster.store.get(znodes.partition_state(name, 0))
         await cluster.store.set(znodes.partition_state(name, 0), node.data.replace(b"[2,3]", b"[2]"))
-    await cluster.store.delete(znodes.CONTROLLER)  # a new term reads the ISR that was written beside the controller
+    await cluster.store.delete(znodes.CONTROLLER)  # the next epoch reads the ISR that was written beside the controller
     await cluster.settle()
     cluster.forget()
     await cluster.go(2)

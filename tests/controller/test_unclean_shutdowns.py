@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.controller import controller_epoch as term_module
+from headrace.controller import controller_epoch as epoch_module
 from headrace.controller.controller import NotController
 from headrace.errors import ErrorCode
 from headrace.metadata import znodes
@@ -22,7 +22,7 @@ async def crash(cluster: Cluster) -> None:
     await cluster.store.multi([Delete(path), Create(path, znodes.encode_broker(CRASHED, 0), ephemeral=True)])
 
 
-async def next_term(cluster: Cluster) -> None:
+async def next_epoch(cluster: Cluster) -> None:
     """Another controller is elected: the same object, which knows what it reads from the metadata store."""
     epoch = cluster.controller.epoch
     cluster.controller._candidate._on_session(SessionState.LOST)
@@ -51,7 +51,7 @@ async def test_a_state_decided_before_the_crash_was_seen_does_not_hide_it_from_t
     with pytest.raises(NotController):
         await alter(cluster, 2, 2, 3)
     assert (await cluster.state("t")).isr == (2, 3)
-    await next_term(cluster)
+    await next_epoch(cluster)
     state = await cluster.state("t")
     assert (state.leader, state.isr) == (3, (3,))
 
@@ -60,7 +60,7 @@ async def test_a_state_decided_before_the_crash_was_seen_does_not_hide_it_from_t
 async def test_a_crash_is_dealt_with_at_whichever_write_the_controller_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
-    monkeypatch.setattr(term_module, "OPS_PER_MULTI_MAX", 1)
+    monkeypatch.setattr(epoch_module, "OPS_PER_MULTI_MAX", 1)
     deaths = 0
     for deadly in range(20):
         (tmp_path / str(deadly)).mkdir()
@@ -71,14 +71,14 @@ async def test_a_crash_is_dealt_with_at_whichever_write_the_controller_dies(
             has_died = await _die_at_write(cluster, deadly, is_written=is_written)
             deaths += has_died
             if has_died:
-                await next_term(cluster)
+                await next_epoch(cluster)
             for name in ("t", "u", "v"):
                 state = await cluster.state(name)
                 assert (state.leader, state.isr) == (3, (3, 1)), f"{name}: died at write {deadly}"
             alone = await cluster.state("alone")
             assert (alone.leader, alone.isr) == (2, (2,)) and alone.leader_epoch > 0
             assert only(await alter(cluster, 3, 3, 1, 2)).error_code == ErrorCode.NONE
-            await next_term(cluster)  # which knows that this registration was judged
+            await next_epoch(cluster)  # which knows that this registration was judged
             assert (await cluster.state("t")).isr == (3, 1, 2)
         if not has_died:
             break
@@ -139,12 +139,12 @@ async def test_a_topic_that_cannot_be_read_keeps_the_note_from_being_written(clu
     await create(cluster, "broken", {0: (2, 3)})
     node = await cluster.store.get(znodes.topic("broken"))
     await cluster.store.set(znodes.topic("broken"), b"?")
-    await next_term(cluster)
+    await next_epoch(cluster)
     await crash(cluster)
     await cluster.settle()
     assert (await cluster.state("t")).isr == (3,)
     assert await cluster.store.exists(znodes.unclean_shutdown(2)) is None
     await cluster.store.set(znodes.topic("broken"), node.data)
-    await next_term(cluster)
+    await next_epoch(cluster)
     assert (await cluster.state("broken")).isr == (3,)
     assert await cluster.store.exists(znodes.unclean_shutdown(2)) is not None

@@ -94,7 +94,7 @@ async def test_another_directorys_registration_is_waited_for(store: MetadataStor
     assert (await registering).epoch > first.epoch
 
 
-async def test_the_office_of_a_dead_controller_goes_with_its_registration(store: MetadataStore) -> None:
+async def test_the_controller_node_of_a_dead_broker_goes_with_its_registration(store: MetadataStore) -> None:
     await register_broker(store, OURS, 5)
     await store.multi([Create(znodes.CONTROLLER, znodes.encode_controller(0, 5), ephemeral=True)])
     await store.multi([Create(znodes.CONTROLLER_EPOCH, b"7")])
@@ -104,7 +104,7 @@ async def test_the_office_of_a_dead_controller_goes_with_its_registration(store:
 
 
 @pytest.mark.slow
-async def test_another_brokers_office_stays(
+async def test_another_brokers_controller_node_stays(
     session: ZooKeeperStore, zookeeper_server: ZooKeeperServer, chroot: str
 ) -> None:
     dead = await open_store(Ensemble(zookeeper_server.address, chroot))

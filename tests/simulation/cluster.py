@@ -125,7 +125,7 @@ class Cluster:
         self.tenancy = Tenancy(self)
         self.flow_watch = FlowWatch(self)
         self.nemesis = Nemesis(self)
-        self.ensemble.on_write_begun = self.nemesis.office.write_begun
+        self.ensemble.on_write_begun = self.nemesis.windows.write_begun
 
     # The phases
 
@@ -351,7 +351,7 @@ class Cluster:
         self.network.process.call_in(_SAMPLE_US, self._sample)
 
     def _on_tree_write(self, zxid: int, ops: Sequence[Op]) -> None:
-        self.nemesis.office.written(ops)
+        self.nemesis.windows.written(ops)
         self.tenancy.written(ops)
         for op in ops:
             match op:

@@ -106,11 +106,11 @@ def others_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def controller_forgets(patch: pytest.MonkeyPatch) -> None:
-    def take(office, broker, report, now):  # type: ignore[no-untyped-def]
+    def take(mastership, broker, report, now):  # type: ignore[no-untyped-def]
         is_whole = report.sums_epoch == -1
-        if not is_whole and report.sums_epoch != office.master.epoch:
+        if not is_whole and report.sums_epoch != mastership.master.epoch:
             return None
-        return office.storage.hear(broker, report.sums, now, is_whole=is_whole)
+        return mastership.storage.hear(broker, report.sums, now, is_whole=is_whole)
 
     patch.setattr(flow_host, "_take_sums", take)
 

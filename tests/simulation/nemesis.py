@@ -9,8 +9,8 @@ from headrace.types import TopicPartition
 from tests.simulation import plan as kinds
 from tests.simulation.broker import SimBroker
 from tests.simulation.clients import Administrator
+from tests.simulation.controller_windows import ControllerWindows
 from tests.simulation.network import CALM, ENSEMBLE
-from tests.simulation.office_hours import OfficeHours
 from tests.simulation.scheduler import Life
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class Nemesis:
         self._cluster = cluster
         self.chance = Random(f"{cluster.seed}/nemesis")
         self.is_over = False
-        self.office = OfficeHours(self, cluster)
+        self.windows = ControllerWindows(self, cluster)
         self._is_rolling = False
         self._unclean: dict[tuple[int, TopicPartition], _Unclean] = {}
         """Replicas of brokers that stopped uncleanly where power may fail, until the ISR tells that they are whole."""
 
     def registered(self, broker: int) -> None:
         """A broker is back."""
-        self.office.registered(broker)
+        self.windows.registered(broker)
         for (number, _), each in self._unclean.items():
             if number == broker:
                 each.is_back = True
@@ -91,7 +91,7 @@ class Nemesis:
         elif kind == kinds.ROLL:
             self._roll()
         elif kind == kinds.CONTROLLER:
-            self.office.begin()
+            self.windows.begin()
         elif kind == kinds.BLACKOUT:
             self._black_out()
         else:
@@ -128,7 +128,7 @@ class Nemesis:
         """A broker that may fail now."""
         ready = [broker for broker in self._cluster.brokers.values() if broker.is_ready]
         down = self.down()
-        if not ready or len(down) >= self._cluster.plan.failures_max or self.office.is_busy:
+        if not ready or len(down) >= self._cluster.plan.failures_max or self.windows.is_busy:
             return None
         victim = self.chance.choice(ready)
         return None if victim in down and kinds.POWER in self._cluster.plan.faults else victim
@@ -212,7 +212,7 @@ class Nemesis:
             self._is_rolling = False
             return
         broker = self._cluster.brokers[left[0]]
-        if self.down() or self.office.is_busy or not self._cluster.led_and_in_sync():
+        if self.down() or self.windows.is_busy or not self._cluster.led_and_in_sync():
             self.later(100, self._roll_on, left)
             return
         broker.stop()

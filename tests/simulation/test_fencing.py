@@ -47,7 +47,7 @@ class Scene:
     """Three brokers with one partition; producers with acks=all and acks=1, whose clients reach everybody always."""
 
     def __init__(self, seed: int, *, is_controller: bool | None = None, settings: dict[str, str] | None = None) -> None:
-        """`is_controller`: whether the leader is to have that office."""
+        """`is_controller`: whether the leader is to be the controller."""
         plan = Plan(
             replicas=3, min_insync_replicas=1, partitions=1, producers=(), readers=0, session_timeout_ms=SESSION_MS,
             settings={"auto.leader.rebalance.enable": "false", **(settings or {})},
@@ -57,7 +57,7 @@ class Scene:
         self.run_until(self.cluster.led_and_in_sync)
         self.wait(1)  # everybody looks after everybody
         if is_controller is not None:
-            self.move_office(is_controller)
+            self.move_controller(is_controller)
         self.producers = []
         for name, acks in (("all", -1), ("one", 1)):
             client = SparseClient(self.cluster, f"producer-{name}")
@@ -66,7 +66,7 @@ class Scene:
             self.producers.append(producer)
         self.writes_go_on()
 
-    def move_office(self, to_leader: bool) -> None:
+    def move_controller(self, to_leader: bool) -> None:
         """Makes the leader's broker controller, or another one."""
         for _ in range(30):
             if (self.controller is self.leader) is to_leader:
@@ -75,7 +75,7 @@ class Scene:
             self.wait(1)
             self.run_until(self.cluster.led_and_in_sync, 20)
             self.wait(1)
-        raise AssertionError("the office does not move")
+        raise AssertionError("the controller does not move")
 
     @property
     def state(self) -> PartitionLeadership:

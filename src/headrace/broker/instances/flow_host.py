@@ -30,7 +30,7 @@ INSTANCES_PER_TURN = 100
 LEASES_PER_TURN = 100
 
 
-class _Office:
+class _Mastership:
     """What one controller epoch knows."""
 
     __slots__ = ("is_ready", "master", "storage")
@@ -55,7 +55,7 @@ class FlowHost:
     ) -> None:
         self._controller, self._instances, self._placement, self._loop = controller, instances, placement, loop
         self._allocator, self._interval_s = allocator, interval_s
-        self._office: _Office | None = None
+        self._mastership: _Mastership | None = None
 
     @property
     def is_here(self) -> bool:
@@ -65,118 +65,120 @@ class FlowHost:
     async def receive(self, report: FullReport) -> FullAnswer:
         """Answers a report. Raises NOT_CONTROLLER, and COORDINATOR_LOAD_IN_PROGRESS if the master is being made, or has
         received a later report."""
-        office = await self._find_or_make()
+        mastership = await self._find_or_make()
         flow, now = report.flow, self._loop.time()
         broker = BrokerId(flow.broker_id)
-        leases = office.master.receive(flow, now)
+        leases = mastership.master.receive(flow, now)
         if leases is None:
             raise KafkaError("a later report was received", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         given, turns = [], Turns(LEASES_PER_TURN)
         for lease in leases:
             given.append(lease)
             await turns.count()
-        return FullAnswer(office.master.answer_of(flow, given), _take_sums(office, broker, report, now))
+        return FullAnswer(mastership.master.answer_of(flow, given), _take_sums(mastership, broker, report, now))
 
     def explain(self, name: str) -> Mapping[str, object] | None:
         """How the limits of an instance are shared out, and what it has stored, for `headrace instance why`; None if
         this broker is not the controller, or has had no report yet."""
-        office = self._current()
-        if office is None or not office.is_ready:
+        mastership = self._current()
+        if mastership is None or not mastership.is_ready:
             return None
         now = self._loop.time()
-        found = office.master.explain(name, now) or Explanation(None, None)
+        found = mastership.master.explain(name, now) or Explanation(None, None)
         return {
             "allocator": self._allocator,
-            "controller_epoch": office.master.epoch,
+            "controller_epoch": mastership.master.epoch,
             "in": _described(found.flow_in, now),
             "out": _described(found.flow_out, now),
-            "stored": office.storage.stored(name),
-            "is_full": office.storage.is_full(name),
+            "stored": mastership.storage.stored(name),
+            "is_full": mastership.storage.is_full(name),
         }
 
     def is_full(self, name: str) -> bool:
         """Whether the master holds an instance's storage to be full."""
-        office = self._current()
-        return office is not None and office.storage.is_full(name)
+        mastership = self._current()
+        return mastership is not None and mastership.storage.is_full(name)
 
     # ---- what changes
 
     def instance_changed(self, name: str, instance: Instance | None) -> None:
         """An instance was made, altered or removed, or its partitions are led by others."""
-        office = self._current()
-        if office is not None:
-            self._set(office, name, instance)
+        mastership = self._current()
+        if mastership is not None:
+            self._set(mastership, name, instance)
 
     def brokers_changed(self, live: Collection[BrokerId]) -> None:
         """Brokers came or went. `instance_changed` follows for all instances."""
-        office = self._current()
-        if office is not None:
-            office.storage.forget(live)
+        mastership = self._current()
+        if mastership is not None:
+            mastership.storage.forget(live)
 
     # ---- inside
 
-    def _current(self) -> _Office | None:
-        office = self._office
-        if office is None:
+    def _current(self) -> _Mastership | None:
+        mastership = self._mastership
+        if mastership is None:
             return None
-        if not self._controller.is_active or self._controller.epoch != office.master.epoch:
-            self._office = None
+        if not self._controller.is_active or self._controller.epoch != mastership.master.epoch:
+            self._mastership = None
             return None
-        return office
+        return mastership
 
-    async def _find_or_make(self) -> _Office:
+    async def _find_or_make(self) -> _Mastership:
         if not self._controller.is_active:
-            self._office = None
+            self._mastership = None
             raise KafkaError("this broker is not the controller", ErrorCode.NOT_CONTROLLER)
-        office = self._current()
-        if office is None:
-            office = self._office = self._make()
+        mastership = self._current()
+        if mastership is None:
+            mastership = self._mastership = self._make()
             turns = Turns(INSTANCES_PER_TURN)
             for instance in self._instances.all():
-                self._set(office, instance.name, self._instances.get(instance.name))
+                self._set(mastership, instance.name, self._instances.get(instance.name))
                 await turns.count()
-            office.is_ready = True
-        if not office.is_ready or office is not self._current():
+            mastership.is_ready = True
+        if not mastership.is_ready or mastership is not self._current():
             raise KafkaError("the flow control is being taken over", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return office
+        return mastership
 
-    def _make(self) -> _Office:
+    def _make(self) -> _Mastership:
         now = self._loop.time()
         master = FlowMaster(self._controller.epoch, now, ALLOCATORS[self._allocator], self._interval_s)
 
         def on_full(name: str) -> None:
             self.instance_changed(name, self._instances.get(name))
 
-        return _Office(master, StorageSums(self._interval_s, on_full))
+        return _Mastership(master, StorageSums(self._interval_s, on_full))
 
-    def _set(self, office: _Office, name: str, instance: Instance | None) -> None:
+    def _set(self, mastership: _Mastership, name: str, instance: Instance | None) -> None:
         now, led = self._loop.time(), self._placement.led(name)
         if instance is None:
-            office.master.drop_instance(name)
-            office.storage.set_instance(name, None, led, now)
+            mastership.master.drop_instance(name)
+            mastership.storage.set_instance(name, None, led, now)
             return
         if instance.is_limited:
             live = self._placement.brokers
             serving = [each for each in instance.brokers if each in live] if instance.brokers else live
-            office.master.set_instance(
+            mastership.master.set_instance(
                 name,
                 UNLIMITED if instance.bytes_in is None else instance.bytes_in,
                 UNLIMITED if instance.bytes_out is None else instance.bytes_out,
                 dict.fromkeys(serving, 0) | dict(led),
                 now,
-                storage_full=office.storage.is_full(name),
+                storage_full=mastership.storage.is_full(name),
             )
         else:
-            office.master.drop_instance(name)
-        office.storage.set_instance(name, instance.capacity, led, now)
+            mastership.master.drop_instance(name)
+        mastership.storage.set_instance(name, instance.capacity, led, now)
 
 
-def _take_sums(office: _Office, broker: BrokerId, report: FullReport, now: float) -> Mapping[str, Stored] | None:
+def _take_sums(
+    mastership: _Mastership, broker: BrokerId, report: FullReport, now: float
+) -> Mapping[str, Stored] | None:
     """What the broker has to know of the storage; None if it has to report all its sums."""
     is_whole = report.sums_epoch == -1
-    if not is_whole and (report.sums_epoch != office.master.epoch or not office.storage.knows(broker)):
+    if not is_whole and (report.sums_epoch != mastership.master.epoch or not mastership.storage.knows(broker)):
         return None
-    return office.storage.hear(broker, report.sums, now, is_whole=is_whole)
+    return mastership.storage.hear(broker, report.sums, now, is_whole=is_whole)
 
 
 def _described(standing: Standing | None, now: float) -> Mapping[str, object] | None:

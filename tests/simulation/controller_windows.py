@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PATIENCE_MS = 1500
 
 
-class OfficeHours:
+class ControllerWindows:
     """One strike at a time. It takes two failures."""
 
     def __init__(self, nemesis: "Nemesis", cluster: "Cluster") -> None:

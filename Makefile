@@ -39,7 +39,7 @@ quick: $(STAMP)  ## run lint and the fast tests, in under a minute
 fast: $(STAMP)
 	@HEADRACE_QUICK=1 $(PY) -m pytest -q -n 4 --dist loadfile --durations 10 -m "not slow and not spark and not peer and not soak"
 
-# Only tests with sockets or processes get a second try. The run ends with a list of the tests that needed it.
+# Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.
 test: lint  ## run everything that CI runs
 	@$(PY) -m pytest -q -n 2 --dist loadgroup --second-tries --durations 10 -m "not soak"
 

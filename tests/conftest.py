@@ -3,7 +3,7 @@
 import gc
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,18 +89,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-ONE_TRY = (
-    *("controller", "coordinators", "instances", "log", "metadata", "protocol"),
-    *("quotas", "records", "replication", "simulation"),
-)
-"""Folders of tests without sockets and processes: how busy the machine is does not decide about them."""
 SECOND_TRIES = ("peer", "spark", "cluster")
-"""Markers of tests that have sockets and processes in any folder."""
+"""Markers of tests in which programs of others, or several brokers, are watched from outside."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--second-tries`, which only `make test` gives."""
-    tries = "run a failed test again, once, if it uses sockets or processes"
+    tries = f"run a failed test again, once, if it is marked {', '.join(SECOND_TRIES)}"
     parser.addoption("--second-tries", action="store_true", help=tries)
 
 
@@ -128,7 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("xdist_group") is None and _shares_with_its_module(item):
             item.add_marker(pytest.mark.xdist_group("-".join([*folders[1:-1], item.path.stem])))
-        if config.getoption("--second-tries") and _may_try_twice(item, folders):
+        if config.getoption("--second-tries") and any(item.get_closest_marker(name) for name in SECOND_TRIES):
             item.add_marker(pytest.mark.flaky(reruns=1))
     yield
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -139,10 +134,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _shares_with_its_module(item: pytest.Item) -> bool:
     fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - nothing public tells a fixture's scope
     return any(found[-1].scope == "module" for name, found in fixtures.items() if not name.startswith("_"))
-
-
-def _may_try_twice(item: pytest.Item, folders: Sequence[str]) -> bool:
-    return not set(ONE_TRY) & set(folders) or any(item.get_closest_marker(name) for name in SECOND_TRIES)
 
 
 def pytest_collection_finish() -> None:

@@ -3,22 +3,30 @@
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ElectionType, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headrace.topics import TRANSACTIONS_TOPIC
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.transactional_clients import FAST, WAIT_S, coordinator, keys_by_leader, read_committed
-from tests.eventually import eventually
+from tests.eventually import WITHIN_SECONDS, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 PARTITIONS = 3
 
 
-def has_preferred_leaders(cluster: LocalCluster) -> bool:
-    """Whether the coordinators stay where they are: if one moves while it writes the decision, the client asks again,
-    and is answered when the markers are written."""
-    return all(each.leader == each.replicas[0] for each in cluster.topic(TRANSACTIONS_TOPIC))
+def elect_preferred_leaders(cluster: LocalCluster) -> None:
+    """Has the coordinators stay where they are: if one moves while it writes the decision, the client asks again, and
+    is answered when the markers are written."""
+    coordinators = [
+        TopicPartition(TRANSACTIONS_TOPIC, number) for number in range(len(cluster.topic(TRANSACTIONS_TOPIC)))
+    ]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.elect_leaders(ElectionType.PREFERRED, coordinators).result(WITHIN_SECONDS)
+    eventually(
+        lambda: all(each.leader == each.replicas[0] for each in cluster.topic(TRANSACTIONS_TOPIC)), "preferred leaders"
+    )
 
 
 def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(cluster: LocalCluster) -> None:
@@ -29,7 +37,7 @@ def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(clust
     warm = Producer({**FAST, "bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-warm"})
     warm.init_transactions(WAIT_S)  # creates the topic of the coordinators
     cluster.wait_until_ready()
-    eventually(lambda: has_preferred_leaders(cluster), "preferred leaders, so that none changes at the wrong moment")
+    elect_preferred_leaders(cluster)
     ids = keys_by_leader(cluster.view(), TRANSACTIONS_TOPIC, topic)
     first = next(each for each in ids if each != leader)
     producer = Producer({**FAST, "bootstrap.servers": cluster.bootstrap, "transactional.id": ids[first]})

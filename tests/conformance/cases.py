@@ -81,7 +81,7 @@ def case(*columns: str, slow: bool = False) -> Callable[[Test], Test]:
 
     def marks(client: Client) -> list[pytest.MarkDecorator]:
         if client.is_program or NEED_ALL.intersection(columns):
-            return [pytest.mark.slow, ONE_WORKER]
+            return [pytest.mark.slow, pytest.mark.peer, ONE_WORKER]
         return [pytest.mark.slow] if slow else []
 
     def name(client: Client, column: str) -> str:

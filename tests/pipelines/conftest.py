@@ -89,25 +89,26 @@ def run_and_kill(server: HeadraceServer, directory: Path, events: list[Event]) -
     options = ["--bootstrap", server.bootstrap, "--checkpoints", str(directory / "checkpoints")]
     command = [sys.executable, "-m", "headrace.pipelines", "run", *PIPELINES, *options, "--per-batch", str(PER_BATCH)]
     scratch = {"TMPDIR": str(directory), "SPARK_LOCAL_DIRS": str(directory)}
-    with (directory / "driver.log").open("wb") as log:
+    log_file = directory / "driver.log"
+    with log_file.open("wb") as log:
         driver = subprocess.Popen(
             command, env={**os.environ, **scratch}, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        eventually(lambda: is_written(driver, server), "output", state=(directory / "driver.log").read_text)
+        eventually(lambda: driver.poll() is not None or is_written(server), "output", state=log_file.read_text)
+        assert driver.poll() is None, log_file.read_text()
         server.kill()
         server.restart()
         seen = written(server)
         produce(server.bootstrap, events)
         eventually(lambda: driver.poll() is not None or written(server) != seen, "more output after the outage")
-        assert driver.poll() is None, (directory / "driver.log").read_text()
+        assert driver.poll() is None, log_file.read_text()
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
 
 
-def is_written(driver: "subprocess.Popen[bytes]", server: HeadraceServer) -> bool:
-    assert driver.poll() is None
+def is_written(server: HeadraceServer) -> bool:
     return all(written(server).values())
 
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness import child_environment, stop_process
 from tests.wire import Wire, batch
 
@@ -33,6 +35,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_an_uncompiled_broker_serves(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(tmp_path / "data")], stdout=subprocess.PIPE, env=child_environment()

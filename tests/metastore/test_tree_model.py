@@ -179,6 +179,7 @@ def test_the_embedded_one_is_like_the_model(steps: list[list[Op] | str]) -> None
         asyncio.run(compare(lambda: EmbeddedStore.open(Path(directory)), steps))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(STEPS)
 def test_a_shared_one_is_like_the_model(steps: list[list[Op] | str]) -> None:

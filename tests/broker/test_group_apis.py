@@ -248,21 +248,6 @@ def test_a_waiting_join_keeps_its_place_before_later_requests_of_its_connection(
     assert fetched(asker.receive(fetch("ordered", topic, 8), 8)) == [(0, -1, "", 0), (1, -1, "", 0)]
 
 
-@pytest.mark.parametrize("version", [8, 9])
-def test_a_group_that_a_request_names_again_and_again_is_answered_once(shared_headrace: str, version: int) -> None:
-    """Otherwise a request of 20 KB would have an answer of 800 MB."""
-    topic, asker = a_topic(shared_headrace), Asker(shared_headrace)
-    other, group = a_topic(shared_headrace), f"again-{topic}"
-    for each in (topic, other):
-        assert asker.ask(commit(group, each, -1, ""), 9).topics[0].partitions[0].error_code == 0
-    parts = [fetch(group, each, version).groups[0] for each in (topic, other)]
-    (found,) = asker.ask(m.OffsetFetchRequest(groups=parts * 50), version).groups
-    assert sorted(each.name for each in found.topics) == sorted((topic, other))
-    all_topics = fetch(group, None, version).groups
-    (found,) = asker.ask(m.OffsetFetchRequest(groups=[*parts, *all_topics * 50]), version).groups
-    assert sorted(each.name for each in found.topics) == sorted((topic, other))
-
-
 def test_after_a_kill_with_other_settings_every_group_is_where_it_was(headrace_server: StartHeadrace) -> None:
     server = headrace_server(settings=SETTINGS)
     topic, asker = a_topic(server.bootstrap), Asker(server.bootstrap)

@@ -70,10 +70,3 @@ def test_a_large_fetch_for_more_than_there_is_ends_with_what_there_is(server: He
     wire.produce("t", batch([b"value"]), partition=3)
     with Asker(server.bootstrap) as asker:
         assert filled(asker.ask(fetch_all(50, min_bytes=1 << 19), 12)) == [3]
-
-
-def test_no_fetch_waits_for_more_bytes_than_it_takes(server: HeadraceServer, wire: Wire) -> None:
-    """Otherwise each fetch whose `min_bytes` is above its `max_bytes` would wait until its time-out."""
-    wire.produce("t", batch([bytes(4_000)]), partition=7)
-    hours = 3_600_000
-    assert wire.fetch("t", 0, partition=7, max_bytes=1_000, min_bytes=1 << 20, max_wait_ms=hours).records

@@ -496,7 +496,7 @@ class Cluster:
         """Writes to every partition of the instances, those that were full, too, once there is room again."""
         for name, tenant in self.tenancy.long_lived.items():
             took = self._do(self.tenancy.last_writes(tenant))
-            self.scheduler.run(partial(bool, took), 40 * SECOND_US)
+            self.scheduler.run(partial(bool, took), 50 * SECOND_US)
             assert tenant.committer is not None
             read = self._do(tenant.committer.finish())
             if not self.scheduler.run(partial(bool, read), 15 * SECOND_US) or read[0] is not True:

@@ -192,7 +192,7 @@ class FlowWatch:
         if self._cluster.tenancy.definitions[name].capacity is None:
             return
         held = self._held_lately.setdefault(name, deque())
-        held.append((now, self._held(name)))
+        held.append((now, self.held(name)))
         while held[0][0] < now - COUNTED_INTERVALS * self._interval_s:
             held.popleft()
         found, is_quiet = self._stored(name), self._is_quiet(name, now)
@@ -224,7 +224,7 @@ class FlowWatch:
         stored = None if told is None else told["stored"]
         return stored if isinstance(stored, int) else None
 
-    def _held(self, name: str) -> int:
+    def held(self, name: str) -> int:
         """The bytes that the replicas of an instance have, or will have; a replica that moves counts once."""
         cluster, size = self._cluster, 0
         for key in cluster.all_leaderships():
@@ -259,7 +259,7 @@ class FlowWatch:
 
     def is_exact(self, name: str) -> bool:
         """Whether the controller counts what there is, and every broker knows whether that is too much."""
-        stored, held = self._stored(name), self._held(name)
+        stored, held = self._stored(name), self.held(name)
         return stored == held
 
     def note_exact(self, name: str) -> None:
@@ -267,7 +267,7 @@ class FlowWatch:
         at_us = self._cluster.scheduler.now_us
         stored = self._stored(name)
         counted = -1 if stored is None else stored
-        self._cluster.history.stored.append(StoredSeen(name, at_us, counted, self._held(name), is_exact=True))
+        self._cluster.history.stored.append(StoredSeen(name, at_us, counted, self.held(name), is_exact=True))
 
 
 def _limits(instance: Instance) -> tuple[int, int]:

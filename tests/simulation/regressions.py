@@ -90,4 +90,8 @@ REGRESSIONS = (
         "a new instance found the offsets of the one that had had its name",
         _REPLICAS_MOVE._replace(instance_capacity=8_000),
     ),
+    Regression(
+        760282139709,
+        "the simulator wanted writes of an instance that one topic had filled while no controller was there",
+    ),
 )

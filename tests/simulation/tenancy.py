@@ -37,6 +37,8 @@ RATES = (600, 800, 1000)
 """Limits in, in bytes/s, below what the producers have to send. Those out are twice as high."""
 RECORD_BYTES = 400
 FILLERS_MAX = 40
+ROOM_TRIES = 60
+"""Tenths of a second until room that was made is there: retention looks every other second."""
 
 
 class Tenancy:
@@ -199,9 +201,22 @@ class Tenancy:
         client = tenant.client("last")
         if self.definitions[tenant.name].capacity is not None:
             await client.chance.choice((self._delete_topic, self._delete_records, self._shorten_retention))(client)
+            await self._raise_capacity(client, tenant.name)
         producer = Producer(client, f"{tenant.mark}last", acks=-1, is_idempotent=True, pace_ms=0)
         producer.delivery_timeout_us = 30_000_000
         return all([await producer.send(number, 1) for number in range(client.partitions)])
+
+    async def _raise_capacity(self, client: TenantClient, name: str) -> None:
+        """Has the operator raise a capacity that is too small for the other topic alone: brokers that no controller
+        reaches may take more than there is room for."""
+        capacity = self.definitions[name].capacity
+        assert capacity is not None
+        for _ in range(ROOM_TRIES):
+            if self.cluster.flow_watch.held(name) < capacity * 3 // 4:
+                return
+            await client.pause(100, 100)
+        while await self.ask(self.cluster.admin, name, ALTER, {"capacity": 2 * capacity}) is not ErrorCode.NONE:
+            await client.pause(100, 300)
 
     async def _delete_topic(self, client: TenantClient) -> None:
         request = m.DeleteTopicsRequest(topic_names=[FILLER], timeout_ms=5000)

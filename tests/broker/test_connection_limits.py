@@ -3,6 +3,9 @@
 import socket
 import time
 
+import pytest
+
+from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.admin_requests import broker_id
@@ -142,6 +145,49 @@ def test_a_limit_changes_while_the_broker_runs(headrace_server: StartHeadrace) -
         assert (answer.responses[0].error_code, answer.responses[0].error_message) == (0, None)
         with Client(server.bootstrap, "c") as c:
             assert not answers(c)
+
+
+@pytest.mark.parametrize("broker", ["one", "all"])
+def test_a_limit_of_a_listener_changes_while_the_broker_runs(headrace_server: StartHeadrace, broker: str) -> None:
+    server = headrace_server()
+    with Client(server.bootstrap, "a") as a, Client(server.bootstrap, "b") as b:
+        assert answers(b)
+        resource = (4, str(broker_id(a)) if broker == "one" else "")
+
+        def change(name: str, value: str | None) -> int:
+            """The error code of a change; None deletes."""
+            wanted = m.IncrementalAlterConfigsRequest.AlterableConfig(
+                name=name, config_operation=value is None, value=value
+            )
+            altered = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=resource[0], resource_name=resource[1], configs=[wanted]
+            )
+            code: int = a.ask(m.IncrementalAlterConfigsRequest(resources=[altered]), 1).responses[0].error_code
+            return code
+
+        limit = "listener.name.plaintext.max.connections"
+        assert change(limit, "2") == 0
+        assert configs_of(a, *resource)[limit] == "2"
+        with Client(server.bootstrap, "c") as c:
+            assert waits(c)
+            assert change(limit, "3") == 0
+            assert c.receive(m.ApiVersionsRequest(), 0).error_code == 0, "a raised limit lets those in that wait"
+        assert change(limit, None) == 0
+        with Client(server.bootstrap, "c") as c, Client(server.bootstrap, "d") as d:
+            assert answers(c)
+            assert answers(d)
+        assert change("listener.name.plaintext.num.network.threads", "4") == 0
+        assert change("listener.name.nothing.max.connections", "4") == ErrorCode.INVALID_REQUEST
+        assert change(limit, "many") == ErrorCode.INVALID_REQUEST
+
+
+def configs_of(client: Asker, kind: int, name: str) -> dict[str, str | None]:
+    """What a broker's configs are, or those for all brokers."""
+    wanted = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    described = client.ask(m.DescribeConfigsRequest(resources=[wanted]), 4).results[0].configs
+    return {each.name: each.value for each in described}
 
 
 def test_an_ip_that_is_none_is_refused(headrace_server: StartHeadrace) -> None:

@@ -90,6 +90,8 @@ def said(scene: Scene, tools: Tools) -> Iterator[list[str]]:
     scene.beat(epoch=-1)
     yield run("--reset-offsets", "--to-latest", "--topic", scene.topic, "--execute", *group)
     yield run("--describe", "--offsets", "--verbose", *group)
+    yield run("--delete-offsets", "--topic", "missing", *group)
+    yield run("--delete-offsets", "--topic", scene.topic, "--group", "missing")
     yield run("--delete-offsets", "--topic", scene.topic, *group)
     yield run("--delete", *group)
 

@@ -40,6 +40,19 @@ def test_commits_offsets_of_unknown_topics(ask: Conversation) -> None:
 
 
 @scenario(COMMIT)
+def test_a_commit_of_nothing_creates_no_group(ask: Conversation) -> None:
+    topic, group = ask.topic(), ask.name("g")
+    key = _key(ask, topic)
+    ask(m.OffsetCommitRequest(group_id=group))
+    ask(m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=7, member_id="stranger"))
+    ask(commit_request(group, key))
+    ask(commit_request(group, key, (9, 1)))
+    ask(m.DeleteGroupsRequest(groups_names=[group]), 2)
+    ask(commit_request(group, key, (0, 1), metadata="m" * 4097))
+    ask(m.DeleteGroupsRequest(groups_names=[group]), 2)
+
+
+@scenario(COMMIT)
 def test_checks_members_of_commits(ask: Conversation) -> None:
     topic, group = ask.topic(), ask.name("g")
     answer = ask.quietly(join_request(group), 3)

@@ -4,7 +4,8 @@
                      first name (`log.retention.ms`, not `log.retention.hours`)
     without effect   settings that Apache Kafka changes while it runs and that have no meaning here: stored and
                      described, so that tools for Apache Kafka work, and ignored
-    of a listener    `listener.name.NAME.SETTING` where SETTING is dynamic
+    of a listener    `listener.name.NAME.SETTING` where SETTING is dynamic; its limits of connections may be set for all
+                     brokers too
     fixed            every other setting of a broker; `config.fixed` has those that Apache Kafka changes, with reasons
 
 A setting of one broker takes precedence over one for all brokers, which takes precedence over the value of the start.
@@ -15,7 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.config.broker import BrokerConfig
-from headrace.config.listener_settings import PREFIX, check_listener, listener_setting, merged, parse_override
+from headrace.config.listener_settings import (
+    PREFIX,
+    ListenerSetting,
+    check_listener,
+    listener_setting,
+    merged,
+    parse_limit,
+    parse_override,
+)
 from headrace.config.properties import BROKER_SETTINGS, TOPIC_SETTINGS, known_names, nearest, topic_config
 from headrace.config.setting import Setting, Value, format_value, parse_value
 from headrace.errors import InvalidConfig, InvalidRequest
@@ -39,7 +48,7 @@ def dynamic_setting(name: str) -> Setting | None:
     if not name.startswith(PREFIX):
         return DYNAMIC.get(name)
     found = listener_setting(name)
-    if found is None or found.is_limit or found.setting is None or found.setting.name not in DYNAMIC:
+    if found is None or found.setting is None or found.setting.name not in DYNAMIC:
         return None
     return found.setting
 
@@ -57,6 +66,13 @@ WITHOUT_EFFECT = frozenset(
     """.split()  # noqa: SIM905 - a list of many short names
 )
 """Dynamic settings of Apache Kafka that change nothing here."""
+_WITHOUT_EFFECT_OF_LISTENERS = ".num.network.threads"
+
+
+def has_no_effect(name: str) -> bool:
+    """Whether a setting is stored and described, and changes nothing."""
+    return name in WITHOUT_EFFECT or (name.startswith(PREFIX) and name.endswith(_WITHOUT_EFFECT_OF_LISTENERS))
+
 
 _THREADS = ("log.cleaner.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir")
 """Numbers of threads or connections: a change may at most halve or double them."""
@@ -70,9 +86,10 @@ def effective(static: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
     """
     own: dict[str, Value] = {}
     topic: dict[str, Value] = {}
-    overrides = [static.listener_overrides]
+    overrides, limits = [static.listener_overrides], [static.listener_limits]
     for layer in layers:
         overrides.append(_overrides(static, layer))
+        limits.append(_limits(static, layer))
         for name, text in layer.items():
             if name in _OWN:
                 own[_OWN[name][0]] = parse_value(_OWN[name][1], text, name)
@@ -83,6 +100,8 @@ def effective(static: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
         topic_config(defaults, {})
     if any(overrides[1:]):
         static = replace(static, listener_overrides=merged(*overrides))
+    if any(limits[1:]):
+        static = replace(static, listener_limits=merged(*limits))
     return replace(static, topic_defaults=defaults, **own) if own or topic else static  # type: ignore[arg-type]
 
 
@@ -90,10 +109,28 @@ def _overrides(static: BrokerConfig, layer: Mapping[str, str]) -> tuple[tuple[st
     """The settings of single listeners in a layer. Raises `InvalidConfig`."""
     found = []
     for name, text in layer.items():
-        if name.startswith(PREFIX) and (setting := listener_setting(name)) is not None and dynamic_setting(name):
-            check_listener(static, setting.listener, name)
+        if (setting := _of_listener(static, name)) is not None and not setting.is_limit:
             found.append(parse_override(setting, text, name))
     return tuple(found)
+
+
+def _limits(static: BrokerConfig, layer: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
+    """The limits of single listeners in a layer. Raises `InvalidConfig`."""
+    found = []
+    for name, text in layer.items():
+        if (setting := _of_listener(static, name)) is not None and setting.is_limit:
+            found.append(parse_limit(setting, text, name))
+    return tuple(found)
+
+
+def _of_listener(static: BrokerConfig, name: str) -> ListenerSetting | None:
+    """A dynamic setting of one listener, or None. Raises `InvalidConfig` for a listener that is not there."""
+    if not name.startswith(PREFIX) or dynamic_setting(name) is None:
+        return None
+    found = listener_setting(name)
+    if found is not None:
+        check_listener(static, found.listener, name)
+    return found
 
 
 def value_of(config: BrokerConfig, name: str) -> str:
@@ -118,7 +155,7 @@ def usable(values: Mapping[str, str], static: BrokerConfig | None = None) -> tup
             except InvalidConfig as error:
                 refused.append(error.message)
                 continue
-        elif name not in WITHOUT_EFFECT:
+        elif not has_no_effect(name):
             refused.append(f"{name} cannot change while the broker runs")
             continue
         known[name] = text
@@ -127,7 +164,7 @@ def usable(values: Mapping[str, str], static: BrokerConfig | None = None) -> tup
 
 def check_names(names: Iterable[str]) -> None:
     """Raises `InvalidRequest` for settings that are fixed at the start or unknown."""
-    others = [name for name in names if dynamic_setting(name) is None and name not in WITHOUT_EFFECT]
+    others = [name for name in names if dynamic_setting(name) is None and not has_no_effect(name)]
     if others:
         from headrace.config.fixed import FIXED
 
@@ -140,11 +177,17 @@ def check_names(names: Iterable[str]) -> None:
 
 def check_entity(names: Iterable[str]) -> None:
     """Raises `InvalidRequest` for settings that cannot be set for all brokers at once, as Apache Kafka does."""
-    own = [name for name in names if name.startswith((*_PER_BROKER, PREFIX))]
+    own = [name for name in names if name.startswith(_PER_BROKER) or _is_of_one_listener(name)]
     if own:
         raise InvalidRequest(
             f"Cannot update these configs at default cluster level: [{', '.join(own)}]. Set them for each broker."
         )
+
+
+def _is_of_one_listener(name: str) -> bool:
+    """Whether a listener's setting is one of each broker: its limits may be the same on all."""
+    found = listener_setting(name)
+    return name.startswith(PREFIX) and not has_no_effect(name) and (found is None or not found.is_limit)
 
 
 def check_change(current: BrokerConfig, wanted: BrokerConfig) -> None:

@@ -14,11 +14,13 @@ Source: Kafka's `ListenerName.configPrefix`, `AbstractConfig.valuesWithPrefixOve
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from headrace.config.broker import BrokerConfig
 from headrace.config.setting import Setting, format_value, parse_value, settings_of
 from headrace.errors import InvalidConfig
+
+Given = TypeVar("Given", str, int)
 
 PREFIX = "listener.name."
 OF_INSTANCES = "INSTANCES."
@@ -96,10 +98,16 @@ def parse_override(found: ListenerSetting, text: str, given: str) -> tuple[str, 
     return found.listener, found.name, text.strip()
 
 
-def merged(*layers: Iterable[tuple[str, str, str]]) -> tuple[tuple[str, str, str], ...]:
-    """Overrides of several layers, of which the last takes precedence."""
-    found = {(listener, name): text for layer in layers for listener, name, text in layer}
-    return tuple((listener, name, text) for (listener, name), text in sorted(found.items()))
+def parse_limit(found: ListenerSetting, text: str, given: str) -> tuple[str, str, int]:
+    """An entry of `BrokerConfig.listener_limits`. Raises `InvalidConfig`."""
+    assert found.setting is not None
+    return found.listener, found.name, cast(int, parse_value(found.setting, text, given))
+
+
+def merged(*layers: Iterable[tuple[str, str, Given]]) -> tuple[tuple[str, str, Given], ...]:
+    """Overrides or limits of several layers, of which the last takes precedence."""
+    found = {(listener, name): value for layer in layers for listener, name, value in layer}
+    return tuple((listener, name, found[listener, name]) for listener, name in sorted(found))
 
 
 def settings_of_listener(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from headrace.config.broker import BrokerConfig
-from headrace.config.listener_settings import check_listener, listener_setting, parse_override
+from headrace.config.listener_settings import check_listener, listener_setting, parse_limit, parse_override
 from headrace.config.setting import Value, parse_value, settings_of
 from headrace.config.topic import TopicConfig
 from headrace.errors import InvalidConfig
@@ -78,8 +78,8 @@ def read_broker(properties: Mapping[str, str], *, strict: bool = False) -> Broke
                 topic[attribute] = (factor, parse_value(setting, text, given, factor))
         elif found := listener_setting(name):
             of_listeners.append((found.listener, given))
-            if found.is_limit and found.setting is not None:
-                limits.append((found.listener, found.name, cast(int, parse_value(found.setting, text, given))))
+            if found.is_limit:
+                limits.append(parse_limit(found, text, given))
             else:
                 overrides.append(parse_override(found, text, given))
         else:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.broker.configs.entries import Entry, Source, Synonym, entry, synonym
 from headrace.broker.request.context import RequestContext
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, format_value
-from headrace.config.dynamic import WITHOUT_EFFECT, dynamic_setting
+from headrace.config.dynamic import WITHOUT_EFFECT, dynamic_setting, has_no_effect
 from headrace.config.listener_settings import PREFIX, listener_setting
 from headrace.config.setting import Value
 from headrace.errors import InvalidRequest
@@ -95,7 +95,7 @@ def _hidden(setting: Setting, found: Entry) -> Entry:
 
 def _named(name: str, found: Entry) -> Entry:
     found.name = name
-    found.read_only = dynamic_setting(name) is None and name not in WITHOUT_EFFECT
+    found.read_only = dynamic_setting(name) is None and not has_no_effect(name)
     return found
 
 

@@ -12,7 +12,7 @@ from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Entries, group
 from headrace.broker.share.availability import are_share_groups_enabled
-from headrace.broker.share.error_texts import error_text
+from headrace.broker.share.error_texts import NO_SUCH_TOPIC, error_text
 from headrace.coordinators.share_state.persister import Outcome, TopicIdPartition
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
@@ -32,7 +32,6 @@ DEMANDS: Demands = (
 )
 _Topic = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 _Partition = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
-_UNKNOWN = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 def _refuse(
@@ -92,5 +91,5 @@ async def _alter(ctx: RequestContext, request: m.AlterShareGroupOffsetsRequest) 
 
 
 def _partition(topic_id: bytes, number: int, outcomes: Mapping[TopicIdPartition, Outcome]) -> _Partition:
-    outcome = outcomes.get(TopicIdPartition(topic_id, number), _UNKNOWN)
+    outcome = outcomes.get(TopicIdPartition(topic_id, number), NO_SUCH_TOPIC)
     return _Partition(partition_index=number, error_code=outcome.error, error_message=outcome.message)

@@ -9,7 +9,7 @@ from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Entries, group
 from headrace.broker.share.availability import are_share_groups_enabled
-from headrace.broker.share.error_texts import error_text
+from headrace.broker.share.error_texts import NO_SUCH_TOPIC, error_text
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -49,7 +49,8 @@ def handle(ctx: RequestContext, request: m.DeleteShareGroupOffsetsRequest) -> An
 
 def fail(request: m.DeleteShareGroupOffsetsRequest, code: ErrorCode) -> m.DeleteShareGroupOffsetsResponse:
     """Returns an error for the whole request."""
-    return m.DeleteShareGroupOffsetsResponse(error_code=code, error_message=error_text(code))
+    text = f"Group {request.group_id} not found." if code is ErrorCode.GROUP_ID_NOT_FOUND else error_text(code)
+    return m.DeleteShareGroupOffsetsResponse(error_code=code, error_message=text)
 
 
 async def _delete(ctx: RequestContext, request: m.DeleteShareGroupOffsetsRequest) -> m.DeleteShareGroupOffsetsResponse:
@@ -62,6 +63,8 @@ async def _delete(ctx: RequestContext, request: m.DeleteShareGroupOffsetsRequest
     response = m.DeleteShareGroupOffsetsResponse()
     for name, outcome in outcomes.items():
         known = ctx.services.metadata.topic(name)
+        if known is None and outcome.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            outcome = NO_SUCH_TOPIC
         topic_id = known.id if known is not None and outcome.error is ErrorCode.NONE else bytes(16)
         response.responses.append(
             _Topic(topic_name=name, topic_id=topic_id, error_code=outcome.error, error_message=outcome.message)

@@ -89,10 +89,9 @@ def _commit_known(
     known: list[m.OffsetCommitRequest.OffsetCommitRequestTopic],
     refused: _Topics,
 ) -> Answer:
-    if refused:
-        known = [topic for topic in known if topic.partitions]
-        if not known:
-            return m.OffsetCommitResponse(topics=refused)
+    known = [topic for topic in known if topic.partitions]
+    if not known:  # which reaches no coordinator, so that it creates no group
+        return m.OffsetCommitResponse(topics=refused)
     commit = copy(request)
     commit.topics = known
     if not refused and ctx.api_version < TOPIC_IDS_FROM:

@@ -103,7 +103,7 @@ def apis_page() -> str:
             "forms a KRaft quorum, 3.9 is one that keeps its metadata in ZooKeeper. The APIs from key 10000 on are",
             "headrace's own; ApiVersions does not name them.",
             "",
-            "| key | API | headrace | Apache Kafka 4.3.1 | Apache Kafka 3.9.1 |",
+            "| key | API | headrace | Apache Kafka 4.3.1 | Apache Kafka 3.9.2 |",
             "|---|---|---|---|---|",
             *rows,
             "",

@@ -5,7 +5,8 @@ and Apache Kafka's own tools on ours."""
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,14 @@ from kazoo.client import KazooClient
 
 from tests.asker import Asker
 from tests.broker.quota_requests import set_quota
+from tests.differential.scenario import served_versions
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import HeadraceServer
 from tests.peers import kafka
 from tests.peers.node import KafkaNode, ZooKeeper, old_java
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from apache_kafka_apis import APACHE_KAFKA
 
 pytestmark = [
     pytest.mark.peer,
@@ -59,13 +64,14 @@ QUOTAS: list[tuple[dict[str, str | None], dict[str, float | None]]] = [
 
 @dataclass
 class Pair:
-    """Both trees, by paths below the chroot; where ours is; what our broker logged."""
+    """Both trees, by paths below the chroot; where ours is; what our broker logged; what Apache Kafka serves."""
 
     theirs: MetadataStore
     ours: MetadataStore
     address: str
     server: HeadraceServer
     directory: Path
+    versions: Mapping[int, range]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +94,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
                 server.start()
                 use(node.bootstrap)
                 use(server.bootstrap)
-                yield Pair(dump(client, "/theirs"), dump(client, "/ours"), ours, server, directory)
+                versions = served_versions(node.bootstrap)
+                yield Pair(dump(client, "/theirs"), dump(client, "/ours"), ours, server, directory, versions)
         finally:
             server.stop()
             client.stop()
@@ -227,3 +234,8 @@ def test_kafka_configs_writes_users_into_it_and_reads_them_back_while_the_broker
     use_again = AdminClient({"bootstrap.servers": pair.server.bootstrap})
     assert "plain" in use_again.list_topics(timeout=WITHIN_SECONDS).topics
     assert " ERROR " not in pair.server.stderr_file.read_text()
+
+
+def test_the_table_of_apis_has_what_apache_kafka_3_9_advertises(pair: Pair) -> None:
+    table = {key: old for key, (_, old) in APACHE_KAFKA.items() if old is not None}
+    assert pair.versions == table

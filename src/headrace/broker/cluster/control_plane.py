@@ -117,7 +117,7 @@ class ControlPlane:
         if NO_BROKER_EPOCH != request.broker_epoch < max(broker_epoch, self._fenced_epoch + 1):
             return ErrorCode.STALE_BROKER_EPOCH
         self._controller_epoch = request.controller_epoch
-        if request.broker_epoch == broker_epoch:
+        if request.broker_epoch in (broker_epoch, NO_BROKER_EPOCH):
             self._seen_epoch = broker_epoch
             self._on_seen()
         return ErrorCode.NONE

@@ -1,5 +1,6 @@
-"""WriteTxnMarkers (key 27), versions 1-2.
+"""WriteTxnMarkers (key 27), versions 0-2.
 
+0     sent by Apache Kafka before 2.8
 1     flexible
 2     the transaction's version (`transaction.version`), which decides what epoch a marker may have
 The transaction coordinator of another broker asks for the markers of partitions that this broker leads; a tool does so
@@ -25,7 +26,7 @@ from headrace.security.access import Operation, ResourceType
 from headrace.types import TopicPartition
 
 API_KEY = ApiKey.WRITE_TXN_MARKERS
-VERSIONS = range(1, 3)
+VERSIONS = range(3)
 _Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 _TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from headrace.protocol.codec import schema  # the metadata store that this script lies in, installed or not
-from headrace.protocol.codec.schema import Field, Message
+from headrace.protocol.codec.schema import Field, MessageSchema
 
 OUT = Path(schema.__file__).parents[1] / "messages.pyi"
 HEAD = '''\
@@ -20,7 +20,7 @@ HEAD = '''\
 
 from typing import ClassVar, dataclass_transform, overload
 
-from headrace.protocol.codec.message import Message as _Message
+from headrace.protocol.codec.message import MessageSchema as _Message
 from headrace.protocol.codec.message import Struct as _Struct
 from headrace.protocol.codec.wire import Buffer, Chunk
 
@@ -53,13 +53,13 @@ def annotation(field: Field, message: str) -> str:
     return text + " | None" if (field.nullable or field.default is None) and base != "_Records" else text
 
 
-def fields(message: Message, struct: str, indent: str) -> Iterator[str]:
+def fields(message: MessageSchema, struct: str, indent: str) -> Iterator[str]:
     """The fields of a class."""
     for field in message.structs[struct]:
         yield f"{indent}{field.name}: {annotation(field, message.name)} = ..."
 
 
-def block(message: Message) -> Iterator[str]:
+def block(message: MessageSchema) -> Iterator[str]:
     """The class of one message, with its nested structs."""
     yield ""
     yield f"class {message.name}(_Message, _Fields):"

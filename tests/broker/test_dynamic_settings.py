@@ -14,14 +14,14 @@ from typing import NamedTuple
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.produce.transaction_partitions import Client, Producer
+from headrace.broker.produce.transaction_partitions import ClientKind, TransactionalProducerId
 from headrace.broker.services import Services
 from headrace.config import TOPIC_SETTINGS, parse_broker, parse_value
 from headrace.config.dynamic import DYNAMIC
 from headrace.controller.decisions.topics import NewTopic
 from headrace.errors import ErrorCode
 from headrace.metadata.broker_configs import ALL
-from headrace.metadata.config_changes import Alteration, Change, Operation
+from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
 from headrace.protocol import messages as m
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
@@ -74,7 +74,9 @@ class Run(NamedTuple):
         await self.change({name.replace("_", "."): value for name, value in values.items()}, entity)
 
     async def change(self, values: dict[str, str | None], entity: str = ALL) -> None:
-        changes = [Change(k, Operation.DELETE if v is None else Operation.SET, v) for k, v in values.items()]
+        changes = [
+            Change(k, ConfigOperation.DELETE if v is None else ConfigOperation.SET, v) for k, v in values.items()
+        ]
         await self.services.settings.rewrite(entity, Alteration(changes))
 
     async def eventually(self, is_so: Callable[[], bool], what: str) -> None:
@@ -265,12 +267,12 @@ async def test_the_threads_of_the_next_recovery_change(tmp_path: Path) -> None:
 
 async def test_transactions_of_older_clients_are_not_verified_any_more(tmp_path: Path) -> None:
     async with broker(tmp_path / "data") as run:
-        producer = Producer("nobody", 5, 0)
+        producer = TransactionalProducerId("nobody", 5, 0)
         batches = {TopicPartition(TOPIC, 0): 0}
-        verified = await run.services.transaction_partitions.begin(producer, batches, Client.OLD)
+        verified = await run.services.transaction_partitions.begin(producer, batches, ClientKind.OLD)
         assert verified.errors
         await run.set(transaction_partition_verification_enable="false")
-        verified = await run.services.transaction_partitions.begin(producer, batches, Client.OLD)
+        verified = await run.services.transaction_partitions.begin(producer, batches, ClientKind.OLD)
         assert not verified.errors
 
 

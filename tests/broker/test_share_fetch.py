@@ -8,7 +8,12 @@ import pytest
 
 from headrace.broker.metrics.shares import families
 from headrace.broker.share.persister_client import PersisterClient
-from headrace.coordinators.share_state.persister import Outcome, SharePartitionKey, StateUpdate, TopicIdPartition
+from headrace.coordinators.share_state.persister import (
+    PersisterOutcome,
+    SharePartitionKey,
+    StateUpdate,
+    TopicIdPartition,
+)
 from headrace.errors import ErrorCode
 from headrace.quotas.entities import DEFAULT, Entity
 from headrace.records.format2.batch import Record, encode_batch, read_header
@@ -181,7 +186,7 @@ async def test_a_share_partition_is_read_anew_after_its_last_write(node: Node, m
 
     async def held(
         client: PersisterClient, group_id: str, updates: Mapping[TopicIdPartition, StateUpdate]
-    ) -> Mapping[TopicIdPartition, Outcome]:
+    ) -> Mapping[TopicIdPartition, PersisterOutcome]:
         await may_write.wait()
         return await write(client, group_id, updates)
 

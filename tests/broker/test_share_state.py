@@ -9,8 +9,8 @@ from headrace.broker.share import persister_client
 from headrace.coordinators.share_state.keys import key_text
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateBatch,
     StateUpdate,
@@ -27,7 +27,7 @@ from tests.eventually import eventually_async
 GROUP = "queue"
 T = TopicIdPartition(topic_id("t"), 0)
 U = TopicIdPartition(topic_id("u"), 0)
-DONE = Outcome()
+DONE = PersisterOutcome()
 ALONE = {"share.coordinator.state.topic.min.isr": "1"}
 
 

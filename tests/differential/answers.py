@@ -92,11 +92,11 @@ def plain(message: Message, version: int, tokens: Tokens) -> Plain:
 
 
 @cache
-def _definition(name: str) -> schema.Message:
+def _definition(name: str) -> schema.MessageSchema:
     return schema.load(name)
 
 
-def _struct(value: Any, name: str, definition: schema.Message, version: int, tokens: Tokens) -> Plain:
+def _struct(value: Any, name: str, definition: schema.MessageSchema, version: int, tokens: Tokens) -> Plain:
     found = {}
     for field in definition.structs[name]:
         if version not in field.versions or field.name in UNCOMPARED:

@@ -13,7 +13,7 @@ from headrace.log.directories.data_directory import CLEAN_SHUTDOWN, DataDirector
 from headrace.log.files import LocalFiles
 from headrace.log.manager import DEFAULT_PERIODS, LogManager
 from headrace.log.recovery import loading
-from headrace.log.recovery.progress import LoadingStopped, Progress
+from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, append, config, read_all
 
@@ -93,7 +93,7 @@ def test_what_is_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     size = sum(path.stat().st_size for path in tmp_path.glob("*/*.log"))
     caplog.clear()
     manager = manager_of(tmp_path)
-    manager.load(NOW_MS, Progress(every_s=0))
+    manager.load(NOW_MS, RecoveryProgress(every_s=0))
     told = [
         (record.message, fields(record)) for record in caplog.records if record.name == "headrace.log.recovery.progress"
     ]
@@ -118,7 +118,7 @@ def test_what_is_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 def test_a_line_comes_when_it_is_due(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     times = iter([100.0, 101.0, 104.0, 104.0, 104.0])
-    progress = Progress(lambda: next(times), every_s=3)
+    progress = RecoveryProgress(lambda: next(times), every_s=3)
     progress.expect(2, 40_000_000)
     progress.read(10_000_000)
     assert not caplog.records
@@ -127,7 +127,7 @@ def test_a_line_comes_when_it_is_due(caplog: pytest.LogCaptureFixture) -> None:
     assert vars(record).items() >= {"read_mib": 19, "of_mib": 38, "mb_per_second": 5, "seconds_left": 4}.items()
 
 
-class StoppedAt(Progress):
+class StoppedAt(RecoveryProgress):
     """Stops itself after so many reports."""
 
     def __init__(self, reports: int) -> None:
@@ -172,7 +172,7 @@ def test_a_clean_directory_stays_clean_when_the_start_is_given_up(tmp_path: Path
 def bytes_to_read(*directories: Path) -> int:
     """How much a start after a kill would read."""
     manager = manager_of(*directories)
-    progress = Progress()
+    progress = RecoveryProgress()
     manager.load(NOW_MS, progress)
     manager.release()
     return progress.bytes_done

@@ -4,10 +4,10 @@ import pytest
 
 from headrace.config import TopicConfig
 from headrace.errors import InvalidConfig, InvalidRequest
-from headrace.metadata.config_changes import Change, Operation, changed, lists_of_topics, replaced
+from headrace.metadata.config_changes import Change, ConfigOperation, changed, lists_of_topics, replaced
 
 LISTS = lists_of_topics(TopicConfig(cleanup_policy=("delete",)))
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ SET, DELETE, APPEND, SUBTRACT = Operation
     ],
 )
 def test_a_list_grows_and_shrinks_from_what_is_in_force(
-    own: str | None, operation: Operation, value: str | None, after: str | None
+    own: str | None, operation: ConfigOperation, value: str | None, after: str | None
 ) -> None:
     before = {"retention.ms": "5"} | ({} if own is None else {"cleanup.policy": own})
     expected = {"retention.ms": "5"} | ({} if after is None else {"cleanup.policy": after})
@@ -43,13 +43,13 @@ def test_settings_that_are_not_named_stay_or_go() -> None:
 
 @pytest.mark.parametrize("name", ["retention.ms", "no.such"])
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
-def test_only_a_list_is_appended_to(name: str, operation: Operation) -> None:
+def test_only_a_list_is_appended_to(name: str, operation: ConfigOperation) -> None:
     with pytest.raises(InvalidConfig, match=f"Can't {operation.name} to key {name}"):
         changed({}, [Change(name, operation, "5")], LISTS)
 
 
 @pytest.mark.parametrize("operation", [SET, APPEND, SUBTRACT])
-def test_a_value_is_needed(operation: Operation) -> None:
+def test_a_value_is_needed(operation: ConfigOperation) -> None:
     with pytest.raises(InvalidRequest, match=r"Null value not supported for : cleanup\.policy"):
         changed({}, [Change("cleanup.policy", operation)], LISTS)
     with pytest.raises(InvalidRequest):

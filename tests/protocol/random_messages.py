@@ -14,7 +14,7 @@ from headrace.protocol.apis import OWN_FROM
 from headrace.protocol.codec import schema
 from headrace.protocol.codec.message import Message, Struct
 from headrace.protocol.codec.schema import Field
-from headrace.protocol.codec.schema import Message as Schema
+from headrace.protocol.codec.schema import MessageSchema as Schema
 from tests import rotation
 
 SCHEMAS = {name: schema.load(name) for name in schema.names()}

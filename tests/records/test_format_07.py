@@ -12,7 +12,7 @@ from headrace.errors import CorruptMessage, InvalidRecord, KafkaError, Unsupport
 from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.format_07 import (
     NESTING_MAX,
-    Message,
+    Message07,
     Room,
     column_of_set,
     encode_entry,
@@ -55,9 +55,9 @@ def test_an_empty_payload_is_a_message() -> None:
 
 def test_offsets_are_byte_positions() -> None:
     assert list(iter_messages(VALUE_V0 + VALUE_V1 + VALUE_V0, 1000)) == [
-        Message(1000, 1014, b"value"),
-        Message(1014, 1029, b"value"),
-        Message(1029, 1043, b"value"),
+        Message07(1000, 1014, b"value"),
+        Message07(1014, 1029, b"value"),
+        Message07(1029, 1043, b"value"),
     ]
 
 
@@ -69,7 +69,7 @@ def wrapped_by_hand(inner: bytes, attributes: int, packed: bytes) -> bytes:
 def test_a_gzip_wrapper_holds_a_set() -> None:
     inner = VALUE_V0 + VALUE_V1
     wrapper = wrapped_by_hand(inner, 1, gzip.compress(inner))
-    assert list(iter_messages(wrapper, 7)) == [Message(7, 7 + len(wrapper), b"value")] * 2
+    assert list(iter_messages(wrapper, 7)) == [Message07(7, 7 + len(wrapper), b"value")] * 2
     ours = encode_set([b"value"] * 2, codec=Codec.GZIP)
     entry = read_entry(ours)
     assert (entry.magic, entry.attributes, gzip.decompress(entry.payload)) == (1, 1, VALUE_V1 * 2)

@@ -15,9 +15,9 @@ import pytest
 from headrace.broker.share.persister_client import PersisterClient
 from headrace.broker.share.state_messages import WRITE
 from headrace.coordinators.share_partitions import acknowledgement
-from headrace.coordinators.share_partitions.records import ACQUIRED, AVAILABLE, RecordState, Run
+from headrace.coordinators.share_partitions.records import ACQUIRED, AVAILABLE, RecordRun, RecordState
 from headrace.coordinators.share_partitions.share_partition import SharePartition
-from headrace.coordinators.share_state.persister import Outcome
+from headrace.coordinators.share_state.persister import PersisterOutcome
 from tests.simulation import plan as kinds
 from tests.simulation.mutant import Mutant
 from tests.simulation.network import Weather
@@ -29,7 +29,7 @@ def failed_writes_are_done(patch: pytest.MonkeyPatch) -> None:
 
     async def always_done(self, api, group_id, items, local):  # type: ignore[no-untyped-def]
         results = await call(self, api, group_id, items, local)
-        return dict.fromkeys(items, Outcome()) if api is WRITE else results
+        return dict.fromkeys(items, PersisterOutcome()) if api is WRITE else results
 
     patch.setattr(PersisterClient, "_try", always_done)
 
@@ -49,10 +49,10 @@ def any_holder_may_acknowledge(patch: pytest.MonkeyPatch) -> None:
 
 
 def held_is_free(patch: pytest.MonkeyPatch) -> None:
-    def is_free(self: Run) -> bool:
+    def is_free(self: RecordRun) -> bool:
         return self.state in (AVAILABLE, ACQUIRED) and self.pending is None
 
-    patch.setattr(Run, "is_available", property(is_free))
+    patch.setattr(RecordRun, "is_available", property(is_free))
     any_holder_may_acknowledge(patch)
 
 
@@ -69,8 +69,8 @@ def locks_never_run_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_limit(patch: pytest.MonkeyPatch) -> None:
-    leave = Run.leave
-    patch.setattr(Run, "leave", lambda self, state, delivery_count_max: leave(self, state, 1 << 15))
+    leave = RecordRun.leave
+    patch.setattr(RecordRun, "leave", lambda self, state, delivery_count_max: leave(self, state, 1 << 15))
 
 
 def gaps_passed(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from headrace.errors import InvalidConfig
 from headrace.log.cleaning.cleaner_run import CleanerSettings
 from headrace.log.directories.data_directory import DataDirectoryRefused
 from headrace.log.manager import LogManager, Periods
-from headrace.log.recovery.progress import LoadingStopped, Progress
+from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
 from headrace.metadata.broker_configs import BrokerSettings
 from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.registry import ensure_cluster, next_broker_id
@@ -151,7 +151,7 @@ async def _open_store(config: BrokerConfig, logs: LogManager, environment: Envir
 async def load_logs(logs: LogManager, environment: Environment) -> None:
     """Recovers the logs on a thread, so that the event loop can handle signals. Ends promptly when cancelled."""
     loop = asyncio.get_running_loop()
-    progress = Progress(loop.time)
+    progress = RecoveryProgress(loop.time)
     loading = loop.run_in_executor(None, logs.load, environment.now_ms(), progress)
     try:
         await asyncio.shield(loading)

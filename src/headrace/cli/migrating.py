@@ -12,7 +12,7 @@ from headrace.migrate.access import Access
 from headrace.migrate.from_kafka import from_kafka as move_from_kafka
 from headrace.migrate.move import Migration
 from headrace.migrate.nodes import Nodes, carried, understood
-from headrace.migrate.outcome import Outcome
+from headrace.migrate.outcome import MigrationOutcome
 from headrace.migrate.refusal import MigrationRefused
 from headrace.migrate.to_kafka import to_kafka as move_to_kafka
 from headrace.migrate.tree_file import read_tree, write_tree
@@ -135,7 +135,7 @@ def _print_text(work: Callable[[], str]) -> int:
     return 0
 
 
-def _print_outcome(work: Callable[[], Outcome], as_json: bool) -> int:
+def _print_outcome(work: Callable[[], MigrationOutcome], as_json: bool) -> int:
     outcome = _attempt(work)
     if outcome is None:
         return _FAILED

@@ -51,7 +51,7 @@ OnAnswer = Callable[[Broker, ControlRequest, ControlResponse], None]
 
 
 @dataclass(slots=True)
-class Batch:
+class ControlBatch:
     """The states that one broker is sent next. `answered` is done once the broker has answered or is gone."""
 
     answered: "asyncio.Future[None]"
@@ -97,8 +97,8 @@ class Channel:
         """`brokers` returns the current live brokers. `on_answer` is called with each response and must not block."""
         self._sender, self._to, self._send = sender, to, send
         self._brokers, self._on_answer, self._listener = brokers, on_answer, listener
-        self._waiting: deque[Batch] = deque()
-        self._sending: Batch | None = None
+        self._waiting: deque[ControlBatch] = deque()
+        self._sending: ControlBatch | None = None
         self._known: Mapping[BrokerId, Broker] = {}
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller to broker {to.id}")
@@ -114,18 +114,18 @@ class Channel:
         last = self._waiting[-1] if self._waiting else self._sending
         return None if last is None else last.answered
 
-    def batch(self) -> Batch:
+    def batch(self) -> ControlBatch:
         """The waiting batch. Add to it before the next await: the channel's task may take it then."""
         if not self._waiting:
-            self._waiting.append(Batch(asyncio.get_running_loop().create_future()))
+            self._waiting.append(ControlBatch(asyncio.get_running_loop().create_future()))
             self._wake.set()
         return self._waiting[-1]
 
-    def batch_after(self, partition: TopicPartition) -> Batch:
+    def batch_after(self, partition: TopicPartition) -> ControlBatch:
         """Like `batch`, but starts a new batch if the waiting one stops this partition's replica."""
         batch = self.batch()
         if partition in batch.stop:
-            batch = Batch(asyncio.get_running_loop().create_future())
+            batch = ControlBatch(asyncio.get_running_loop().create_future())
             self._waiting.append(batch)
         return batch
 
@@ -173,6 +173,6 @@ class Channel:
             return response
 
 
-def _done(batch: Batch) -> None:
+def _done(batch: ControlBatch) -> None:
     if not batch.answered.done():
         batch.answered.set_result(None)

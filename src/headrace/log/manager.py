@@ -35,7 +35,7 @@ from headrace.log.partition_deletion import PartitionDeletion
 from headrace.log.partition_log import PartitionLog
 from headrace.log.pending_deletions import PendingDeletions, remove_all
 from headrace.log.recovery.loading import Opening
-from headrace.log.recovery.progress import LoadingStopped, Progress
+from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -151,13 +151,13 @@ class LogManager:
 
     # Partitions
 
-    def load(self, now_ms: int, progress: Progress | None = None) -> None:
+    def load(self, now_ms: int, progress: RecoveryProgress | None = None) -> None:
         """Open all partitions, and recover those of directories without a clean stop.
 
         Reports to `progress`, which may stop it. Any thread, while no other thread uses the manager. Raises
         LoadingStopped, and DataDirectoryRefused when a partition cannot be opened and no other directory is left.
         """
-        progress = progress or Progress()
+        progress = progress or RecoveryProgress()
         if len(self.directories.in_use) > 1:
             self._settle_moves()
         with ExitStack() as stack:

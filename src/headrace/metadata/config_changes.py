@@ -18,7 +18,7 @@ from headrace.config import TOPIC_SETTINGS, TopicConfig, format_value
 from headrace.errors import InvalidConfig, InvalidRequest
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """The operations of IncrementalAlterConfigs."""
 
     SET = 0
@@ -31,7 +31,7 @@ class Change(NamedTuple):
     """The change of one config."""
 
     name: str
-    operation: Operation
+    operation: ConfigOperation
     value: str | None = None
 
 
@@ -71,11 +71,11 @@ def changed(own: Mapping[str, str], changes: Sequence[Change], lists: Lists) -> 
     _check_names([change.name for change in changes])
     after = dict(own)
     for name, operation, value in changes:
-        if operation is Operation.DELETE:
+        if operation is ConfigOperation.DELETE:
             after.pop(name, None)
             continue
         text = _given(name, value)
-        if operation is not Operation.SET:
+        if operation is not ConfigOperation.SET:
             text = _in_list(after.get(name), name, operation, text, lists)
         after[name] = text
     return after
@@ -98,13 +98,13 @@ def _given(name: str, value: str | None) -> str:
     return value
 
 
-def _in_list(own: str | None, name: str, operation: Operation, text: str, lists: Lists) -> str:
+def _in_list(own: str | None, name: str, operation: ConfigOperation, text: str, lists: Lists) -> str:
     default = lists(name)
     if default is None:
         raise InvalidConfig(f"Can't {operation.name} to key {name} because its type is not LIST.")
     before = _words(default if own is None else own)
     words = dict.fromkeys(_words(text))
-    if operation is Operation.APPEND:
+    if operation is ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*before, *words]))
     return ",".join(word for word in before if word not in words)
 

@@ -18,7 +18,7 @@ from headrace.config.topic_bounds import TopicBounds
 from headrace.errors import InvalidConfig, UnknownTopicOrPartition
 from headrace.in_slices import in_slices
 from headrace.metadata import znodes
-from headrace.metadata.config_changes import Alteration, Change, Operation, lists_of_topics
+from headrace.metadata.config_changes import Alteration, Change, ConfigOperation, lists_of_topics
 from headrace.metadata.entity_configs import TOPICS, Decide, EntityConfigs
 from headrace.metastore.store import NoNode
 
@@ -140,7 +140,10 @@ class TopicConfigs:
     async def alter(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Sets configs, or restores the default of those that are None. Raises as `rewrite` does."""
         wanted = Alteration(
-            [Change(name, Operation.DELETE if text is None else Operation.SET, text) for name, text in changes.items()]
+            [
+                Change(name, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text)
+                for name, text in changes.items()
+            ]
         )
         lists = lists_of_topics(self._defaults)
         await self.rewrite(topic, lambda own: wanted.applied(own, lists), validate_only=validate_only)

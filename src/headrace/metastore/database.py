@@ -68,7 +68,7 @@ class StoreUnreadable(OSError):
     """The file cannot be opened, is not a metadata store, or has a newer version."""
 
 
-class Entry(NamedTuple):
+class TreeNode(NamedTuple):
     """A node, with the zxid of the last change of its children."""
 
     data: bytes
@@ -169,7 +169,7 @@ class TreeDatabase:
 
     # Reads; `session` is whose watch it is
 
-    def find(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry | None:
+    def find(self, path: str, watch: Watch | None = None, session: int = 0) -> TreeNode | None:
         """The node or None; sets the watch only if the node exists."""
         check_path(path)
         row = self._db.execute(
@@ -179,16 +179,16 @@ class TreeDatabase:
             return None
         if watch is not None:
             self._data_watches[path].append((session, watch))
-        return Entry._make(row)
+        return TreeNode._make(row)
 
-    def get(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry:
+    def get(self, path: str, watch: Watch | None = None, session: int = 0) -> TreeNode:
         """See `MetadataStore.get`."""
         entry = self.find(path, watch, session)
         if entry is None:
             raise NoNode(path)
         return entry
 
-    def exists(self, path: str, watch: Watch | None = None, session: int = 0) -> Entry | None:
+    def exists(self, path: str, watch: Watch | None = None, session: int = 0) -> TreeNode | None:
         """See `MetadataStore.exists`."""
         found = self.find(path)
         if watch is not None:
@@ -283,7 +283,7 @@ class TreeDatabase:
         self._events.append(WatchEvent(EventKind.DELETED, path))
         self._events.append(WatchEvent(EventKind.CHILDREN, parent_of(path)))
 
-    def _at_version(self, path: str, version: int) -> Entry:
+    def _at_version(self, path: str, version: int) -> TreeNode:
         entry = self.get(path)
         if version not in (ANY_VERSION, entry.version):
             raise BadVersion(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headrace.errors import StorageError
-from headrace.metastore.database import FILE_NAME, Entry, TreeDatabase
+from headrace.metastore.database import FILE_NAME, TreeDatabase, TreeNode
 from headrace.metastore.store import (
     ANY_VERSION,
     Create,
@@ -119,5 +119,5 @@ class EmbeddedStore:
         self._loop.call_soon_threadsafe(watch, event)
 
 
-def _node(entry: Entry | None) -> Node | None:
+def _node(entry: TreeNode | None) -> Node | None:
     return None if entry is None else entry.node()

@@ -18,7 +18,7 @@ LENGTH_AT, MAGIC_AT = 8, 16
 LOG_OVERHEAD_BYTES = 12
 
 
-class Batch(NamedTuple):
+class FoundBatch(NamedTuple):
     """One batch, with its position."""
 
     header: BatchHeader
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
         return decode_records(data, self.header)
 
 
-def batches(files: Files, directory: Path, from_offset: int = 0) -> Iterator[Batch]:
+def batches(files: Files, directory: Path, from_offset: int = 0) -> Iterator[FoundBatch]:
     """The batches of a partition from the one that holds `from_offset`, up to the first bad header of a segment."""
     names = [name for name in files.names(directory) if is_segment_file(name, LOG)]
     starts = [offset_of(name) for name in names]
@@ -48,7 +48,7 @@ def batches(files: Files, directory: Path, from_offset: int = 0) -> Iterator[Bat
         yield from _of_segment(files.open_readonly(directory / name), from_offset)
 
 
-def _of_segment(file: LogFile, from_offset: int) -> Iterator[Batch]:
+def _of_segment(file: LogFile, from_offset: int) -> Iterator[FoundBatch]:
     size = file.size()
     position = chunk_start = 0
     chunk = b""
@@ -69,5 +69,5 @@ def _of_segment(file: LogFile, from_offset: int) -> Iterator[Batch]:
         if header.size_bytes > size - position:
             return
         if header.next_offset > from_offset:
-            yield Batch(header, file, position)
+            yield FoundBatch(header, file, position)
         position += header.size_bytes

@@ -24,7 +24,7 @@ from headrace.migrate.move import (
     undone_on_failure,
 )
 from headrace.migrate.nodes import DEFAULT_BROKER, Cluster, Nodes, carried, left_behind, understood, with_topic_ids
-from headrace.migrate.outcome import Outcome, shown
+from headrace.migrate.outcome import MigrationOutcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.topics import OFFSETS_TOPIC
 
@@ -34,7 +34,7 @@ def from_kafka(
     *,
     read_tree: Callable[[], tuple[str, Nodes]] | None = None,
     metadata_directory: Path | None = None,
-) -> Outcome:
+) -> MigrationOutcome:
     """Take a broker's directories over. `read_tree` gives where the metadata is from, and the tree, of a ZooKeeper
     cluster; without it the metadata is that of KRaft. Raises MigrationRefused, OSError."""
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
     return command
 
 
-def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: Outcome) -> None:
+def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: MigrationOutcome) -> None:
     groups = transactions.newer_groups(migration.files, directories_of(sources, OFFSETS_TOPIC))
     for protocol, count in sorted(groups.items()):
         kept = "their members join anew" if protocol != "consumer" else "their committed offsets are kept"

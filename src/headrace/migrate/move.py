@@ -21,7 +21,7 @@ from headrace.migrate.checks import reasons_against
 from headrace.migrate.copying import PartitionCopy, Progress
 from headrace.migrate.directories import Sources, hold, look_into
 from headrace.migrate.nodes import Cluster, Nodes, in_flight
-from headrace.migrate.outcome import Outcome
+from headrace.migrate.outcome import MigrationOutcome
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.topics import TRANSACTIONS_TOPIC
 
@@ -94,7 +94,7 @@ def directories_of(sources: Sources, topic: str) -> list[Path]:
     return [found.directory for partition, found in sorted(sources.partitions.items()) if partition.topic == topic]
 
 
-def plan(migration: Migration, sources: Sources, outcome: Outcome) -> list[PartitionCopy]:
+def plan(migration: Migration, sources: Sources, outcome: MigrationOutcome) -> list[PartitionCopy]:
     """The copies to make. Raises MigrationRefused if they do not fit."""
     copies = []
     needed = dict.fromkeys(migration.targets, 0)
@@ -191,9 +191,11 @@ def undone_on_failure(migration: Migration) -> Iterator[None]:
         raise
 
 
-def begin_outcome(direction: str, migration: Migration, sources: Sources, cluster: Cluster, origin: str) -> Outcome:
+def begin_outcome(
+    direction: str, migration: Migration, sources: Sources, cluster: Cluster, origin: str
+) -> MigrationOutcome:
     """The outcome before the plan."""
-    return Outcome(
+    return MigrationOutcome(
         direction,
         cluster.cluster_id,
         sources.identity.broker_id,

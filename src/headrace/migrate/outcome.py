@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Outcome:
+class MigrationOutcome:
     """One migration. In a dry run nothing was written, and `partitions` have no offsets."""
 
     direction: str

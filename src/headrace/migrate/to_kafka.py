@@ -8,7 +8,7 @@ from headrace.migrate.acls import has_rules, without_newer_operations
 from headrace.migrate.embedded import has_tree, read_embedded
 from headrace.migrate.move import Migration, begin_outcome, check, copy, look, open_once, plan, undone_on_failure
 from headrace.migrate.nodes import Cluster, Nodes, carried, counted, left_behind, understood
-from headrace.migrate.outcome import Outcome, shown
+from headrace.migrate.outcome import MigrationOutcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 
 _AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
@@ -21,7 +21,7 @@ def to_kafka(
     *,
     check_place: Callable[[], None],
     write_tree: Callable[[Nodes], str],
-) -> Outcome:
+) -> MigrationOutcome:
     """Write a broker's directories out for Apache Kafka 3.9 with ZooKeeper. `check_place` raises when the tree could
     not be written; `write_tree` writes it and says where. Raises MigrationRefused, OSError."""
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def to_kafka(
     return outcome
 
 
-def _drop_our_settings(nodes: Nodes, cluster: Cluster, outcome: Outcome) -> None:
+def _drop_our_settings(nodes: Nodes, cluster: Cluster, outcome: MigrationOutcome) -> None:
     for kind, entities in (("topics", cluster.topic_settings), ("brokers", cluster.broker_settings)):
         for name, own in entities.items():
             ours = sorted(key for key in own if key.startswith(OURS_ALONE))

@@ -22,7 +22,7 @@ from headrace.errors import CorruptMessage, KafkaError
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.log.filenames import offset_of, parse_partition
 from headrace.log.files import Files, LogFile
-from headrace.records.legacy.format_07 import LENGTH_BYTES, Entry, entry_size, payloads_of, read_entry
+from headrace.records.legacy.format_07 import LENGTH_BYTES, Entry07, entry_size, payloads_of, read_entry
 from headrace.types import TopicPartition
 
 SUFFIX = ".kafka"
@@ -114,7 +114,7 @@ class LogReader07:
         size = min(max_bytes, segment.end_offset - offset)
         return self._files.open_readonly(segment.path).read(size, offset - segment.base_offset) if size > 0 else b""
 
-    def entries(self, from_offset: int = 0) -> Iterator[tuple[int, Entry]]:
+    def entries(self, from_offset: int = 0) -> Iterator[tuple[int, Entry07]]:
         """The position in the partition, and the entry there, from `from_offset` (where an entry begins) on.
 
         Memory is bounded by a chunk or, if larger, one entry. Checks the CRCs. Skips the rest of a file after the first
@@ -141,7 +141,7 @@ class LogReader07:
                 continue
             yield offset, end, payloads
 
-    def _entries(self, segment: Segment, start: int) -> Iterator[tuple[int, Entry]]:
+    def _entries(self, segment: Segment, start: int) -> Iterator[tuple[int, Entry07]]:
         file = self._files.open_readonly(segment.path)
         try:
             for position, entry in _read_entries(file, start, segment.size_bytes):
@@ -159,7 +159,7 @@ class _Damaged(Exception):
         self.reason = reason
 
 
-def _read_entries(file: LogFile, position: int, end: int) -> Iterator[tuple[int, Entry]]:
+def _read_entries(file: LogFile, position: int, end: int) -> Iterator[tuple[int, Entry07]]:
     """(position, entry) from `position` up to `end`; raises _Damaged at the first bad one."""
     chunk, start = b"", position
     while position < end:

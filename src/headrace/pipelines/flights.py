@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer
-from headrace.demo.flights import PARTITIONS, Event, read_events
+from headrace.demo.flights import PARTITIONS, FlightEvent, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ def produce_flights(bootstrap: str) -> None:
             )
 
 
-def _chunks(events: Iterator[Event]) -> Iterator[list[Event]]:
+def _chunks(events: Iterator[FlightEvent]) -> Iterator[list[FlightEvent]]:
     while chunk := list(islice(events, _CHUNK)):
         yield chunk
 

@@ -28,7 +28,7 @@ UNSERVED = {
 """The operator's, those of brokers, and what is not for instances."""
 
 
-def both(key: ApiKey, fields: Fields) -> Iterator[tuple[schema.Message, Any]]:
+def both(key: ApiKey, fields: Fields) -> Iterator[tuple[schema.MessageSchema, Any]]:
     yield schema.load(message_class(key, "Request")), fields.request
     yield schema.load(message_class(key, "Response")), fields.response
 
@@ -83,7 +83,7 @@ def test_every_name_that_means_the_same_everywhere_occurs() -> None:
 QUALIFIED = (Kind.TOPIC, Kind.GROUP, Kind.ANY_GROUP, Kind.TRANSACTION, Kind.USER)
 
 
-def filled(kind: type[Struct], message: schema.Message, struct: str, paths: Any, path: str, name: str) -> Any:
+def filled(kind: type[Struct], message: schema.MessageSchema, struct: str, paths: Any, path: str, name: str) -> Any:
     """A struct with one element in each array and `name` in each field that names something."""
     values: dict[str, Any] = {}
     for field in message.structs[struct]:
@@ -98,11 +98,11 @@ def filled(kind: type[Struct], message: schema.Message, struct: str, paths: Any,
     return kind(**values)
 
 
-def m_class(message: schema.Message) -> Any:
+def m_class(message: schema.MessageSchema) -> Any:
     return getattr(m, message.name)
 
 
-def named(value: Any, message: schema.Message, struct: str, paths: Any, path: str = "") -> list[str]:
+def named(value: Any, message: schema.MessageSchema, struct: str, paths: Any, path: str = "") -> list[str]:
     """What the fields that name something have."""
     found: list[str] = []
     for field in message.structs[struct]:

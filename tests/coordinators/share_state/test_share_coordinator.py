@@ -7,8 +7,8 @@ import pytest
 from headrace.coordinators.runtime import Append
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateBatch,
     StateUpdate,
@@ -26,7 +26,7 @@ from headrace.limits import (
 )
 from tests.coordinators.share_state.world import KEY, OTHER, PARTITION, SETTINGS, TOPIC, World, update
 
-OK = Outcome()
+OK = PersisterOutcome()
 
 
 def test_an_initialized_share_partition_is_read_after_a_failover() -> None:
@@ -378,7 +378,7 @@ def test_requests_that_come_together_share_a_batch() -> None:
     world = World()
     world.holds_writes = True
     keys = [SharePartitionKey("queue", TOPIC, number % 4)._replace(group_id=f"q{number}") for number in range(100)]
-    answers: list[Outcome] = []
+    answers: list[PersisterOutcome] = []
     world.run(world.coordinator.submit([Request(key, InitialState(1, 0), answers.append) for key in keys], 1))
     assert [len(each.records) for each in world.writes] == [100]
     world.write_ends()

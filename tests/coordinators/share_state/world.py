@@ -20,17 +20,17 @@ from headrace.coordinators.share_state.requests import (
     Prune,
     Read,
     ReadSummary,
+    RecordsWritten,
     Request,
     What,
-    Written,
 )
-from headrace.coordinators.share_state.settings import Settings
+from headrace.coordinators.share_state.settings import ShareStateSettings
 from headrace.errors import ErrorCode
 
 PARTITION = 3
 TOPIC, OTHER = b"t" * 16, b"u" * 16
 KEY = SharePartitionKey("queue", TOPIC, 0)
-SETTINGS = Settings(updates_per_snapshot=3, prune_interval_ms=1000, cold_snapshot_interval_ms=5000)
+SETTINGS = ShareStateSettings(updates_per_snapshot=3, prune_interval_ms=1000, cold_snapshot_interval_ms=5000)
 
 
 def update(
@@ -43,10 +43,10 @@ def update(
 class World:
     """One partition of `__share_group_state`, and the coordinator that serves it."""
 
-    def __init__(self, log: Iterable[KeyValue] = (), settings: Settings = SETTINGS) -> None:
+    def __init__(self, log: Iterable[KeyValue] = (), settings: ShareStateSettings = SETTINGS) -> None:
         self.now_ms, self.settings = 1_000_000, settings
         self.log = list(log)
-        self.writes: deque[Append[Written]] = deque()
+        self.writes: deque[Append[RecordsWritten]] = deque()
         self.pruned: list[Prune] = []
         self.holds_writes = False
         self.topics = {TOPIC: 4, OTHER: 4}
@@ -96,7 +96,7 @@ class World:
         """Removes a share partition."""
         return self.ask(Delete(), key)
 
-    def run(self, actions: Iterable[Action[Written]]) -> None:
+    def run(self, actions: Iterable[Action[RecordsWritten]]) -> None:
         """Executes actions. A write ends at once unless `holds_writes`."""
         for action in actions:
             if isinstance(action, Answer):

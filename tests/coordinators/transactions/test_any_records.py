@@ -10,7 +10,7 @@ from headrace.coordinators.transactions.actions import Actions, SendMarkers
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.records import write_key, write_value
 from headrace.coordinators.transactions.requests import InitProducer, Producer
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import PREPARED, Transaction, TransactionState
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT16_MAX, INT32_MAX, INT64_MAX
@@ -29,7 +29,7 @@ class Attack:
         self.random = random.Random(seed)
         self.now_ms = 10**12
         self.coordinator = TransactionCoordinator(
-            Settings(900_000, 10**9, 3_600_000, two_phase_commit_enable=True),
+            TransactionSettings(900_000, 10**9, 3_600_000, two_phase_commit_enable=True),
             lambda _: 0,
             self.now_ms,
             version=lambda: self.random.choice((0, 1, 2)),

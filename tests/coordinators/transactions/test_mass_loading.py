@@ -2,7 +2,7 @@
 
 from headrace.coordinators.runtime import Effect
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.types import TopicPartition
@@ -11,7 +11,7 @@ COUNT = 2 * ELEMENTS_PER_SLICE + 1
 
 
 def test_prepared_transactions_are_taken_over_in_slices() -> None:
-    settings = Settings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
+    settings = TransactionSettings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
     coordinator = TransactionCoordinator(settings, lambda _: 0, 0, version=lambda: 2)
     replay = coordinator.partitions.begin(0, 0)
     assert replay is not None
@@ -28,7 +28,7 @@ def test_prepared_transactions_are_taken_over_in_slices() -> None:
 
 
 def test_a_partition_that_is_let_go_between_two_slices_leaves_no_ids() -> None:
-    settings = Settings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
+    settings = TransactionSettings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
     coordinator = TransactionCoordinator(settings, lambda _: 0, 0, version=lambda: 2)
     replay = coordinator.partitions.begin(0, 0)
     assert replay is not None

@@ -3,7 +3,7 @@ in between."""
 
 from headrace.coordinators.runtime import Append
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
 from headrace.coordinators.transactions.transactional_ids import RETRY_MS
 from headrace.errors import ErrorCode
@@ -15,7 +15,7 @@ TIMEOUT_MS, LATER_MS = 60_000, 90_000
 
 
 def test_transactions_that_time_out_together_are_aborted_in_slices() -> None:
-    settings = Settings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
+    settings = TransactionSettings(900_000, 3_600_000, 3_600_000, two_phase_commit_enable=False)
     coordinator = TransactionCoordinator(settings, lambda _: 0, 0, version=lambda: 2)
     replay = coordinator.partitions.begin(0, 0)
     assert replay is not None
@@ -34,7 +34,7 @@ def test_transactions_that_time_out_together_are_aborted_in_slices() -> None:
 
 
 def test_ids_that_expire_together_are_removed_in_slices() -> None:
-    settings = Settings(900_000, 3_600_000, 600_000, two_phase_commit_enable=False)
+    settings = TransactionSettings(900_000, 3_600_000, 600_000, two_phase_commit_enable=False)
     coordinator = TransactionCoordinator(settings, lambda _: 0, 0, version=lambda: 2)
     replay = coordinator.partitions.begin(0, 0)
     assert replay is not None

@@ -10,7 +10,7 @@ from headrace.coordinators.runtime import Action, Answer, Append
 from headrace.coordinators.transactions.actions import DropMarkers, SendMarkers, Then
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, Producer
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import Transaction
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition
@@ -18,7 +18,7 @@ from headrace.types import TopicPartition
 PARTITION, EPOCH = 0, 7
 ID = "payments"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-SETTINGS = Settings(
+SETTINGS = TransactionSettings(
     max_timeout_ms=900_000,
     id_expiration_ms=7 * 86_400_000,
     expiration_check_interval_ms=3_600_000,
@@ -30,7 +30,7 @@ class World:
     """One partition of `__transaction_state`, and the coordinator that serves it."""
 
     def __init__(
-        self, settings: Settings = SETTINGS, log: Iterable[tuple[bytes, bytes | None]] = (), version: int = 0
+        self, settings: TransactionSettings = SETTINGS, log: Iterable[tuple[bytes, bytes | None]] = (), version: int = 0
     ) -> None:
         self.now_ms = 1_000_000
         self.settings, self.version = settings, version

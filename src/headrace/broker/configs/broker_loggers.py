@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from headrace.broker.configs.entries import Entry, Source
 from headrace.broker.request.context import RequestContext
 from headrace.errors import InvalidConfig, InvalidRequest
-from headrace.metadata.config_changes import Alteration, Change, Operation
+from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ async def alter(ctx: RequestContext, name: str, alteration: Alteration, *, valid
     if validate_only:
         return
     for change in changes:
-        level = LEVELS[change.value or ""] if change.operation is Operation.SET else logging.NOTSET
+        level = LEVELS[change.value or ""] if change.operation is ConfigOperation.SET else logging.NOTSET
         _logger(change.name).setLevel(level)
         log.warning("the level of logger %s is now %s", change.name, _level(change.name))
     ctx.services.admission.audit_changed()
@@ -62,18 +62,18 @@ async def alter(ctx: RequestContext, name: str, alteration: Alteration, *, valid
 
 def _check(change: Change, known: frozenset[str]) -> None:
     name, operation, value = change
-    if operation in (Operation.APPEND, Operation.SUBTRACT):
+    if operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise InvalidRequest(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
     if name not in known:
         raise InvalidConfig(f"Logger {name} does not exist!")
-    if operation is Operation.SET and value is None:
+    if operation is ConfigOperation.SET and value is None:
         raise InvalidRequest(f"Null value not supported for : {name}")
-    if operation is Operation.SET and value not in LEVELS:
+    if operation is ConfigOperation.SET and value not in LEVELS:
         raise InvalidConfig(
             f"Cannot set the log level of {name} to {value} as it is not a supported log level. "
             f"Valid log levels are {', '.join(LEVELS)}"
         )
-    if operation is Operation.DELETE and name == ROOT:
+    if operation is ConfigOperation.DELETE and name == ROOT:
         raise InvalidRequest(f"Removing the log level of the {ROOT} logger is not allowed")
 
 

@@ -20,15 +20,15 @@ from headrace.coordinators.share_state.keys import key_text
 from headrace.coordinators.share_state.loading import Loading
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateUpdate,
     Summary,
     TopicIdPartition,
 )
-from headrace.coordinators.share_state.requests import Delete, Prune, Read, ReadSummary, Request, What, Written
-from headrace.coordinators.share_state.settings import Settings
+from headrace.coordinators.share_state.requests import Delete, Prune, Read, ReadSummary, RecordsWritten, Request, What
+from headrace.coordinators.share_state.settings import ShareStateSettings
 from headrace.errors import KafkaError
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.types import TopicPartition
@@ -64,7 +64,7 @@ class ShareStateService:
         self._pruned: dict[int, int] = {}
         self.writes = self.write_requests = self.write_ns = 0
         """Share partitions written, and the requests for them with the time until they are stored."""
-        settings = Settings(
+        settings = ShareStateSettings(
             updates_per_snapshot=config.share_state_updates_per_snapshot,
             prune_interval_ms=config.share_state_prune_interval_ms,
             cold_snapshot_interval_ms=config.share_state_cold_snapshot_interval_ms,
@@ -72,7 +72,7 @@ class ShareStateService:
         self._coordinator = ShareCoordinator(
             settings, lambda key: topic.partition_for(key_text(key)), self._partition_count, now_ms()
         )
-        self.runtime: CoordinatorRuntime[Loading, Written] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[Loading, RecordsWritten] = CoordinatorRuntime(
             topic.name,
             self._coordinator,
             appends=appends,
@@ -108,7 +108,7 @@ class ShareStateService:
 
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, InitialState]
-    ) -> dict[TopicIdPartition, Outcome]:
+    ) -> dict[TopicIdPartition, PersisterOutcome]:
         """InitializeShareGroupState."""
         return await self._ask(group_id, partitions.items())
 
@@ -120,7 +120,7 @@ class ShareStateService:
 
     async def write(
         self, group_id: str, updates: Mapping[TopicIdPartition, StateUpdate]
-    ) -> dict[TopicIdPartition, Outcome]:
+    ) -> dict[TopicIdPartition, PersisterOutcome]:
         """WriteShareGroupState."""
         began_s = self._loop.time()
         results = await self._ask(group_id, updates.items())
@@ -129,7 +129,9 @@ class ShareStateService:
         self.write_ns += int((self._loop.time() - began_s) * 1e9)
         return results
 
-    async def delete(self, group_id: str, partitions: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, Outcome]:
+    async def delete(
+        self, group_id: str, partitions: Iterable[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PersisterOutcome]:
         """DeleteShareGroupState."""
         return await self._ask(group_id, ((key, Delete()) for key in partitions))
 

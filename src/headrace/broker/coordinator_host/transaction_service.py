@@ -19,7 +19,7 @@ from headrace.coordinators.transactions.actions import Reply, SendMarkers, Then
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.loading import Loading
 from headrace.coordinators.transactions.requests import Ended, InitProducer, Producer
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import EPOCH_BUMPED_FROM, Transaction
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition
@@ -57,7 +57,7 @@ class TransactionService:
         `version` returns the cluster's transaction.version."""
         self.topic = topic
         self._producer_ids, self._loop = producer_ids, loop
-        settings = Settings(
+        settings = TransactionSettings(
             max_timeout_ms=config.transaction_max_timeout_ms,
             id_expiration_ms=config.transactional_id_expiration_ms,
             expiration_check_interval_ms=config.transaction_expiration_check_interval_ms,

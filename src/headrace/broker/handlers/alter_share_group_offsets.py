@@ -13,7 +13,7 @@ from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Entries, group
 from headrace.broker.share.availability import are_share_groups_enabled
 from headrace.broker.share.error_texts import NO_SUCH_TOPIC, error_text
-from headrace.coordinators.share_state.persister import Outcome, TopicIdPartition
+from headrace.coordinators.share_state.persister import PersisterOutcome, TopicIdPartition
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.protocol import messages as m
@@ -90,6 +90,6 @@ async def _alter(ctx: RequestContext, request: m.AlterShareGroupOffsetsRequest) 
     return response
 
 
-def _partition(topic_id: bytes, number: int, outcomes: Mapping[TopicIdPartition, Outcome]) -> _Partition:
+def _partition(topic_id: bytes, number: int, outcomes: Mapping[TopicIdPartition, PersisterOutcome]) -> _Partition:
     outcome = outcomes.get(TopicIdPartition(topic_id, number), NO_SUCH_TOPIC)
     return _Partition(partition_index=number, error_code=outcome.error, error_message=outcome.message)

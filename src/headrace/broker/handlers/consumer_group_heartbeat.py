@@ -47,10 +47,10 @@ async def _look_up_and_hear(
 
 
 def _hear(ctx: RequestContext, request: m.ConsumerGroupHeartbeatRequest) -> Answer:
-    from headrace.coordinators.groups.consumer.heartbeat import Client  # with the first consumer group
+    from headrace.coordinators.groups.consumer.heartbeat import RequestClient  # with the first consumer group
 
     admission = ctx.services.admission
-    client = Client(ctx.client_id or "", ctx.client_host, lambda topic: admission.permits(ctx, _MATCHED, topic))
+    client = RequestClient(ctx.client_id or "", ctx.client_host, lambda topic: admission.permits(ctx, _MATCHED, topic))
     ctx.services.groups.request(
         lambda coordinator, now_ms: coordinator.consumer.heartbeat(request, ctx.api_version, client, ctx.reply, now_ms)
     )

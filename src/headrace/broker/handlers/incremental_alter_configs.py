@@ -16,7 +16,7 @@ from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demands, Place, on_settings
 from headrace.errors import ErrorCode, InvalidRequest
-from headrace.metadata.config_changes import Alteration, Change, Operation
+from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security import access
@@ -44,9 +44,9 @@ async def _alter(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest)
     return _response(await change_each(request.resources, alter_one))
 
 
-def _operation(number: int) -> Operation:
+def _operation(number: int) -> ConfigOperation:
     try:
-        return Operation(number)
+        return ConfigOperation(number)
     except ValueError:
         raise InvalidRequest(f"Unknown operation {number} on a setting") from None
 

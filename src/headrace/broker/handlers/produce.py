@@ -52,7 +52,7 @@ from headrace.broker.produce.formats import (
 )
 from headrace.broker.produce.rejected_records import RejectedRecords
 from headrace.broker.produce.reliability import check_reliable
-from headrace.broker.produce.transaction_partitions import Client, Verified, error_of_produce
+from headrace.broker.produce.transaction_partitions import ClientKind, Verified, error_of_produce
 from headrace.broker.produce.transactional_batches import has_transactional_batches, transactional_batches
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import PLAIN_DEMAND, Demand, Demands, Entries, topic_by_id
@@ -115,7 +115,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
     verifying: Future[Verified] | None = None
     batches = transactional_batches(request, names)
     if batches is not None:
-        verifying = ctx.services.transaction_partitions.begin(*batches, Client.of_produce(ctx.api_version))
+        verifying = ctx.services.transaction_partitions.begin(*batches, ClientKind.of_produce(ctx.api_version))
         if not verifying.done():
             return _handle_later(ctx, detached(request), names, verifying)
     checks: list[_Check] = []
@@ -318,7 +318,7 @@ def _verification(verified: Verified, key: TopicPartition, version: int) -> Veri
     """Returns the verification of a partition's batch, None for a batch without one. Raises its error."""
     error = verified.errors.get(key)
     if error is not None:
-        raise error_of_produce(error, Client.of_produce(version))
+        raise error_of_produce(error, ClientKind.of_produce(version))
     return verified.verifications.get(key)
 
 

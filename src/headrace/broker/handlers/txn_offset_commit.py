@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from copy import copy
 
 from headrace.broker.handlers.create_topics import code_of
-from headrace.broker.produce.transaction_partitions import Client, Producer, Verified
+from headrace.broker.produce.transaction_partitions import ClientKind, TransactionalProducerId, Verified
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import TOPICS, Demand, Demands, group, transaction
 from headrace.coordinators.groups.answers import committed_in_transaction
@@ -89,8 +89,8 @@ def _verify(ctx: RequestContext, known: m.TxnOffsetCommitRequest) -> ErrorCode |
     available = groups.availability(partition.partition)
     if available is not ErrorCode.NONE:
         return available
-    producer = Producer(known.transactional_id, known.producer_id, known.producer_epoch)
-    client = Client.of_offset_commit(ctx.api_version)
+    producer = TransactionalProducerId(known.transactional_id, known.producer_id, known.producer_epoch)
+    client = ClientKind.of_offset_commit(ctx.api_version)
     return ctx.services.transaction_partitions.begin(producer, {partition: NO_SEQUENCE}, client)
 
 

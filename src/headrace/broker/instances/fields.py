@@ -275,7 +275,7 @@ def kind_of(paths: Mapping[str, Kind], path: str) -> Kind | None:
     return paths.get(path) or EVERYWHERE.get(path.rpartition(".")[2])
 
 
-def leaves(message: schema.Message) -> Iterator[tuple[str, schema.Field]]:
+def leaves(message: schema.MessageSchema) -> Iterator[tuple[str, schema.Field]]:
     """The path of every field that is no struct, in the order of the schema."""
 
     def walk(struct: str, path: str) -> Iterator[tuple[str, schema.Field]]:

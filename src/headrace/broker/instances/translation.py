@@ -58,7 +58,7 @@ class _Source:
     """Writes one function."""
 
     def __init__(self, api_key: ApiKey, suffix: str, paths: Mapping[str, Kind]) -> None:
-        self._schema: schema.Message = schema.load(message_class(api_key, suffix))
+        self._schema: schema.MessageSchema = schema.load(message_class(api_key, suffix))
         self._paths, self._is_request = paths, suffix == "Request"
         self._lines: list[str] = []
         self._class: type[Message] = getattr(messages, self._schema.name)

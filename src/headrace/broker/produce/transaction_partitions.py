@@ -66,7 +66,7 @@ class PartitionVerifier(Protocol):
         ...
 
 
-class Client(Enum):
+class ClientKind(Enum):
     """What a client's version of Produce or TxnOffsetCommit says about it."""
 
     OLD = "adds partitions itself"
@@ -74,17 +74,17 @@ class Client(Enum):
     ADDS_IMPLICITLY = "adds a partition with the first batch for it"
 
     @classmethod
-    def of_produce(cls, version: int) -> Client:
+    def of_produce(cls, version: int) -> ClientKind:
         """The client of a Produce."""
         return cls.OLD if version < 11 else cls.KNOWS_ABORTABLE if version < 12 else cls.ADDS_IMPLICITLY
 
     @classmethod
-    def of_offset_commit(cls, version: int) -> Client:
+    def of_offset_commit(cls, version: int) -> ClientKind:
         """The client of a TxnOffsetCommit."""
         return cls.OLD if version < 4 else cls.KNOWS_ABORTABLE if version < 5 else cls.ADDS_IMPLICITLY
 
 
-class Producer(NamedTuple):
+class TransactionalProducerId(NamedTuple):
     """A transactional producer."""
 
     transactional_id: str
@@ -127,11 +127,11 @@ class TransactionPartitions:
         self._retry_s, self._retry_max_s = retry_backoff_ms / 1000, retry_backoff_max_ms / 1000
 
     def begin(
-        self, producer: Producer, sequences: Mapping[TopicPartition, int], client: Client
+        self, producer: TransactionalProducerId, sequences: Mapping[TopicPartition, int], client: ClientKind
     ) -> asyncio.Future[Verified]:
         """Begins to verify batches, which have these first sequences. The future never fails, and is done on return if
         the outcome is known at once."""
-        if not self._is_enabled() and client is not Client.ADDS_IMPLICITLY:
+        if not self._is_enabled() and client is not ClientKind.ADDS_IMPLICITLY:
             skipped: asyncio.Future[Verified] = self._loop.create_future()
             skipped.set_result(Verified({}, dict.fromkeys(sequences, NOT_REQUIRED)))
             return skipped
@@ -140,18 +140,20 @@ class TransactionPartitions:
         return verifying.verified
 
     def verification(
-        self, key: TopicPartition, producer: Producer, first_sequence: int, client: Client
+        self, key: TopicPartition, producer: TransactionalProducerId, first_sequence: int, client: ClientKind
     ) -> Verification | None:
         """Begins a verification in the log; None if the transaction is open there. Raises `KafkaError`."""
         return self._replicas.leader(*key).log.begin_verification(
             producer.producer_id,
             first_sequence,
             producer.epoch,
-            supports_epoch_bump=client is Client.ADDS_IMPLICITLY,
+            supports_epoch_bump=client is ClientKind.ADDS_IMPLICITLY,
             now_ms=self._now_ms(),
         )
 
-    def ask(self, producer: Producer, partitions: Sequence[TopicPartition], client: Client) -> asyncio.Future[Codes]:
+    def ask(
+        self, producer: TransactionalProducerId, partitions: Sequence[TopicPartition], client: ClientKind
+    ) -> asyncio.Future[Codes]:
         """Asks the coordinator of the transactional id; an error code for each partition."""
         metadata = self._replicas.metadata
         coordinator = _coordinator_of(producer.transactional_id, metadata)
@@ -159,7 +161,7 @@ class TransactionPartitions:
             unknown: asyncio.Future[Codes] = self._loop.create_future()
             unknown.set_result(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return unknown
-        verify_only = client is not Client.ADDS_IMPLICITLY
+        verify_only = client is not ClientKind.ADDS_IMPLICITLY
         if coordinator == self._broker_id:
             return self._local.add_or_verify(*producer, partitions, verify_only=verify_only)
         return self._remote.ask(coordinator, _Asked(producer, partitions, verify_only, self._loop.create_future()))
@@ -183,9 +185,9 @@ class _Verifying:
     def __init__(
         self,
         partitions: TransactionPartitions,
-        producer: Producer,
+        producer: TransactionalProducerId,
         sequences: Mapping[TopicPartition, int],
-        client: Client,
+        client: ClientKind,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._partitions, self._producer, self._sequences = partitions, producer, sequences
@@ -221,7 +223,7 @@ class _Verifying:
         asked: asyncio.Future[Codes],
     ) -> None:
         codes = {} if asked.cancelled() else asked.result()
-        if self._client is Client.ADDS_IMPLICITLY and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+        if self._client is ClientKind.ADDS_IMPLICITLY and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
             now = self._loop.time()
             self._deadline = self._deadline or now + self._partitions.retry_max_s
             if now < self._deadline:
@@ -239,15 +241,15 @@ class _Verifying:
             self.verified.set_result(verified)
 
 
-def _for_client(code: ErrorCode, client: Client) -> ErrorCode:
+def _for_client(code: ErrorCode, client: ClientKind) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and client is Client.OLD:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientKind.OLD:
         return ErrorCode.INVALID_TXN_STATE
     return code
 
 
-def error_of_produce(error: KafkaError, client: Client) -> KafkaError:
+def error_of_produce(error: KafkaError, client: ClientKind) -> KafkaError:
     """The error of a Produce whose batch could not be verified.
 
     Older clients do not repeat a batch after an error of the coordinator. NOT_ENOUGH_REPLICAS makes them do so, without
@@ -257,7 +259,7 @@ def error_of_produce(error: KafkaError, client: Client) -> KafkaError:
     if code is ErrorCode.INVALID_TXN_STATE:
         return KafkaError("Partition was not added to the transaction", code)
     if code in _RETRIED_AS_NOT_ENOUGH_REPLICAS or (
-        code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not Client.ADDS_IMPLICITLY
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientKind.ADDS_IMPLICITLY
     ):
         text = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
         return KafkaError(text, ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -279,7 +281,7 @@ def _coordinator_of(transactional_id: str, metadata: MetadataCache) -> BrokerId 
 class _Asked(NamedTuple):
     """One transaction's question to another broker."""
 
-    producer: Producer
+    producer: TransactionalProducerId
     partitions: Sequence[TopicPartition]
     verify_only: bool
     answer: asyncio.Future[Codes]

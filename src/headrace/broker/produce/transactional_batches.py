@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.broker.produce.transaction_partitions import Producer
+from headrace.broker.produce.transaction_partitions import TransactionalProducerId
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.records.format2.header import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT
@@ -22,7 +22,7 @@ _producer = Struct(">qhi")
 class TransactionalBatches(NamedTuple):
     """The producer of a request's transactional batches, and the first sequence of each partition's batch."""
 
-    producer: Producer
+    producer: TransactionalProducerId
     sequences: dict[TopicPartition, int]
 
 
@@ -47,7 +47,7 @@ def transactional_batches(request: m.ProduceRequest, names: Sequence[str]) -> Tr
     Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id, and INVALID_PRODUCER_ID_MAPPING for batches
     of several producers.
     """
-    producer: Producer | None = None
+    producer: TransactionalProducerId | None = None
     sequences: dict[TopicPartition, int] = {}
     for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
@@ -62,7 +62,7 @@ def transactional_batches(request: m.ProduceRequest, names: Sequence[str]) -> Tr
             producer_id, epoch, first_sequence = _producer.unpack_from(records, _PRODUCER_AT)
             if producer_id < 0:
                 continue  # a batch without a producer, which the transactional bit does not make a part of anything
-            found = Producer(request.transactional_id, producer_id, epoch)
+            found = TransactionalProducerId(request.transactional_id, producer_id, epoch)
             if producer not in (found, None):
                 raise KafkaError(
                     "Transactional records contained more than one producer ID", ErrorCode.INVALID_PRODUCER_ID_MAPPING

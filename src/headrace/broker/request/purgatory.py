@@ -28,7 +28,7 @@ class Operation(Protocol):
         """Answers the request at its deadline, with what there is."""
 
 
-class Entry:
+class WaitingOperation:
     """A waiting operation with its keys; the handle to cancel it."""
 
     __slots__ = ("is_done", "keys", "operation")
@@ -44,9 +44,9 @@ class Purgatory:
         self._loop = loop
         # Dicts, not sets: they keep the order of arrival, so operations that waited longest are tried first and a
         # simulation replays.
-        self._watched: dict[Hashable, dict[Entry, None]] = {}
+        self._watched: dict[Hashable, dict[WaitingOperation, None]] = {}
         self._touched: dict[Hashable, None] = {}
-        self._deadlines: list[tuple[float, int, Entry]] = []
+        self._deadlines: list[tuple[float, int, WaitingOperation]] = []
         self._order = count()
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0  # kept here: uvloop's handle cannot tell once its time has come
@@ -59,9 +59,9 @@ class Purgatory:
         """All waiting operations."""
         return (entry.operation for _, _, entry in self._deadlines if not entry.is_done)
 
-    def wait(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int) -> Entry:
+    def wait(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int) -> WaitingOperation:
         """Holds `operation` until it completes after a touch of one of `keys`, at most for `timeout_ms`."""
-        entry = Entry(operation, tuple(keys))
+        entry = WaitingOperation(operation, tuple(keys))
         for key in entry.keys:
             self._watched.setdefault(key, {})[entry] = None
         self._waiting += 1
@@ -71,7 +71,7 @@ class Purgatory:
             self._set_timer(deadline)
         return entry
 
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: WaitingOperation) -> None:
         """Removes a waiting operation; neither of its methods is called again."""
         if not entry.is_done:
             self._end(entry)
@@ -89,7 +89,7 @@ class Purgatory:
             if not entry.is_done and entry.operation.try_complete():
                 self._end(entry)
 
-    def _end(self, entry: Entry) -> None:
+    def _end(self, entry: WaitingOperation) -> None:
         entry.is_done = True
         self._waiting -= 1
         for key in entry.keys:

@@ -22,7 +22,7 @@ from headrace.coordinators.groups.share.results import Altered, Beat, ToDelete, 
 from headrace.coordinators.share_state.persister import (
     NO_START_OFFSET,
     InitialState,
-    Outcome,
+    PersisterOutcome,
     Summary,
     TopicIdPartition,
 )
@@ -101,7 +101,9 @@ def _note_initialized(
     services.groups.request(note)
 
 
-def _first_failure(outcomes: Mapping[TopicIdPartition, Outcome]) -> tuple[TopicIdPartition, Outcome] | None:
+def _first_failure(
+    outcomes: Mapping[TopicIdPartition, PersisterOutcome],
+) -> tuple[TopicIdPartition, PersisterOutcome] | None:
     return next((each for each in outcomes.items() if each[1].error is not ErrorCode.NONE), None)
 
 
@@ -119,7 +121,7 @@ async def _asked(services: Services, decide: Callable[[GroupCoordinator, Reply, 
 
 async def alter_offsets(
     services: Services, group_id: str, offsets: Mapping[TopicIdPartition, int]
-) -> tuple[ErrorCode, Mapping[TopicIdPartition, Outcome]]:
+) -> tuple[ErrorCode, Mapping[TopicIdPartition, PersisterOutcome]]:
     """AlterShareGroupOffsets: an error for the whole request, or a result for each partition."""
     partitions = _by_topic(offsets)
     altered: Altered = await _asked(
@@ -137,7 +139,7 @@ async def alter_offsets(
 
 async def delete_offsets(
     services: Services, group_id: str, names: Iterable[str]
-) -> tuple[ErrorCode, Mapping[str, Outcome]]:
+) -> tuple[ErrorCode, Mapping[str, PersisterOutcome]]:
     """DeleteShareGroupOffsets: an error for the whole request, or a result for each topic."""
     wanted = list(names)
     to_delete: ToDelete = await _asked(
@@ -145,7 +147,7 @@ async def delete_offsets(
     )
     if to_delete.error is not ErrorCode.NONE:
         return to_delete.error, {}
-    missing = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
+    missing = PersisterOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
     results = dict.fromkeys(to_delete.unknown, missing)
     by_topic = await _delete_states(services, group_id, to_delete.partitions)
     deleted = [topic_id for topic_id, outcome in by_topic.items() if outcome.error is ErrorCode.NONE]
@@ -178,14 +180,14 @@ async def delete_group(services: Services, group_id: str) -> ErrorCode:
 
 async def _delete_states(
     services: Services, group_id: str, partitions: Mapping[bytes, frozenset[int]]
-) -> dict[bytes, Outcome]:
+) -> dict[bytes, PersisterOutcome]:
     """Has the persister remove share partitions. A result for each topic: that of a partition that failed, if any."""
     keys = frozenset(
         TopicIdPartition(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers
     )
     if not keys:
         return {}
-    results = dict.fromkeys(partitions, Outcome())
+    results = dict.fromkeys(partitions, PersisterOutcome())
     for key, outcome in (await services.share_state.persister.delete(group_id, keys)).items():
         if outcome.error is not ErrorCode.NONE:
             results[key.topic_id] = outcome

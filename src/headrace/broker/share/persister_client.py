@@ -34,8 +34,8 @@ from headrace.broker.share.state_messages import (
 from headrace.coordinators.share_state.keys import key_text
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateUpdate,
     Summary,
@@ -115,7 +115,7 @@ class PersisterClient:
 
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, InitialState]
-    ) -> Mapping[TopicIdPartition, Outcome]:
+    ) -> Mapping[TopicIdPartition, PersisterOutcome]:
         """Begins share partitions, or begins them anew."""
         return await self._call(INITIALIZE, group_id, partitions, self._share_state.coordinator.initialize)
 
@@ -127,13 +127,13 @@ class PersisterClient:
 
     async def write(
         self, group_id: str, updates: Mapping[TopicIdPartition, StateUpdate]
-    ) -> Mapping[TopicIdPartition, Outcome]:
+    ) -> Mapping[TopicIdPartition, PersisterOutcome]:
         """Stores changes."""
         return await self._call(WRITE, group_id, updates, self._share_state.coordinator.write)
 
     async def delete(
         self, group_id: str, partitions: frozenset[TopicIdPartition]
-    ) -> Mapping[TopicIdPartition, Outcome]:
+    ) -> Mapping[TopicIdPartition, PersisterOutcome]:
         """Removes share partitions."""
         return await self._call(DELETE, group_id, dict.fromkeys(partitions), self._share_state.coordinator.delete)
 

@@ -28,12 +28,12 @@ from headrace.coordinators.share_partitions.share_partition import (
     InconsistentState,
     ShareLimits,
     SharePartition,
-    Write,
+    StateWrite,
 )
 from headrace.coordinators.share_state.persister import (
     NO_START_OFFSET,
-    Outcome,
     Persister,
+    PersisterOutcome,
     SharePartitionKey,
     StateUpdate,
     TopicIdPartition,
@@ -348,7 +348,7 @@ class ShareManager:
             done(error)
 
     def _written(
-        self, led: LedSharePartition, state: SharePartition, writes: Iterable[Write], outcome: Outcome
+        self, led: LedSharePartition, state: SharePartition, writes: Iterable[StateWrite], outcome: PersisterOutcome
     ) -> None:
         error = _client_error(outcome.error, outcome.message) if outcome.error else None
         now_ms = self.clock_ms()
@@ -395,7 +395,7 @@ class ShareManager:
             self._set_timer(next_ms)  # one share partition in a turn: each may have thousands of records
 
 
-def _next_writes(state: SharePartition) -> list[Write]:
+def _next_writes(state: SharePartition) -> list[StateWrite]:
     """Takes as many writes as one request may hold."""
     count, size = 0, 0
     for write in state.writes:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     StateBatch,
     StateUpdate,
     Summary,
@@ -49,8 +49,8 @@ def _nothing(_value: object) -> Fields:
     return {}
 
 
-def _done(_partition: object) -> Outcome:
-    return Outcome()
+def _done(_partition: object) -> PersisterOutcome:
+    return PersisterOutcome()
 
 
 def _read_update(partition: m.WriteShareGroupStateRequest.PartitionData) -> StateUpdate:
@@ -114,7 +114,7 @@ INITIALIZE = StateApi(
     m.InitializeShareGroupStateResponse.PartitionResult,
     _done,
     _nothing,
-    Outcome,
+    PersisterOutcome,
 )
 READ = StateApi(
     "read",
@@ -142,7 +142,7 @@ WRITE = StateApi(
     m.WriteShareGroupStateResponse.PartitionResult,
     _done,
     _nothing,
-    Outcome,
+    PersisterOutcome,
 )
 DELETE = StateApi(
     "delete",
@@ -156,7 +156,7 @@ DELETE = StateApi(
     m.DeleteShareGroupStateResponse.PartitionResult,
     _done,
     _nothing,
-    Outcome,
+    PersisterOutcome,
 )
 SUMMARY = StateApi(
     "read summary",

@@ -14,8 +14,8 @@ from headrace.coordinators.share_partitions.records import (
     ACQUIRED,
     NO_MEMBER,
     InFlightBatch,
+    RecordRun,
     RecordState,
-    Run,
     Transition,
 )
 from headrace.coordinators.share_partitions.share_partition import SharePartition
@@ -119,14 +119,14 @@ def _check_batch(batch: InFlightBatch, member: str) -> None:
         raise _invalid_state("Member is not the owner of batch record")
 
 
-def _check(run: Run, member: str) -> None:
+def _check(run: RecordRun, member: str) -> None:
     if run.state is not ACQUIRED:
         raise _invalid_state("The offset cannot be acknowledged. The offset is not acquired.")
     if run.member != member:
         raise _invalid_state("Member is not the owner of offset")
 
 
-def _renew(partition: SharePartition, run: Run, now_ms: int) -> None:
+def _renew(partition: SharePartition, run: RecordRun, now_ms: int) -> None:
     if not partition.limits.can_renew:
         raise _invalid_state("Renewing acquisition locks is not enabled for the group.")
     partition.lock(run, now_ms + partition.limits.lock_ms)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.coordinators.share_partitions.records import ACQUIRED, AVAILABLE, InFlightBatch, Run
+from headrace.coordinators.share_partitions.records import ACQUIRED, AVAILABLE, InFlightBatch, RecordRun
 from headrace.coordinators.share_partitions.share_partition import SharePartition
 
 _THROTTLED_FROM_MIN = 2
@@ -163,7 +163,7 @@ class _Acquisition:
             self._count += len(run)
         return False
 
-    def _take(self, run: Run) -> None:
+    def _take(self, run: RecordRun) -> None:
         run.acquire(self._acquirer.member, self._lock_until_ms)
         self._partition.lock_ends(self._lock_until_ms)
 
@@ -257,7 +257,7 @@ class _Acquisition:
         return made
 
     def _put(self, first: int, last: int) -> None:
-        run = Run(first, last, ACQUIRED, 1, self._acquirer.member, self._lock_until_ms)
+        run = RecordRun(first, last, ACQUIRED, 1, self._acquirer.member, self._lock_until_ms)
         self._partition.in_flight.add(InFlightBatch(run))
         self._partition.lock_ends(self._lock_until_ms)
 

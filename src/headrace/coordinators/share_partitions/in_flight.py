@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from headrace.coordinators.share_partitions.records import InFlightBatch, Run
+from headrace.coordinators.share_partitions.records import InFlightBatch, RecordRun
 
 
 class InFlight:
@@ -27,7 +27,7 @@ class InFlight:
     def __iter__(self) -> Iterator[InFlightBatch]:
         return iter(self.batches)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[RecordRun]:
         """All runs, in the order of their offsets."""
         return (run for batch in self.batches for run in batch.runs)
 

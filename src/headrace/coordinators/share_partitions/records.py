@@ -38,7 +38,7 @@ class RecordState(IntEnum):
 AVAILABLE, ACQUIRED, ARCHIVED = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVED
 
 
-class Run:
+class RecordRun:
     """Records `first` to `last` (inclusive), which have one state."""
 
     __slots__ = ("before", "delivery_count", "first", "is_final", "last", "lock_until_ms", "member", "pending", "state")
@@ -104,9 +104,9 @@ class Run:
         else:
             self.state, self.member = self.before
 
-    def cut(self, offset: int) -> Run:
+    def cut(self, offset: int) -> RecordRun:
         """Cuts the run before `offset`, which lies inside it; returns the second part."""
-        rest = Run(offset, self.last, self.state, self.delivery_count, self.member, self.lock_until_ms)
+        rest = RecordRun(offset, self.last, self.state, self.delivery_count, self.member, self.lock_until_ms)
         rest.before, rest.is_final = self.before, self.is_final
         self.last = offset - 1
         if self.pending is not None:
@@ -121,9 +121,9 @@ class Transition:
     __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[RecordRun] = []
 
-    def begin(self, run: Run, state: RecordState, delivery_count_max: int) -> None:
+    def begin(self, run: RecordRun, state: RecordState, delivery_count_max: int) -> None:
         """Ends the acquisition of a run, until the persister has stored it or could not."""
         run.before = (run.state, run.member)
         run.leave(state, delivery_count_max)
@@ -139,7 +139,7 @@ class InFlightBatch:
 
     __slots__ = ("first", "is_split", "last", "runs")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordRun) -> None:
         self.first, self.last = run.first, run.last
         self.runs = [run]
         self.is_split = False
@@ -153,7 +153,7 @@ class InFlightBatch:
         """Whether all records are among `first` to `last` (inclusive)."""
         return self.first >= first and self.last <= last
 
-    def within(self, first: int, last: int) -> Iterator[Run]:
+    def within(self, first: int, last: int) -> Iterator[RecordRun]:
         """The runs with records of `first` to `last` (inclusive), which may reach beyond. The caller may cut the run
         that it got last."""
         number = max(0, bisect_right(self.runs, first, key=_first) - 1)
@@ -166,7 +166,7 @@ class InFlightBatch:
                 yield run
             number = bisect_right(self.runs, end, lo=number, key=_first)
 
-    def only(self, run: Run, first: int, last: int) -> Run:
+    def only(self, run: RecordRun, first: int, last: int) -> RecordRun:
         """The part of a run of this batch that lies in `first` to `last` (inclusive), as a run of its own."""
         if run.first >= first and run.last <= last:
             return run
@@ -180,7 +180,7 @@ class InFlightBatch:
         return run
 
 
-def state_batches(runs: Iterable[Run]) -> tuple[StateBatch, ...]:
+def state_batches(runs: Iterable[RecordRun]) -> tuple[StateBatch, ...]:
     """What the persister stores about runs: neighbours of one state become one batch."""
     found: list[StateBatch] = []
     for run in runs:

@@ -26,8 +26,8 @@ from headrace.coordinators.share_partitions.records import (
     ARCHIVED,
     AVAILABLE,
     InFlightBatch,
+    RecordRun,
     RecordState,
-    Run,
     Transition,
     state_batches,
 )
@@ -46,7 +46,7 @@ class ShareLimits(NamedTuple):
     can_renew: bool = True
 
 
-class Write(NamedTuple):
+class StateWrite(NamedTuple):
     """A change to store: the batches, and the transition that waits for the result, if it can be undone."""
 
     batches: tuple[StateBatch, ...]
@@ -78,7 +78,7 @@ class SharePartition:
         """The first gap of the state that was read, and the end offset that it reached then; -1: no gaps."""
         self.next_lock_ms: int | None = None
         """No lock ends before this time."""
-        self.writes: list[Write] = []
+        self.writes: list[StateWrite] = []
         self.is_changed = False
         self._restore(batches)
 
@@ -92,7 +92,7 @@ class SharePartition:
                 )
             if first > after and self.gap_start < 0:
                 self.gap_start = after
-            run = Run(first, last, RecordState(state), delivery_count)
+            run = RecordRun(first, last, RecordState(state), delivery_count)
             self.in_flight.add(InFlightBatch(run))
             if run.state.is_terminal:
                 self.delivery_complete_count += len(run)
@@ -177,7 +177,7 @@ class SharePartition:
 
     # Changes
 
-    def lock(self, run: Run, until_ms: int) -> None:
+    def lock(self, run: RecordRun, until_ms: int) -> None:
         """Holds acquired records until then."""
         run.lock_until_ms = until_ms
         self.lock_ends(until_ms)
@@ -187,24 +187,24 @@ class SharePartition:
         if self.next_lock_ms is None or until_ms < self.next_lock_ms:
             self.next_lock_ms = until_ms
 
-    def finished(self, run: Run) -> None:
+    def finished(self, run: RecordRun) -> None:
         """Counts a run that has just become terminal, as far as it lies behind the start offset."""
         if run.state.is_terminal:
             self.delivery_complete_count += self._counted(run)
 
-    def _counted(self, run: Run) -> int:
+    def _counted(self, run: RecordRun) -> int:
         return max(0, run.last - max(self.start_offset, run.first) + 1)
 
     def begin_write(self, transition: Transition) -> None:
         """Has a transition stored."""
         if transition.runs:
-            self.writes.append(Write(state_batches(transition.runs), transition))
+            self.writes.append(StateWrite(state_batches(transition.runs), transition))
 
     def undo(self, transition: Transition, now_ms: int) -> None:
         """Returns the runs of a transition to their states before. Those whose locks have run out meanwhile are
         released, which is stored as any such release."""
         limit = self.limits.delivery_count_max
-        released: list[Run] = []
+        released: list[RecordRun] = []
         for run in transition.runs:
             was_terminal, was_locked = run.state.is_terminal, run.lock_until_ms is not None
             run.complete(is_stored=False, delivery_count_max=limit, now_ms=now_ms)
@@ -222,9 +222,9 @@ class SharePartition:
             if run.state is AVAILABLE and run.first < self.start_offset:  # the log has no such records any more
                 self.archive(run.first, self.start_offset - 1, AVAILABLE, is_counted=False)
         if released:
-            self.writes.append(Write(state_batches(released), None))
+            self.writes.append(StateWrite(state_batches(released), None))
 
-    def stored(self, write: Write, now_ms: int, *, is_stored: bool) -> None:
+    def stored(self, write: StateWrite, now_ms: int, *, is_stored: bool) -> None:
         """Ends a write. Locks that have run out are released whether that is stored or not."""
         if write.transition is not None:
             if not is_stored:
@@ -250,7 +250,7 @@ class SharePartition:
                         self.finished(part)
         self.begin_write(transition)
 
-    def _parted(self, batch: InFlightBatch, run: Run) -> tuple[Run, ...]:
+    def _parted(self, batch: InFlightBatch, run: RecordRun) -> tuple[RecordRun, ...]:
         """The run, cut at the start offset if that lies inside it."""
         if run.first < self.start_offset <= run.last:
             batch.split()
@@ -258,7 +258,7 @@ class SharePartition:
             return run, rest
         return (run,)
 
-    def _released(self, run: Run) -> RecordState:
+    def _released(self, run: RecordRun) -> RecordState:
         """The state of released records: those below the start offset have left the log."""
         return ARCHIVED if run.last < self.start_offset else AVAILABLE
 
@@ -266,7 +266,7 @@ class SharePartition:
         """Releases records whose locks have run out; returns their number. Sets `next_lock_ms` anew."""
         if self.next_lock_ms is None or self.next_lock_ms > now_ms:
             return 0
-        released: list[Run] = []
+        released: list[RecordRun] = []
         next_ms: int | None = None
         limit = self.limits.delivery_count_max
         for batch in self.in_flight:
@@ -285,7 +285,7 @@ class SharePartition:
                     released.append(part)
         self.next_lock_ms = next_ms if next_ms is None else max(next_ms, now_ms + LOCK_CHECK_MS)
         if released:
-            self.writes.append(Write(state_batches(released), None))
+            self.writes.append(StateWrite(state_batches(released), None))
             self.is_changed = True
         return sum(map(len, released))
 

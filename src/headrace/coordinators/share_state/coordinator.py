@@ -25,21 +25,21 @@ from itertools import islice
 
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.runtime import APPEND_ERRORS, Answer, Append, Effect, KeyValue, OwnedPartitions
-from headrace.coordinators.share_state.deciding import Refused, decide
+from headrace.coordinators.share_state.deciding import ShareStateRefused, decide
 from headrace.coordinators.share_state.loading import Loading
-from headrace.coordinators.share_state.persister import Outcome, SharePartitionKey
+from headrace.coordinators.share_state.persister import PersisterOutcome, SharePartitionKey
 from headrace.coordinators.share_state.requests import (
     Action,
     Actions,
     Forget,
     Prune,
+    RecordsWritten,
+    RecordWrite,
     Request,
     SnapshotCold,
-    Write,
-    Written,
 )
-from headrace.coordinators.share_state.settings import Settings
-from headrace.coordinators.share_state.state import Entry
+from headrace.coordinators.share_state.settings import ShareStateSettings
+from headrace.coordinators.share_state.state import CoordinatedState
 from headrace.errors import ErrorCode
 from headrace.limits import (
     ELEMENTS_PER_SLICE,
@@ -74,7 +74,7 @@ class ShareCoordinator:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ShareStateSettings,
         partition_for: Callable[[SharePartitionKey], int],
         partition_count: Callable[[bytes], int],
         now_ms: int,
@@ -83,7 +83,7 @@ class ShareCoordinator:
         the number of partitions of a topic id, 0 if it does not exist."""
         self._settings, self._partition_for, self._partition_count = settings, partition_for, partition_count
         self.partitions = OwnedPartitions(lambda partition: Loading(partition, settings.updates_per_snapshot))
-        self._entries: dict[int, dict[SharePartitionKey, Entry]] = {}  # by partition of __share_group_state
+        self._entries: dict[int, dict[SharePartitionKey, CoordinatedState]] = {}  # by partition of __share_group_state
         self._by_topic: dict[bytes, dict[SharePartitionKey, None]] = {}
         self._waiting: dict[SharePartitionKey, deque[Request]] = {}
         self._tombstones: dict[int, int] = {}  # partition -> the offset of its last tombstone
@@ -148,25 +148,25 @@ class ShareCoordinator:
             count = self._partition_count(request.key.topic_id)
             try:
                 decision = decide(request, entry, count, self._settings.updates_per_snapshot, now_ms)
-            except Refused as refused:
+            except ShareStateRefused as refused:
                 actions.append(request.failed(refused.error, refused.message))
                 continue
             if decision.record is None:
                 actions.append(Answer(request.reply, decision.result))
                 continue
             if entry is None:
-                entry = entries[request.key] = Entry(partition)
+                entry = entries[request.key] = CoordinatedState(partition)
                 self._by_topic.setdefault(request.key.topic_id, {})[request.key] = None
             entry.is_busy = True
             batch = batches.get(partition)
             if batch is None:
                 batch = batches[partition] = _Batch(partition, now_ms)
-            if full := batch.add(Write(request, entry, decision.content, decision.result), decision.record):
+            if full := batch.add(RecordWrite(request, entry, decision.content, decision.result), decision.record):
                 actions.append(full)
         actions += [batch.append() for batch in batches.values()]
         return actions
 
-    def appended(self, then: Written, error: ErrorCode, record_offset: int, now_ms: int) -> Actions:
+    def appended(self, then: RecordsWritten, error: ErrorCode, record_offset: int, now_ms: int) -> Actions:
         """Takes in the end of a write: answers its requests, and begins with those that waited for it."""
         actions: Actions = []
         next_requests: list[Request] = []
@@ -211,7 +211,7 @@ class ShareCoordinator:
             requests = again
         return actions
 
-    def _remove(self, key: SharePartitionKey, entry: Entry, tombstone_offset: int | None) -> None:
+    def _remove(self, key: SharePartitionKey, entry: CoordinatedState, tombstone_offset: int | None) -> None:
         self._entries[entry.partition].pop(key, None)
         self._drop_from_topic(key)
         if tombstone_offset is not None:
@@ -309,10 +309,10 @@ class _Batch:
 
     def _begin(self) -> None:
         self._records: list[KeyValue] = []
-        self._writes: list[Write] = []
+        self._writes: list[RecordWrite] = []
         self._bytes = 0
 
-    def add(self, write: Write, record: KeyValue) -> Append[Written] | None:
+    def add(self, write: RecordWrite, record: KeyValue) -> Append[RecordsWritten] | None:
         """Adds a record. Returns the batch so far if the record has no room in it."""
         size = len(record[0]) + len(record[1] or b"")
         full = None
@@ -326,16 +326,16 @@ class _Batch:
         self._bytes += size
         return full
 
-    def append(self) -> Append[Written]:
+    def append(self) -> Append[RecordsWritten]:
         """The batch."""
-        return Append(self._partition, tuple(self._records), self._now_ms, Written(tuple(self._writes)))
+        return Append(self._partition, tuple(self._records), self._now_ms, RecordsWritten(tuple(self._writes)))
 
 
 def _failed(request: Request, error: ErrorCode) -> Answer:
     return request.failed(error, _MESSAGES.get(error, error.name))
 
 
-def _ignore(_outcome: Outcome) -> None:
+def _ignore(_outcome: PersisterOutcome) -> None:
     """Nobody waits for periodic work."""
 
 

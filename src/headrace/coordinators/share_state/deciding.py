@@ -22,33 +22,33 @@ from headrace.coordinators.share_state.persister import (
     NO_EPOCH,
     NO_START_OFFSET,
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateUpdate,
     Summary,
 )
 from headrace.coordinators.share_state.records import write_snapshot, write_tombstone, write_update
 from headrace.coordinators.share_state.requests import (
-    Decision,
     Delete,
     Forget,
     Read,
     ReadSummary,
     Request,
+    ShareStateDecision,
     SnapshotCold,
 )
-from headrace.coordinators.share_state.state import Entry, ShareChange, ShareState
+from headrace.coordinators.share_state.state import CoordinatedState, ShareChange, ShareState
 from headrace.errors import ErrorCode
 from headrace.limits import SHARE_STATE_BATCHES_MAX
 
-_DONE = Outcome()
+_DONE = PersisterOutcome()
 _LEADER_FENCED = "The leader epoch in the request is older than the epoch on the broker."
 _STATE_FENCED = "The share coordinator rejected the request because the share-group state epoch did not match."
 _NO_PARTITION = "This server does not host this topic-partition."
 
 
-class Refused(Exception):
+class ShareStateRefused(Exception):
     """A request that the rules refuse: an error code and its explanation."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -56,56 +56,62 @@ class Refused(Exception):
         self.error, self.message = error, message
 
 
-def decide(request: Request, entry: Entry | None, partition_count: int, updates_max: int, now_ms: int) -> Decision:
+def decide(
+    request: Request, entry: CoordinatedState | None, partition_count: int, updates_max: int, now_ms: int
+) -> ShareStateDecision:
     """What a request makes of a share partition; `entry` is None if it has no state. `partition_count` is that of its
-    topic, 0 if there is none. Raises `Refused`."""
+    topic, 0 if there is none. Raises `ShareStateRefused`."""
     key, what = request.key, request.what
     state = entry.state if entry is not None else None
     if isinstance(what, Forget):
         return _removed(key, state)
     if isinstance(what, SnapshotCold):
         if state is None:
-            return Decision(_DONE)
+            return ShareStateDecision(_DONE)
         cold = state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms)
-        return Decision(_DONE, cold, write_snapshot(key, cold))
+        return ShareStateDecision(_DONE, cold, write_snapshot(key, cold))
     if key.partition < 0:
-        raise Refused(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
+        raise ShareStateRefused(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
     if isinstance(what, Read | StateUpdate) and state is None:
         verb = "Read" if isinstance(what, Read) else "Write"
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{verb} operation on uninitialized share partition not allowed.")
+        raise ShareStateRefused(
+            ErrorCode.INVALID_REQUEST, f"{verb} operation on uninitialized share partition not allowed."
+        )
     if entry is not None:
         _check_epochs(what, entry)
     if key.partition >= partition_count:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        raise ShareStateRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
     if isinstance(what, InitialState):
         if state is not None and what.state_epoch == state.state_epoch:
-            return Decision(_DONE)
+            return ShareStateDecision(_DONE)
         return _initialized(key, what, state, now_ms)
     if isinstance(what, Delete):
         return _removed(key, state)
     if isinstance(what, ReadSummary):
-        return Decision(_summary(state))
+        return ShareStateDecision(_summary(state))
     assert entry is not None
     assert state is not None
     if isinstance(what, StateUpdate):
         batches = len(what.state_batches)
         if batches + len(state.state_batches) > 2 * SHARE_STATE_BATCHES_MAX or batches > SHARE_STATE_BATCHES_MAX:
             text = f"{batches} state batches beside {len(state.state_batches)} of the share partition are too many."
-            raise Refused(ErrorCode.INVALID_REQUEST, text)
+            raise ShareStateRefused(ErrorCode.INVALID_REQUEST, text)
         return _written(key, what, entry, state, state.leader_epoch, _DONE, updates_max, now_ms)
     return _read(key, what, entry, state, updates_max, now_ms)
 
 
-def _check_epochs(what: object, entry: Entry) -> None:
+def _check_epochs(what: object, entry: CoordinatedState) -> None:
     leader_epoch = what.leader_epoch if isinstance(what, StateUpdate | Read) else NO_EPOCH
     if leader_epoch != NO_EPOCH and leader_epoch < entry.leader_epoch:
-        raise Refused(ErrorCode.FENCED_LEADER_EPOCH, _LEADER_FENCED)
+        raise ShareStateRefused(ErrorCode.FENCED_LEADER_EPOCH, _LEADER_FENCED)
     state_epoch = what.state_epoch if isinstance(what, StateUpdate | InitialState) else NO_EPOCH
     if state_epoch != NO_EPOCH and state_epoch < entry.state_epoch:
-        raise Refused(ErrorCode.FENCED_STATE_EPOCH, _STATE_FENCED)
+        raise ShareStateRefused(ErrorCode.FENCED_STATE_EPOCH, _STATE_FENCED)
 
 
-def _initialized(key: SharePartitionKey, initial: InitialState, state: ShareState | None, now_ms: int) -> Decision:
+def _initialized(
+    key: SharePartitionKey, initial: InitialState, state: ShareState | None, now_ms: int
+) -> ShareStateDecision:
     begun = ShareState(
         snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
         state_epoch=initial.state_epoch,
@@ -115,15 +121,15 @@ def _initialized(key: SharePartitionKey, initial: InitialState, state: ShareStat
         created_ms=now_ms,
         written_ms=now_ms,
     )
-    return Decision(_DONE, begun, write_snapshot(key, begun))
+    return ShareStateDecision(_DONE, begun, write_snapshot(key, begun))
 
 
 def _read(
-    key: SharePartitionKey, what: Read, entry: Entry, state: ShareState, updates_max: int, now_ms: int
-) -> Decision:
+    key: SharePartitionKey, what: Read, entry: CoordinatedState, state: ShareState, updates_max: int, now_ms: int
+) -> ShareStateDecision:
     result = PartitionState(ErrorCode.NONE, None, state.state_epoch, state.start_offset, state.state_batches)
     if what.leader_epoch == NO_EPOCH:
-        return Decision(result)
+        return ShareStateDecision(result)
     leader_epoch = state.leader_epoch if what.leader_epoch == entry.leader_epoch else what.leader_epoch
     same = StateUpdate(
         state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, state_batches=()
@@ -134,13 +140,13 @@ def _read(
 def _written(
     key: SharePartitionKey,
     update: StateUpdate,
-    entry: Entry,
+    entry: CoordinatedState,
     state: ShareState,
     leader_epoch: int,
-    result: Outcome | PartitionState,
+    result: PersisterOutcome | PartitionState,
     updates_max: int,
     now_ms: int,
-) -> Decision:
+) -> ShareStateDecision:
     """An update, or a snapshot after `updates_max` of them."""
     if entry.updates < updates_max:
         change = ShareChange(
@@ -150,7 +156,7 @@ def _written(
             update.delivery_complete_count,
             merged((), update.state_batches, update.start_offset),
         )
-        return Decision(result, change, write_update(key, change))
+        return ShareStateDecision(result, change, write_update(key, change))
     start_offset = state.start_offset if update.start_offset == NO_START_OFFSET else update.start_offset
     whole = ShareState(
         state.snapshot_epoch + 1,
@@ -162,11 +168,11 @@ def _written(
         created_ms=now_ms,
         written_ms=now_ms,
     )
-    return Decision(result, whole, write_snapshot(key, whole))
+    return ShareStateDecision(result, whole, write_snapshot(key, whole))
 
 
-def _removed(key: SharePartitionKey, state: ShareState | None) -> Decision:
-    return Decision(_DONE) if state is None else Decision(_DONE, None, write_tombstone(key))
+def _removed(key: SharePartitionKey, state: ShareState | None) -> ShareStateDecision:
+    return ShareStateDecision(_DONE) if state is None else ShareStateDecision(_DONE, None, write_tombstone(key))
 
 
 def _summary(state: ShareState | None) -> Summary:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.coordinators.share_state.persister import SharePartitionKey
 from headrace.coordinators.share_state.records import read_record
-from headrace.coordinators.share_state.state import Entry
+from headrace.coordinators.share_state.state import CoordinatedState
 from headrace.types import NO_PRODUCER
 
 
@@ -18,7 +18,7 @@ class Loading:
 
     partition: int
     updates_per_snapshot: int
-    entries: dict[SharePartitionKey, Entry] = field(default_factory=dict)
+    entries: dict[SharePartitionKey, CoordinatedState] = field(default_factory=dict)
     tombstone_offset: int = -1
     """Where the last tombstone is."""
 
@@ -33,7 +33,7 @@ class Loading:
             return
         entry = self.entries.get(record.key)
         if entry is None:
-            entry = self.entries[record.key] = Entry(self.partition)
+            entry = self.entries[record.key] = CoordinatedState(self.partition)
         entry.apply(record.content, record_offset, self.updates_per_snapshot)
 
     def marker(self, producer_id: int, committed: bool) -> None:

@@ -81,7 +81,7 @@ class StateUpdate(NamedTuple):
     state_batches: tuple[StateBatch, ...]
 
 
-class Outcome(NamedTuple):
+class PersisterOutcome(NamedTuple):
     """The result for one share partition. `message` explains an error."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -120,7 +120,7 @@ class Persister(Protocol):
 
     def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, InitialState]
-    ) -> Awaitable[Mapping[TopicIdPartition, Outcome]]:
+    ) -> Awaitable[Mapping[TopicIdPartition, PersisterOutcome]]:
         """Begins share partitions, or begins them anew: state batches end."""
         ...
 
@@ -132,13 +132,13 @@ class Persister(Protocol):
 
     def write(
         self, group_id: str, updates: Mapping[TopicIdPartition, StateUpdate]
-    ) -> Awaitable[Mapping[TopicIdPartition, Outcome]]:
+    ) -> Awaitable[Mapping[TopicIdPartition, PersisterOutcome]]:
         """Stores changes. FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH: the caller's state is out of date."""
         ...
 
     def delete(
         self, group_id: str, partitions: frozenset[TopicIdPartition]
-    ) -> Awaitable[Mapping[TopicIdPartition, Outcome]]:
+    ) -> Awaitable[Mapping[TopicIdPartition, PersisterOutcome]]:
         """Removes share partitions. A partition without state is removed already."""
         ...
 

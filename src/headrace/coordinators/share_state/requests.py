@@ -9,16 +9,16 @@ from headrace.coordinators import runtime
 from headrace.coordinators.runtime import KeyValue
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    Outcome,
     PartitionState,
+    PersisterOutcome,
     SharePartitionKey,
     StateUpdate,
     Summary,
 )
-from headrace.coordinators.share_state.state import Entry, ShareChange, ShareState
+from headrace.coordinators.share_state.state import CoordinatedState, ShareChange, ShareState
 from headrace.errors import ErrorCode
 
-Result: TypeAlias = Outcome | PartitionState | Summary
+Result: TypeAlias = PersisterOutcome | PartitionState | Summary
 
 
 class Read(NamedTuple):
@@ -32,19 +32,19 @@ class ReadSummary(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """DeleteShareGroupState; the reply gets an `Outcome`."""
+    """DeleteShareGroupState; the reply gets a `PersisterOutcome`."""
 
 
 class Forget(NamedTuple):
-    """The topic was deleted; the reply gets an `Outcome`."""
+    """The topic was deleted; the reply gets a `PersisterOutcome`."""
 
 
 class SnapshotCold(NamedTuple):
-    """A new snapshot is due, since the last one is old; the reply gets an `Outcome`."""
+    """A new snapshot is due, since the last one is old; the reply gets a `PersisterOutcome`."""
 
 
 What: TypeAlias = InitialState | StateUpdate | Read | ReadSummary | Delete | Forget | SnapshotCold
-"""`InitialState`: InitializeShareGroupState. `StateUpdate`: WriteShareGroupState. Both replies get an `Outcome`."""
+"""`InitialState`: InitializeShareGroupState. `StateUpdate`: WriteShareGroupState. Both get a `PersisterOutcome`."""
 
 
 class Request(NamedTuple):
@@ -62,24 +62,24 @@ class Request(NamedTuple):
         elif isinstance(self.what, ReadSummary):
             result = Summary(error, message)
         else:
-            result = Outcome(error, message)
+            result = PersisterOutcome(error, message)
         return runtime.Answer(self.reply, result)
 
 
-class Write(NamedTuple):
+class RecordWrite(NamedTuple):
     """A record that is being written, and the request that it is for."""
 
     request: Request
-    entry: Entry
+    entry: CoordinatedState
     content: ShareState | ShareChange | None
     """None: a tombstone."""
     result: Result
 
 
-class Written(NamedTuple):
+class RecordsWritten(NamedTuple):
     """The second step of a batch: its records are in the log, or are not."""
 
-    writes: tuple[Write, ...]
+    writes: tuple[RecordWrite, ...]
 
 
 class Prune(NamedTuple):
@@ -89,7 +89,7 @@ class Prune(NamedTuple):
     before_offset: int
 
 
-class Decision(NamedTuple):
+class ShareStateDecision(NamedTuple):
     """What a request leads to: an answer at once, or a record and then an answer."""
 
     result: Result
@@ -97,5 +97,5 @@ class Decision(NamedTuple):
     record: KeyValue | None = None
 
 
-Action: TypeAlias = "runtime.Answer | runtime.Append[Written] | runtime.Effect[Prune]"
+Action: TypeAlias = "runtime.Answer | runtime.Append[RecordsWritten] | runtime.Effect[Prune]"
 Actions: TypeAlias = list[Action]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Settings(NamedTuple):
+class ShareStateSettings(NamedTuple):
     """The broker settings of the share coordinator. Times are in milliseconds."""
 
     updates_per_snapshot: int

@@ -60,7 +60,7 @@ def changed(state: ShareState | None, change: ShareChange) -> ShareState:
     )
 
 
-class Entry:
+class CoordinatedState:
     """A share partition of this coordinator."""
 
     __slots__ = ("is_busy", "leader_epoch", "partition", "snapshot_offset", "state", "state_epoch", "updates")

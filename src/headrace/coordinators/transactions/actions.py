@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from headrace.coordinators import runtime
 
 if TYPE_CHECKING:
-    from headrace.coordinators.transactions.entry import Entry
+    from headrace.coordinators.transactions.entry import TransactionEntry
     from headrace.coordinators.transactions.transaction import Transaction
     from headrace.types import TopicPartition
 
@@ -41,7 +41,7 @@ class DropMarkers(NamedTuple):
 class Initialized(NamedTuple):
     """A producer was initialized: InitProducerId is answered."""
 
-    entry: Entry
+    entry: TransactionEntry
     transaction: Transaction
     reply: Reply
 
@@ -49,7 +49,7 @@ class Initialized(NamedTuple):
 class PartitionsAdded(NamedTuple):
     """Partitions were added: the reply gets an error code."""
 
-    entry: Entry
+    entry: TransactionEntry
     transaction: Transaction
     reply: Reply
 
@@ -57,7 +57,7 @@ class PartitionsAdded(NamedTuple):
 class Prepared(NamedTuple):
     """The outcome is decided: the markers are sent, and EndTxn is answered. Without `reply` it timed out."""
 
-    entry: Entry
+    entry: TransactionEntry
     transaction: Transaction
     reply: Reply | None
     is_fence: bool
@@ -67,14 +67,14 @@ class Prepared(NamedTuple):
 class Completed(NamedTuple):
     """Every marker is written, and so is the new state."""
 
-    entry: Entry
+    entry: TransactionEntry
     transaction: Transaction
 
 
 class Expired(NamedTuple):
     """The tombstones of unused ids were written: the ids are removed."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TransactionEntry, ...]
 
 
 Then: TypeAlias = Initialized | PartitionsAdded | Prepared | Completed | Expired

@@ -11,9 +11,9 @@ Its input is values of requests, each with a reply token; its output is actions.
     client      EndTxn ──────▶ append Prepare ──▶ answer
                                    └─▶ SendMarkers ──▶ marker_written … ──▶ append Complete
 
-At most one write of an id is under way (`Entry.pending`); requests that come meanwhile, or while markers are sent, get
-CONCURRENT_TRANSACTIONS, upon which clients try again. If the coordinator fails after a Prepare record is written, the
-next coordinator finds it and sends the markers again; partitions accept a repeated marker.
+At most one write of an id is under way (`TransactionEntry.pending`); requests that come meanwhile, or while markers are
+sent, get CONCURRENT_TRANSACTIONS, upon which clients try again. If the coordinator fails after a Prepare record is
+written, the next coordinator finds it and sends the markers again; partitions accept a repeated marker.
 
 This module decides what a request leads to. `transactional_ids` is the state, `write_results` what follows a write,
 `markers` and `expiry` what follows a marker and a deadline.
@@ -37,11 +37,11 @@ from headrace.coordinators.transactions.actions import (
     Reply,
     Then,
 )
-from headrace.coordinators.transactions.ending import Decision, decide
-from headrace.coordinators.transactions.entry import Entry
+from headrace.coordinators.transactions.ending import EndDecision, decide
+from headrace.coordinators.transactions.entry import TransactionEntry
 from headrace.coordinators.transactions.loading import Loading
 from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, Producer
-from headrace.coordinators.transactions.settings import Settings
+from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
@@ -61,7 +61,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TransactionSettings,
         partition_for: Callable[[str], int],
         now_ms: int,
         *,
@@ -84,7 +84,7 @@ class TransactionCoordinator:
             for transaction in some:
                 if transaction.state is TransactionState.DEAD:
                     continue
-                entry = self._ids.put(Entry(transaction, replay.partition))
+                entry = self._ids.put(TransactionEntry(transaction, replay.partition))
                 if transaction.state in PREPARED:
                     actions += markers.send(self._ids, entry, now_ms)
                 elif transaction.state is TransactionState.ONGOING:
@@ -194,7 +194,7 @@ class TransactionCoordinator:
         known = entry.transaction.partitions
         return {each: ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
-    def _producer_fault(self, transactional_id: str, entry: Entry | None, producer: Producer) -> ErrorCode:
+    def _producer_fault(self, transactional_id: str, entry: TransactionEntry | None, producer: Producer) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         error = self._ids.unavailable(transactional_id)
@@ -229,7 +229,7 @@ class TransactionCoordinator:
                 return [Answer(reply, Ended(decision))]
             return [Answer(reply, Ended(decision, transaction.producer_id, transaction.producer_epoch))]
         next_id: int = NO_PRODUCER
-        if decision is Decision.PREPARE_WITH_NEXT_ID:
+        if decision is EndDecision.PREPARE_WITH_NEXT_ID:
             if new_id is None:
                 return [Answer(reply, Ended(ErrorCode.CONCURRENT_TRANSACTIONS))]
             next_id = new_id

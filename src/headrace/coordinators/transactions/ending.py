@@ -23,7 +23,7 @@ from headrace.errors import ErrorCode
 from headrace.limits import INT16_MAX
 
 
-class Decision(Enum):
+class EndDecision(Enum):
     """What EndTxn leads to, where it is neither refused nor done already."""
 
     PREPARE = auto()
@@ -33,7 +33,7 @@ class Decision(Enum):
 
 def decide(
     transaction: Transaction, producer_id: int, epoch: int, is_commit: bool, version: int, *, is_busy: bool
-) -> Decision | ErrorCode:
+) -> EndDecision | ErrorCode:
     """The decision, or the error code to answer with (NONE for a request that was done already).
 
     `is_busy`: an earlier transition is under way.
@@ -47,14 +47,14 @@ def decide(
     if is_busy:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.state is TransactionState.ONGOING:
-        return Decision.PREPARE
+        return EndDecision.PREPARE
     is_same = transaction.state in COMPLETE and _is_committed(transaction) == is_commit
     return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
 
 
 def _with_epoch_bump(
     transaction: Transaction, producer_id: int, epoch: int, is_commit: bool, *, is_busy: bool
-) -> Decision | ErrorCode:
+) -> EndDecision | ErrorCode:
     if is_busy:  # first, since the producer may use a producer id that is not in force yet
         return ErrorCode.CONCURRENT_TRANSACTIONS
     is_complete = transaction.state in COMPLETE
@@ -74,7 +74,7 @@ def _with_epoch_bump(
             return ErrorCode.NONE if _is_committed(transaction) == is_commit else ErrorCode.INVALID_TXN_STATE
         if is_commit:
             return ErrorCode.INVALID_TXN_STATE
-    return Decision.PREPARE_WITH_NEXT_ID if transaction.is_epoch_exhausted else Decision.PREPARE
+    return EndDecision.PREPARE_WITH_NEXT_ID if transaction.is_epoch_exhausted else EndDecision.PREPARE
 
 
 def _is_committed(transaction: Transaction) -> bool:

@@ -6,7 +6,7 @@ from headrace.coordinators.transactions.transaction import PREPARED, Transaction
 from headrace.types import TopicPartition
 
 
-class Entry:
+class TransactionEntry:
     """A transactional id of this coordinator."""
 
     __slots__ = ("has_failed_fence", "missing_markers", "partition", "pending", "transaction")

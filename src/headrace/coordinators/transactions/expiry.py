@@ -24,18 +24,18 @@ from headrace.limits import (
 )
 
 if TYPE_CHECKING:
-    from headrace.coordinators.transactions.entry import Entry
-    from headrace.coordinators.transactions.settings import Settings
+    from headrace.coordinators.transactions.entry import TransactionEntry
+    from headrace.coordinators.transactions.settings import TransactionSettings
 
 log = logging.getLogger(__name__)
 
 
-def schedule(ids: TransactionalIds, settings: Settings, now_ms: int) -> None:
+def schedule(ids: TransactionalIds, settings: TransactionSettings, now_ms: int) -> None:
     """Sets the time of the next search for unused ids."""
     ids.deadlines.set(Timer(TimerKind.EXPIRY), now_ms + settings.expiration_check_interval_ms)
 
 
-def tick(ids: TransactionalIds, settings: Settings, now_ms: int) -> Actions:
+def tick(ids: TransactionalIds, settings: TransactionSettings, now_ms: int) -> Actions:
     """Handles deadlines that have passed: at most `TIMEOUTS_PER_TICK_MAX`, and the rest in the next tick."""
     actions: Actions = []
     while len(actions) < TIMEOUTS_PER_TICK_MAX and (timer := ids.deadlines.pop_due(now_ms)) is not None:
@@ -59,10 +59,10 @@ def tick(ids: TransactionalIds, settings: Settings, now_ms: int) -> Actions:
     return actions
 
 
-def _remove_unused(ids: TransactionalIds, settings: Settings, now_ms: int) -> Actions:
+def _remove_unused(ids: TransactionalIds, settings: TransactionSettings, now_ms: int) -> Actions:
     """Removes ids that were not used for `transactional.id.expiration.ms`."""
     oldest_ms = now_ms - settings.id_expiration_ms
-    unused: list[Entry] = []
+    unused: list[TransactionEntry] = []
     for entry in ids.entries.values():
         if _is_idle(entry) and entry.transaction.updated_ms <= oldest_ms:
             unused.append(entry)
@@ -84,13 +84,13 @@ def remove_with(ids: TransactionalIds, prefix: str, now_ms: int) -> tuple[int, A
     return len(found), actions
 
 
-def _is_idle(entry: Entry) -> bool:
+def _is_idle(entry: TransactionEntry) -> bool:
     return entry.pending is None and entry.transaction.state in IDLE
 
 
-def _remove(unused: Iterable[Entry], now_ms: int) -> Actions:
+def _remove(unused: Iterable[TransactionEntry], now_ms: int) -> Actions:
     """Writes the tombstones of ids."""
-    by_partition: dict[int, list[Entry]] = {}
+    by_partition: dict[int, list[TransactionEntry]] = {}
     for entry in unused:
         by_partition.setdefault(entry.partition, []).append(entry)
     actions: Actions = []

@@ -9,12 +9,12 @@ from headrace.coordinators.transactions.actions import Actions, Completed, SendM
 from headrace.coordinators.transactions.transaction import PREPARED, TransactionState
 
 if TYPE_CHECKING:
-    from headrace.coordinators.transactions.entry import Entry
+    from headrace.coordinators.transactions.entry import TransactionEntry
     from headrace.coordinators.transactions.transactional_ids import TransactionalIds
     from headrace.types import TopicPartition
 
 
-def send(ids: TransactionalIds, entry: Entry, now_ms: int) -> Actions:
+def send(ids: TransactionalIds, entry: TransactionEntry, now_ms: int) -> Actions:
     """Sends the markers of a prepared transaction to all of its partitions."""
     transaction = entry.transaction
     entry.missing_markers = set(transaction.partitions)
@@ -55,7 +55,7 @@ def written(
     return complete_if_done(ids, entry, now_ms)
 
 
-def complete_if_done(ids: TransactionalIds, entry: Entry, now_ms: int) -> Actions:
+def complete_if_done(ids: TransactionalIds, entry: TransactionEntry, now_ms: int) -> Actions:
     """Writes the complete state if no marker is missing and no write is under way."""
     if entry.missing_markers or entry.pending is not None or entry.transaction.state not in PREPARED:
         return []

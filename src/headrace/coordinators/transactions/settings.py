@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Settings(NamedTuple):
+class TransactionSettings(NamedTuple):
     """The broker settings of transactions. Times are in milliseconds."""
 
     max_timeout_ms: int

@@ -14,7 +14,7 @@ from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.prefixes import prefix_of
 from headrace.coordinators.runtime import Append, OwnedPartitions
 from headrace.coordinators.transactions.actions import Prepared, Reply, Then
-from headrace.coordinators.transactions.entry import Entry
+from headrace.coordinators.transactions.entry import TransactionEntry
 from headrace.coordinators.transactions.loading import Loading
 from headrace.coordinators.transactions.records import FLEXIBLE_FROM, write_key, write_value
 from headrace.coordinators.transactions.transaction import Transaction
@@ -48,7 +48,7 @@ class TransactionalIds:
         """`partition_for` maps a transactional id to its partition of `__transaction_state`. `version` returns the
         cluster's transaction.version."""
         self._partition_for, self._version = partition_for, version
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TransactionEntry] = {}
         self._in_prefixes: Counter[str] = Counter()
         self.partitions = OwnedPartitions(Loading)
         self.deadlines: Deadlines[Timer] = Deadlines()
@@ -57,11 +57,11 @@ class TransactionalIds:
         """NONE if this broker coordinates the id, else the error code for its clients."""
         return self.partitions.availability(self._partition_for(transactional_id))
 
-    def create(self, transaction: Transaction) -> Entry:
+    def create(self, transaction: Transaction) -> TransactionEntry:
         """The entry of a new id, which is not stored yet."""
-        return self.put(Entry(transaction, self._partition_for(transaction.transactional_id)))
+        return self.put(TransactionEntry(transaction, self._partition_for(transaction.transactional_id)))
 
-    def put(self, entry: Entry) -> Entry:
+    def put(self, entry: TransactionEntry) -> TransactionEntry:
         """Takes an entry, in place of an earlier one of its id."""
         transactional_id = entry.transaction.transactional_id
         if transactional_id not in self.entries:
@@ -89,13 +89,13 @@ class TransactionalIds:
             timer = Timer(TimerKind.TIMEOUT, transaction.transactional_id)
             self.deadlines.set(timer, transaction.started_ms + transaction.timeout_ms)
 
-    def write(self, entry: Entry, wanted: Transaction, then: Then) -> Append[Then]:
+    def write(self, entry: TransactionEntry, wanted: Transaction, then: Then) -> Append[Then]:
         """Begins to write a new state. No other write of the id may be under way."""
         value = write_value(wanted, is_flexible=self._version() >= FLEXIBLE_FROM)
         entry.pending = wanted
         return Append(entry.partition, ((write_key(wanted.transactional_id), value),), wanted.updated_ms, then)
 
-    def fence(self, entry: Entry, reply: Reply | None, now_ms: int) -> Append[Then]:
+    def fence(self, entry: TransactionEntry, reply: Reply | None, now_ms: int) -> Append[Then]:
         """Begins to abort an ongoing transaction and to fence its producer. Without `reply` it timed out."""
         wanted = entry.transaction.fenced(self._version(), now_ms, is_bumped_already=entry.has_failed_fence)
         return self.write(entry, wanted, Prepared(entry, wanted, reply, is_fence=True))

@@ -22,7 +22,7 @@ from pathlib import Path
 from headrace.errors import CorruptMessage
 from headrace.log.cleaning.cleaner_choice import Cleanable, cleanable
 from headrace.log.cleaning.cleaner_process import ProcessDied, ProcessWorker
-from headrace.log.cleaning.cleaner_run import CleanerNumbers, CleanerSettings, Lane, Run
+from headrace.log.cleaning.cleaner_run import CleanerNumbers, CleanerRun, CleanerSettings, Lane
 from headrace.log.cleaning.compaction import (
     CleanedGroup,
     CleaningJob,
@@ -186,11 +186,11 @@ class Cleaner:
             chosen = self._choice(log, self._now_ms)
             if chosen is None or not chosen.is_due:
                 continue
-            lane.run = Run(chosen, self._job_of(chosen))
+            lane.run = CleanerRun(chosen, self._job_of(chosen))
             self._start(lane, lane.run)
             return
 
-    def _start(self, lane: Lane, run: Run) -> None:
+    def _start(self, lane: Lane, run: CleanerRun) -> None:
         self._in_background(lane, run, lambda: self._plan(lane, run), lambda: self._after_plan(lane, run))
 
     def _job_of(self, chosen: Cleanable) -> CleaningJob:
@@ -216,8 +216,8 @@ class Cleaner:
             io_bytes_per_second=settings.io_bytes_per_second / settings.threads,
         )
 
-    def _in_background(self, lane: Lane, run: Run, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run `work` in the background, then `then` on the owner's thread; or handle the error of `work`."""
+    def _in_background(self, lane: Lane, run: CleanerRun, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """CleanerRun `work` in the background, then `then` on the owner's thread; or handle the error of `work`."""
 
         def done(error: Exception | None) -> None:
             if self._is_stopped:
@@ -237,10 +237,10 @@ class Cleaner:
         failed: list[Exception | None] = [None]
         self._background(caught, lambda error: done(error or failed[0]))
 
-    def _plan(self, lane: Lane, run: Run) -> None:
+    def _plan(self, lane: Lane, run: CleanerRun) -> None:
         run.plan = lane.worker.plan(run.job)
 
-    def _after_plan(self, lane: Lane, run: Run) -> None:
+    def _after_plan(self, lane: Lane, run: CleanerRun) -> None:
         assert run.plan is not None
         run.groups.extend(run.plan.groups)
         self.numbers.max_map_percent = run.plan.map_percent
@@ -249,7 +249,7 @@ class Cleaner:
         )
         self._next_group(lane, run)
 
-    def _next_group(self, lane: Lane, run: Run) -> None:
+    def _next_group(self, lane: Lane, run: CleanerRun) -> None:
         if not run.groups:
             self._finish(lane, run)
             return
@@ -259,7 +259,7 @@ class Cleaner:
             lane, run, lambda: made.append(lane.worker.clean(group)), lambda: self._swap(lane, run, group, made[0])
         )
 
-    def _swap(self, lane: Lane, run: Run, group: list[int], made: CleanedGroup) -> None:
+    def _swap(self, lane: Lane, run: CleanerRun, group: list[int], made: CleanedGroup) -> None:
         if not self._is_intact(run, group):
             logger.info("%s changed while it was being cleaned; the cleaned segments are discarded", run.log.partition)
             self._throw_away(run)
@@ -284,15 +284,15 @@ class Cleaner:
             )  # fmt: skip
         self._next_group(lane, run)
 
-    def _is_intact(self, run: Run, bases: Iterable[int]) -> bool:
+    def _is_intact(self, run: CleanerRun, bases: Iterable[int]) -> bool:
         return self._logs.get(run.log.partition) is run.log and run.is_intact(bases)
 
-    def _throw_away(self, run: Run) -> None:
+    def _throw_away(self, run: CleanerRun) -> None:
         if run.at_group and self._logs.get(run.log.partition) is run.log:
             with suppress(OSError):  # else the next cleaning, or the next start, removes them
                 remove_cleaned(self._files, run.log.directory, run.at_group[0])
 
-    def _finish(self, lane: Lane, run: Run) -> None:
+    def _finish(self, lane: Lane, run: CleanerRun) -> None:
         """All groups are swapped in: sync the directory, then note the cleaned offset."""
         assert run.plan is not None
         log, end_offset, directory = run.log, run.plan.end_offset, run.log.directory
@@ -300,7 +300,7 @@ class Cleaner:
             lane, run, lambda: self._files.sync_directory(directory), lambda: self._note(lane, run, log, end_offset)
         )
 
-    def _note(self, lane: Lane, run: Run, log: PartitionLog, end_offset: int) -> None:
+    def _note(self, lane: Lane, run: CleanerRun, log: PartitionLog, end_offset: int) -> None:
         if log.truncations == run.truncations:
             log.cleaned(end_offset)
         if end_offset <= run.job.first_dirty:  # no step forward: not again at once
@@ -308,7 +308,7 @@ class Cleaner:
         write = self._write_checkpoint(log.directory.parent)
         self._in_background(lane, run, write, lambda: self._report(lane, run))
 
-    def _report(self, lane: Lane, run: Run) -> None:
+    def _report(self, lane: Lane, run: CleanerRun) -> None:
         seconds = time.monotonic() - run.began
         numbers = self.numbers
         numbers.recopy_percent = 100 * run.bytes_kept / max(1, run.bytes_read)
@@ -336,7 +336,7 @@ class Cleaner:
 
     # Trouble
 
-    def _failed(self, lane: Lane, run: Run, error: Exception) -> None:
+    def _failed(self, lane: Lane, run: CleanerRun, error: Exception) -> None:
         log = run.log
         if isinstance(error, CleaningStopped):
             lane.run = None

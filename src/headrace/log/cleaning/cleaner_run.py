@@ -39,7 +39,7 @@ class CleanerNumbers:
         self.bytes_removed = 0
 
 
-class Run:
+class CleanerRun:
     """The cleaning of one log."""
 
     def __init__(self, chosen: Cleanable, job: CleaningJob) -> None:
@@ -68,7 +68,7 @@ class Lane:
 
     def __init__(self, worker: CleaningWorker) -> None:
         self.worker = worker
-        self.run: Run | None = None
+        self.run: CleanerRun | None = None
         self.next_step: Callable[[], None] | None = None
         self.is_stepping = False
 

@@ -25,7 +25,7 @@ from headrace.log.filenames import DELETE_DIRECTORY, parse_partition
 from headrace.log.files import Files
 from headrace.log.flusher import FlushScheduling
 from headrace.log.partition_log import PartitionLog
-from headrace.log.recovery.progress import Progress
+from headrace.log.recovery.progress import RecoveryProgress
 from headrace.log.recovery.recovery import FoundLog, find_log
 from headrace.types import TopicPartition
 
@@ -51,7 +51,7 @@ class Opening:
         now_ms: int,
         *,
         threads: int,
-        progress: Progress,
+        progress: RecoveryProgress,
         scheduling: FlushScheduling,
     ) -> None:
         """List the partitions, and take the mark of a clean stop. `threads` recover large logs. Raises OSError."""

@@ -18,7 +18,7 @@ class LoadingStopped(Exception):
     """The opening of logs was stopped before its end."""
 
 
-class Progress:
+class RecoveryProgress:
     """Counts the logs opened and the bytes read so far, and their totals. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, every_s: float = EVERY_S) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.metastore.database import FILE_NAME, Entry, TreeDatabase
+from headrace.metastore.database import FILE_NAME, TreeDatabase, TreeNode
 from headrace.metastore.shared.frames import (
     FRAME_BYTES_MAX,
     BadFrame,
@@ -247,5 +247,5 @@ class _Client(asyncio.Protocol):
         self.send([0, event.kind.value, number])
 
 
-def _stat(entry: Entry) -> list[int]:
+def _stat(entry: TreeNode) -> list[int]:
     return [entry.czxid, entry.mzxid, entry.pzxid, entry.version, entry.ephemeral_owner]

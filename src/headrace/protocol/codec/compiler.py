@@ -14,7 +14,7 @@ from headrace.protocol.codec.decoding import DecoderSource
 from headrace.protocol.codec.encoding import EncoderSource
 from headrace.protocol.codec.message import Codec, Message, SlicedCodec, Struct
 from headrace.protocol.codec.schema import Field
-from headrace.protocol.codec.schema import Message as Schema
+from headrace.protocol.codec.schema import MessageSchema as Schema
 from headrace.protocol.codec.wire import FIXED
 
 _FRESH = object()  # a keyword not given whose default is a list of its own

@@ -32,7 +32,7 @@ from headrace.limits import (
     NAMES_PER_REQUEST_MAX,
     TAGGED_FIELDS_MAX,
 )
-from headrace.protocol.codec.schema import Field, Message
+from headrace.protocol.codec.schema import Field, MessageSchema
 from headrace.protocol.codec.wire import FIXED, SMALL, name_of
 
 CONTROL_REQUESTS = ("AlterPartitionRequest", "LeaderAndIsrRequest", "StopReplicaRequest", "UpdateMetadataRequest")
@@ -66,7 +66,7 @@ _ELEMENTS_MAX = {
 _TOO_MANY = "more elements and tagged fields than a message may have"
 
 
-def elements_max(message: Message) -> int:
+def elements_max(message: MessageSchema) -> int:
     """The limit on the elements of all arrays of a message together."""
     is_asked = message.name.endswith("Request") and message.name not in CONTROL_REQUESTS
     return _ELEMENTS_MAX.get(message.name, ELEMENTS_PER_REQUEST_MAX) if is_asked else ELEMENTS_PER_MESSAGE_MAX
@@ -75,7 +75,7 @@ def elements_max(message: Message) -> int:
 class DecoderSource:
     """Collects the lines; `text()` is the function's source. Names that it uses: see compiler.decoder."""
 
-    def __init__(self, message: Message, version: int, *, in_slices: bool = False) -> None:
+    def __init__(self, message: MessageSchema, version: int, *, in_slices: bool = False) -> None:
         self._message = message
         self._in_slices = in_slices
         self._version = version

@@ -16,14 +16,14 @@ In slices, the function is a generator, which yields after every `ELEMENTS_PER_S
 """
 
 from headrace.limits import ELEMENTS_PER_SLICE
-from headrace.protocol.codec.schema import Field, Message
+from headrace.protocol.codec.schema import Field, MessageSchema
 from headrace.protocol.codec.wire import FIXED, SMALL, name_of
 
 
 class EncoderSource:
     """Collects the lines; `text()` is the function's source. Names that it uses: see compiler.encoder."""
 
-    def __init__(self, message: Message, version: int, *, in_slices: bool = False) -> None:
+    def __init__(self, message: MessageSchema, version: int, *, in_slices: bool = False) -> None:
         self._message = message
         self._in_slices = in_slices
         self._version = version

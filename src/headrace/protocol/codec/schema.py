@@ -51,7 +51,7 @@ class Field(NamedTuple):
         return self.type not in PRIMITIVES
 
 
-class Message(NamedTuple):
+class MessageSchema(NamedTuple):
     """One message over all its versions. `structs['']` holds its own fields; the other keys are its structs."""
 
     name: str
@@ -75,9 +75,9 @@ _ZEROS: dict[str, Default] = {
 }
 
 
-def parse(text: str) -> list[Message]:
+def parse(text: str) -> list[MessageSchema]:
     """The messages of one schema file: a request and its response, or one record."""
-    messages: list[Message] = []
+    messages: list[MessageSchema] = []
     api_key, api = None, ""
     parents: list[tuple[str, range]] = []  # by depth: the struct that lines of that depth belong to, and its versions
     for number, line in enumerate(text.splitlines(), 1):
@@ -107,7 +107,7 @@ def parse(text: str) -> list[Message]:
     return messages
 
 
-def load(name: str) -> Message:
+def load(name: str) -> MessageSchema:
     """The message of that name, from its file. Raises KeyError if there is none."""
     for message in parse(_file(name).read_text()):
         if message.name == name:
@@ -137,13 +137,13 @@ def _file(name: str) -> Path:
     raise KeyError(name)
 
 
-def _message(words: list[str], api_key: int | None, api: str) -> Message:
+def _message(words: list[str], api_key: int | None, api: str) -> MessageSchema:
     """`request 0-13 flexible 9+` or `record Name 0-2`."""
     kind, *words = words
     name = words.pop(0) if kind == "record" else api + kind.capitalize()
     versions = _range(words[0], 0)
     flexible = int(words[2].removesuffix("+")) if len(words) > 2 else None
-    return Message(name, api_key, versions, flexible, {"": []})
+    return MessageSchema(name, api_key, versions, flexible, {"": []})
 
 
 def _field(words: list[str], parent: range, stop: int) -> Field:

@@ -9,7 +9,7 @@
 A message has only a payload: no key, no timestamp, no null. Its offset is the position of its entry in all bytes that
 the partition ever had, and the next offset is the entry's end. The payload of a compressed message is a set of entries,
 which may be compressed again (a mirror of 0.7 wrapped wrappers). An inner message has the offset of the outermost
-entry. Source: Kafka 0.7.2's Message, ByteBufferMessageSet and CompressionUtils.
+entry. Source: Kafka 0.7.2's Message07, ByteBufferMessageSet and CompressionUtils.
 """
 
 from array import array
@@ -48,7 +48,7 @@ _length = Struct(">i")
 _V0, _V1 = LAYOUTS[0][0], LAYOUTS[1][0]
 
 
-class Entry(NamedTuple):
+class Entry07(NamedTuple):
     """One entry in its buffer."""
 
     position: int
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
         return crc32(self.payload) == self.crc
 
 
-class Message(NamedTuple):
+class Message07(NamedTuple):
     """One message, unwrapped."""
 
     offset: int
@@ -95,7 +95,7 @@ def entry_size(buf: Bytes, pos: int) -> int:
     return LENGTH_BYTES + length
 
 
-def read_entry(buf: Bytes, pos: int = 0) -> Entry:
+def read_entry(buf: Bytes, pos: int = 0) -> Entry07:
     """The entry at `pos`, without a CRC check. Raises CorruptMessage when it is incomplete, or has another format."""
     view = memoryview(buf)
     if len(view) - pos < LENGTH_BYTES:
@@ -108,16 +108,16 @@ def read_entry(buf: Bytes, pos: int = 0) -> Entry:
     magic = view[pos + LENGTH_BYTES]
     if magic == 0:
         _, _, crc = _V0.unpack_from(view, pos)
-        return Entry(pos, size, 0, 0, crc, view[pos + _V0.size : pos + size])
+        return Entry07(pos, size, 0, 0, crc, view[pos + _V0.size : pos + size])
     if magic == 1:
         if size < _V1.size:
             raise CorruptMessage(f"a message of magic 1 has {size - LENGTH_BYTES} bytes, less than the minimum of 6")
         _, _, attributes, crc = _V1.unpack_from(view, pos)
-        return Entry(pos, size, 1, attributes, crc, view[pos + _V1.size : pos + size])
+        return Entry07(pos, size, 1, attributes, crc, view[pos + _V1.size : pos + size])
     raise CorruptMessage(f"unknown magic {magic}: messages of Kafka 0.7 have magic 0 or 1")
 
 
-def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[Entry]:
+def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[Entry07]:
     """Each complete entry from `pos` to `end` (exclusive; None: the buffer's end), wrappers unopened.
 
     Stops before an incomplete entry, as the last one of a fetch response may be. Raises CorruptMessage as `read_entry`.
@@ -136,7 +136,7 @@ class Sink(Protocol):
         """Take one; raise an error to stop."""
 
 
-def payloads_of(entry: Entry, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[memoryview]:
+def payloads_of(entry: Entry07, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[memoryview]:
     """The payloads in an entry, in order: its own, or those of its inner entries, up to NESTING_MAX levels deep.
 
     CorruptMessage when a checksum does not match, something does not decompress, all together is more than
@@ -198,7 +198,7 @@ def column_of_set(messages: Bytes, room: Room, max_payload_bytes: int = INT32_MA
     return BinaryColumn(column.offsets, column.data, None, 0), codec
 
 
-def _open(entry: Entry, room: Room, depth: int, found: Sink) -> None:
+def _open(entry: Entry07, room: Room, depth: int, found: Sink) -> None:
     """Append the payloads in an entry to `found`."""
     if not entry.crc_is_valid:
         raise CorruptMessage(f"the message at position {entry.position} does not match its CRC {entry.crc}")
@@ -223,7 +223,7 @@ def _open(entry: Entry, room: Room, depth: int, found: Sink) -> None:
 
 def iter_messages(
     buf: Bytes, base_offset: int = 0, *, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
-) -> Iterator[Message]:
+) -> Iterator[Message07]:
     """Each message of a set whose first byte is at `base_offset` of its partition, with wrappers opened.
 
     Stops before an incomplete entry. Raises as `read_entry` and `payloads_of`, after the messages before the error.
@@ -231,7 +231,7 @@ def iter_messages(
     for entry in iter_entries(buf):
         offset = base_offset + entry.position
         for payload in payloads_of(entry, max_bytes):
-            yield Message(offset, offset + entry.size_bytes, bytes(payload))
+            yield Message07(offset, offset + entry.size_bytes, bytes(payload))
 
 
 def encode_entry(payload: Bytes, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:

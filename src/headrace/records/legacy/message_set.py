@@ -38,7 +38,7 @@ from headrace.records.legacy.message_codecs import check_codec, compress_message
 _entry = Struct(">qi")
 
 
-class Entry(NamedTuple):
+class MessageSetEntry(NamedTuple):
     """One entry of a set. Its message is `buf[start:end]`, and the entry starts 12 bytes before it."""
 
     offset: int
@@ -55,7 +55,7 @@ class DeepMessage(NamedTuple):
     message: Message
 
 
-def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[Entry]:
+def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[MessageSetEntry]:
     """The complete entries of a set, with wrappers unopened. Stops before an incomplete entry.
 
     Raises CorruptMessage for a size below that of the smallest message.
@@ -71,7 +71,7 @@ def iter_entries(buf: Bytes, pos: int = 0, end: int | None = None) -> Iterator[E
         start = pos + LOG_OVERHEAD_BYTES
         if size > end - start:
             return
-        yield Entry(offset, start, start + size)
+        yield MessageSetEntry(offset, start, start + size)
         pos = start + size
 
 
@@ -123,7 +123,7 @@ def open_wrapper(offset: int, wrapper: Message, max_bytes: int = DECOMPRESSED_BA
     return found
 
 
-def _base_of(offset: int, magic: int, entries: list[Entry]) -> int:
+def _base_of(offset: int, magic: int, entries: list[MessageSetEntry]) -> int:
     """The number to add to the offsets of a wrapper's entries."""
     last = entries[-1].offset
     if magic == 0 or offset == 0:

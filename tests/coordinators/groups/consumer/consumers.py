@@ -9,7 +9,7 @@ from typing import Any
 from headrace.config import BrokerConfig
 from headrace.coordinators.groups.consumer.assigning import Assigning, ToAssign
 from headrace.coordinators.groups.consumer.group import ConsumerGroup
-from headrace.coordinators.groups.consumer.heartbeat import Client, Resolving
+from headrace.coordinators.groups.consumer.heartbeat import RequestClient, Resolving
 from headrace.coordinators.groups.consumer.regular_expressions import resolve
 from headrace.coordinators.groups.coordinator import GroupCoordinator
 from headrace.coordinators.groups.group_event import Actions
@@ -137,7 +137,7 @@ class World:
     def ask(self, request: m.ConsumerGroupHeartbeatRequest, version: int = 1) -> Any:
         """A heartbeat, and its answer; None while it waits."""
         self.answers.clear()
-        client = Client("client", "/127.0.0.1", lambda _: True)
+        client = RequestClient("client", "/127.0.0.1", lambda _: True)
         self.run(self.coordinator.consumer.heartbeat(request, version, client, self.answers.append, self.now_ms))
         return self.answers[0] if self.answers else None
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.coordinators.groups.group import Committer, GroupKind
 from headrace.coordinators.groups.streams.configured_topology import Status
-from headrace.coordinators.groups.streams.member import MemberState
+from headrace.coordinators.groups.streams.member import StreamsMemberState
 from headrace.errors import ErrorCode
 from headrace.limits import ASSIGNED_IN_PLACE_MAX
 from headrace.protocol import messages as m
@@ -54,9 +54,9 @@ def test_a_second_member_waits_until_the_first_gives_up_tasks() -> None:
     first = world.enter("a")
     second = world.enter("b")
     assert second.tasks == []
-    assert world.streams_group.members["b"].state is MemberState.UNRELEASED_TASKS
+    assert world.streams_group.members["b"].state is StreamsMemberState.UNRELEASED_TASKS
     world.beat(first, names_tasks=False)
-    assert world.streams_group.members["a"].state is MemberState.UNREVOKED_TASKS
+    assert world.streams_group.members["a"].state is StreamsMemberState.UNREVOKED_TASKS
     assert len(first.tasks) == 2
     world.beat(second)
     assert second.tasks == [], "the first has not said yet that it gave them up"
@@ -164,7 +164,7 @@ def test_the_first_assignment_waits_for_more_members() -> None:
     world.pass_time(world.now_ms + 3_000)
     world.settle(first, second)
     assert [len(each.tasks) for each in (first, second)] == [2, 2]
-    assert world.streams_group.members["a"].state is MemberState.STABLE
+    assert world.streams_group.members["a"].state is StreamsMemberState.STABLE
 
 
 def test_assignments_keep_their_interval() -> None:

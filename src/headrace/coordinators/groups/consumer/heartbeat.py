@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.registry import Groups
 
 
-class Client(NamedTuple):
+class RequestClient(NamedTuple):
     """The client of a request."""
 
     client_id: str
@@ -74,7 +74,7 @@ def heartbeat(
     groups: Groups,
     group: ConsumerGroup,
     request: m.ConsumerGroupHeartbeatRequest,
-    client: Client,
+    client: RequestClient,
     change: Change[ConsumerGroup],
     group_event: GroupEvent,
 ) -> m.ConsumerGroupHeartbeatResponse:

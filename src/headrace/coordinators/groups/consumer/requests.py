@@ -16,7 +16,7 @@ from headrace.coordinators.groups.consumer.assigning import Assigning, assignor_
 from headrace.coordinators.groups.consumer.conversion import check_upgrade, downgrade, is_downgraded, upgrade
 from headrace.coordinators.groups.consumer.describing import describe, describe_refused
 from headrace.coordinators.groups.consumer.group import ConsumerGroup
-from headrace.coordinators.groups.consumer.heartbeat import Client, Resolving, heartbeat, new_member_id, refresh
+from headrace.coordinators.groups.consumer.heartbeat import RequestClient, Resolving, heartbeat, new_member_id, refresh
 from headrace.coordinators.groups.consumer.leaving import leave_for_a_while, leaving_member, remove, stop_timers
 from headrace.coordinators.groups.consumer.members import (
     JOINING_EPOCH,
@@ -83,7 +83,7 @@ class ConsumerGroups:
         self,
         request: m.ConsumerGroupHeartbeatRequest,
         api_version: int,
-        client: Client,
+        client: RequestClient,
         reply: Reply,
         now_ms: int,
     ) -> Actions:
@@ -103,7 +103,7 @@ class ConsumerGroups:
         return group_event.actions
 
     def _heartbeat(
-        self, request: m.ConsumerGroupHeartbeatRequest, client: Client, reply: Reply, group_event: GroupEvent
+        self, request: m.ConsumerGroupHeartbeatRequest, client: RequestClient, reply: Reply, group_event: GroupEvent
     ) -> None:
         group, before = self._group_of(request)
         change = Change(group)

@@ -25,7 +25,7 @@ from headrace.coordinators.groups.streams.configured_topology import (
 )
 from headrace.coordinators.groups.streams.endpoints import partitions_by_endpoint
 from headrace.coordinators.groups.streams.group import NOT_VALIDATED
-from headrace.coordinators.groups.streams.member import Endpoint, MemberState, StreamsMember
+from headrace.coordinators.groups.streams.member import Endpoint, StreamsMember, StreamsMemberState
 from headrace.coordinators.groups.streams.reconciliation import reconcile
 from headrace.coordinators.groups.streams.records import (
     Change,
@@ -54,14 +54,14 @@ Response = m.StreamsGroupHeartbeatResponse
 LEAVE_EPOCH = -1
 
 
-class Client(NamedTuple):
+class MemberConnection(NamedTuple):
     """The connection of a member."""
 
     client_id: str
     host: str  # as Java prints an address: with a leading slash
 
 
-class Outcome(NamedTuple):
+class HeartbeatOutcome(NamedTuple):
     """What follows from a heartbeat: changes of the group, the answer, and topics to create."""
 
     changes: list[Change]
@@ -75,13 +75,13 @@ _SHUTDOWN = "Streams group member {} encountered a fatal error and requested a s
 def heartbeat(
     group: StreamsGroup,
     request: Request,
-    client: Client,
+    client: MemberConnection,
     topics: Topics,
     settings: StreamsSettings,
     group_event: GroupEvent,
     *,
     is_new_group: bool,
-) -> Outcome:
+) -> HeartbeatOutcome:
     """Serves a heartbeat of a member that joins or stays. Raises `KafkaError`; nothing has changed then."""
     member = _member(group, request, settings.max_size)
     updated = _updated(member, request, client)
@@ -125,7 +125,7 @@ def heartbeat(
         status=[Response.Status(status_code=each.status, status_detail=each.detail) for each in statuses],
     )
     _give_tasks(response, group, request, member, reconciled, topics, is_new_group=is_new_group)
-    return Outcome(changes, response, configured.to_create)
+    return HeartbeatOutcome(changes, response, configured.to_create)
 
 
 class _SeenTopology(NamedTuple):
@@ -181,20 +181,22 @@ def _member(group: StreamsGroup, request: Request, members_max: int) -> StreamsM
 
 def _time_revocation(group: StreamsGroup, member: StreamsMember, group_event: GroupEvent) -> None:
     """Limits the time that a member may take to give up tasks."""
-    if member.state is MemberState.UNREVOKED_TASKS:
+    if member.state is StreamsMemberState.UNREVOKED_TASKS:
         group_event.start(TimerKind.REBALANCE, group, member.rebalance_timeout_ms, member.member_id)
     else:
         group_event.stop(TimerKind.REBALANCE, group, member.member_id)
 
 
-def leave(group: StreamsGroup, request: Request, group_event: GroupEvent) -> Outcome:
+def leave(group: StreamsGroup, request: Request, group_event: GroupEvent) -> HeartbeatOutcome:
     """Removes a member that leaves. Raises UNKNOWN_MEMBER_ID."""
     if request.shutdown_application and group.shutdown_requested_by is None:
         group.shutdown_requested_by = request.member_id
     if request.member_id not in group.members:
         _unknown(group.group_id, request.member_id)
     changes = remove(group, request.member_id, group_event)
-    return Outcome(changes, Response(member_id=request.member_id, member_epoch=request.member_epoch, status=[]))
+    return HeartbeatOutcome(
+        changes, Response(member_id=request.member_id, member_epoch=request.member_epoch, status=[])
+    )
 
 
 def remove(group: StreamsGroup, member_id: str, group_event: GroupEvent) -> list[Change]:
@@ -253,7 +255,7 @@ def _owns_only_assigned(member: StreamsMember, request: Request) -> bool:
     )
 
 
-def _updated(member: StreamsMember, request: Request, client: Client) -> StreamsMember:
+def _updated(member: StreamsMember, request: Request, client: MemberConnection) -> StreamsMember:
     """The member with what it says about itself; what it does not say remains."""
     endpoint, tags, topology = request.user_endpoint, request.client_tags, request.topology
     return member._replace(

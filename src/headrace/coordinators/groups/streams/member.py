@@ -15,7 +15,7 @@ from typing import NamedTuple
 from headrace.coordinators.groups.streams.tasks import NONE_ASSIGNED, AssignedTasks
 
 
-class MemberState(IntEnum):
+class StreamsMemberState(IntEnum):
     """A member's state, with its number in records."""
 
     STABLE = 1
@@ -46,14 +46,14 @@ class StreamsMember(NamedTuple):
     client_tags: tuple[tuple[str, str], ...] = ()  # sorted by key
     epoch: int = 0
     previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
+    state: StreamsMemberState = StreamsMemberState.STABLE
     assigned: AssignedTasks = NONE_ASSIGNED
     revoking: AssignedTasks = NONE_ASSIGNED
     """Tasks that the member must give up."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has its tasks of the target assignment of this epoch."""
-        return self.state is MemberState.STABLE and self.epoch == epoch
+        return self.state is StreamsMemberState.STABLE and self.epoch == epoch
 
     def moved_to(self, epoch: int) -> StreamsMember:
         """The member in another epoch; the present one becomes the previous."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from headrace.coordinators.assignors.sticky_tasks import TaskSets
-from headrace.coordinators.groups.streams.member import MemberState, StreamsMember
+from headrace.coordinators.groups.streams.member import StreamsMember, StreamsMemberState
 from headrace.coordinators.groups.streams.tasks import NONE_ASSIGNED, AssignedTasks, TaskEpochs, Tasks
 from headrace.errors import ErrorCode, KafkaError
 
@@ -38,17 +38,17 @@ def reconcile(
     Raises FENCED_MEMBER_EPOCH for a member whose state a later version of Kafka wrote.
     """
     match member.state:
-        case MemberState.STABLE:
+        case StreamsMemberState.STABLE:
             if member.epoch == target_epoch:
                 return member
             return _next(member, member.epoch, target_epoch, target, owned, owners)
-        case MemberState.UNREVOKED_TASKS:
+        case StreamsMemberState.UNREVOKED_TASKS:
             if owned is None or owned.contains_any(member.revoking):
                 return member
             return _next(member, member.epoch + 1, target_epoch, target, owned, owners)
-        case MemberState.UNRELEASED_TASKS:
+        case StreamsMemberState.UNRELEASED_TASKS:
             return _next(member, member.epoch, target_epoch, target, owned, owners)
-        case MemberState.UNKNOWN:
+        case StreamsMemberState.UNKNOWN:
             if owned is None or owned:
                 raise KafkaError(
                     "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin.",
@@ -84,7 +84,9 @@ def _next(
     revoking = AssignedTasks(_epochs(active.revoked, assigned.active), standby.revoked, warmup.revoked)
     kept = AssignedTasks(_epochs(active.kept, assigned.active), standby.kept, warmup.kept)
     if revoking and (owned is None or owned.contains_any(revoking)):
-        return member.moved_to(epoch)._replace(state=MemberState.UNREVOKED_TASKS, assigned=kept, revoking=revoking)
+        return member.moved_to(epoch)._replace(
+            state=StreamsMemberState.UNREVOKED_TASKS, assigned=kept, revoking=revoking
+        )
     added = AssignedTasks(
         {name: dict.fromkeys(sorted(partitions), target_epoch) for name, partitions in active.added.items()},
         standby.added,
@@ -92,7 +94,7 @@ def _next(
     )
     is_waiting = active.has_unreleased or standby.has_unreleased or warmup.has_unreleased
     return member.moved_to(target_epoch)._replace(
-        state=MemberState.UNRELEASED_TASKS if is_waiting else MemberState.STABLE,
+        state=StreamsMemberState.UNRELEASED_TASKS if is_waiting else StreamsMemberState.STABLE,
         assigned=kept + added if added else kept,
         revoking=NONE_ASSIGNED,
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.coordinators.groups.records import VERSION, value_version
 from headrace.coordinators.groups.streams.group import StreamsGroup
-from headrace.coordinators.groups.streams.member import Endpoint, MemberState, StreamsMember
+from headrace.coordinators.groups.streams.member import Endpoint, StreamsMember, StreamsMemberState
 from headrace.coordinators.groups.streams.tasks import NONE_ASSIGNED, AssignedTasks, Tasks, sorted_tasks, task_sets
 from headrace.coordinators.groups.streams.topology import Topology, record_of, topology_of_record
 from headrace.protocol import messages as m
@@ -32,7 +32,7 @@ _GROUP, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 2
 KEY_VERSIONS = (_GROUP, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _TOPOLOGY)
 _VALUE_VERSIONS = range(1)
 _LEFT_EPOCH = -1
-_STATES = {int(each): each for each in MemberState}
+_STATES = {int(each): each for each in StreamsMemberState}
 _NO_ASSIGNMENT_EPOCH = -1
 
 _Current = m.StreamsGroupCurrentMemberAssignmentValue
@@ -343,7 +343,7 @@ def _read_current(member_id: str, value: bytes) -> StreamsMember:
         member_id,
         epoch=each.member_epoch,
         previous_epoch=each.previous_member_epoch,
-        state=_STATES.get(each.state, MemberState.UNKNOWN),
+        state=_STATES.get(each.state, StreamsMemberState.UNKNOWN),
         assigned=tasks(each.active_tasks, each.standby_tasks, each.warmup_tasks),
         revoking=tasks(
             each.active_tasks_pending_revocation,

@@ -13,8 +13,8 @@ from headrace.coordinators.groups.streams import heartbeats
 from headrace.coordinators.groups.streams.assignment import changes_to
 from headrace.coordinators.groups.streams.describing import describe, not_found
 from headrace.coordinators.groups.streams.group import StreamsGroup
-from headrace.coordinators.groups.streams.heartbeats import LEAVE_EPOCH, Client, Outcome
-from headrace.coordinators.groups.streams.member import MemberState
+from headrace.coordinators.groups.streams.heartbeats import LEAVE_EPOCH, HeartbeatOutcome, MemberConnection
+from headrace.coordinators.groups.streams.member import StreamsMemberState
 from headrace.coordinators.groups.streams.records import tombstones_of
 from headrace.coordinators.groups.streams.request_checks import check_heartbeat
 from headrace.coordinators.groups.streams.settings import StreamsSettings
@@ -69,7 +69,7 @@ class StreamsGroups:
         self, request: m.StreamsGroupHeartbeatRequest, client_id: str, client_host: str, reply: Reply, now_ms: int
     ) -> Actions:
         """StreamsGroupHeartbeat; answered with a `Beat` when its changes are stored."""
-        client = Client(client_id, client_host)
+        client = MemberConnection(client_id, client_host)
         group_event = self._groups.event(now_ms)
         try:
             check_heartbeat(request)
@@ -116,8 +116,12 @@ class StreamsGroups:
         return not_found(group_id, detail)
 
     def _serve(
-        self, group: StreamsGroup, request: m.StreamsGroupHeartbeatRequest, client: Client, group_event: GroupEvent
-    ) -> Outcome:
+        self,
+        group: StreamsGroup,
+        request: m.StreamsGroupHeartbeatRequest,
+        client: MemberConnection,
+        group_event: GroupEvent,
+    ) -> HeartbeatOutcome:
         if request.member_epoch == LEAVE_EPOCH:
             return heartbeats.leave(group, request, group_event)
         is_new = self._groups.get(group.group_id) is not group
@@ -160,7 +164,7 @@ class StreamsGroups:
         timeout_ms = self.settings_of(group.group_id).session_timeout_ms
         for member in group.members.values():
             group_event.start(TimerKind.SESSION, group, timeout_ms, member.member_id)
-            if member.state is MemberState.UNREVOKED_TASKS:
+            if member.state is StreamsMemberState.UNREVOKED_TASKS:
                 group_event.start(TimerKind.REBALANCE, group, member.rebalance_timeout_ms, member.member_id)
 
     def unload(self, group: StreamsGroup, error: ErrorCode, group_event: GroupEvent) -> None:

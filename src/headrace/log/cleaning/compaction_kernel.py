@@ -189,7 +189,7 @@ def _slot(table: Table, slots: int, low: int, high: int) -> int:
 
 
 def put(table: Table, slots: int, key: Buffer, offset: int, is_full: bool, key0: int, key1: int) -> int:
-    """Note the offset of one key: 1 when it was not known, 0 when it was, -1 when it is not and the table is full."""
+    """Stores the offset of one key. Returns 1 for a new key, 0 for a known one, -1 for a new one in a full table."""
     low, high = _hash(key, 0, len(key), key0, key1)
     at = _slot(table, slots, low, high)
     known = table[at + 2] != 0
@@ -222,10 +222,11 @@ def index(
     key0: int,
     key1: int,
 ) -> tuple[int, int]:
-    """Note the newest offset of each key of a batch, from `from_offset` on.
+    """Stores the newest offset of each key of a batch, from `from_offset` on.
 
-    How far that went, and the table's entries: -1 to the end, `BROKEN` when the bytes are no records, or else the
-    offset of the record whose key would have been one entry more than `entries_max` (itself below `slots`).
+    Returns how far it came, and the number of entries in the table. The first is -1 at the end of the batch, `BROKEN`
+    if the bytes are no records, and otherwise the offset of the record whose key would have exceeded `entries_max`
+    entries (`entries_max` is below `slots`).
     """
     if pos < 0 or pos > end or end > len(buf) or len(table) < 3 * slots or entries_max >= slots:
         return -2, entries
@@ -261,12 +262,12 @@ def mark(
     key1: int,
     keep: Out,
 ) -> tuple[int, int, int, int]:
-    """Which records of a batch stay: 1 or 0 in `keep[0:count]`.
+    """Marks the records of a batch that stay: 1 or 0 in `keep[0:count]`.
 
-    Those above `latest_offset` do, for the table knows nothing of them; of the others those with a key of which no
-    newer record is known, unless they are tombstones and `drop_tombstones`. The answer: how many stay, how many of
-    these are tombstones, the largest timestamp delta among them, and how many records had no key.
-    `BROKEN` for the first when the bytes are no records.
+    Records above `latest_offset` stay, because the table does not cover them. Of the others, a record stays if it has
+    a key and no newer record has the same key, unless it is a tombstone and `drop_tombstones` is set. Returns the
+    number of records that stay, how many of these are tombstones, the largest timestamp delta among them, and the
+    number of records without a key. The first is `BROKEN` if the bytes are no records.
     """
     if pos < 0 or pos > end or end > len(buf) or count > len(keep) or len(table) < 3 * slots or slots < 1:
         return -2, 0, 0, 0
@@ -307,9 +308,9 @@ def _copy_bytes(out: Out, at: int, buf: Buffer, start: int, size: int) -> None:
 
 
 def copy(buf: Buffer, pos: int, end: int, count: int, keep: Buffer, shift: int, out: Out, at: int) -> int:
-    """Write the records of a batch that `keep` marks with 1, from `at` on, their timestamp deltas moved by `shift`.
+    """Writes the records of a batch that `keep` marks with 1, from `at` on, with `shift` added to timestamp deltas.
 
-    The place behind them; `BROKEN` when the bytes are no records or do not fit `out`; `OUT_OF_RANGE`.
+    Returns the position after them; `BROKEN` if the bytes are no records or do not fit `out`; or `OUT_OF_RANGE`.
     """
     if pos < 0 or pos > end or end > len(buf) or count > len(keep) or at < 0:
         return -2

@@ -132,11 +132,11 @@ def learn(
     key0: int,
     key1: int,
 ) -> tuple[int, int, int, int]:
-    """Take up the keys of a run of batches from `pos` on, of records from `from_offset` on.
+    """Stores the keys of a run of batches from `pos` on, for records from `from_offset` on.
 
-    Where the run ends, the least offset that may follow, the table's entries, and the last offset of the run's batches
-    from `from_offset` on, -1 without any. A batch for whose keys there is no room is not of the run, though some of
-    them may be in the table: the caller takes it up again.
+    Returns the end of the run, the smallest offset that may follow, the number of entries in the table, and the last
+    offset of the run's batches from `from_offset` on (-1: none). A batch whose keys exceed the table does not belong to
+    the run, although some of its keys may have been stored: the caller handles it again.
     """
     latest = -1
     end = len(buf)
@@ -181,11 +181,11 @@ def sift(
     out: Out,
     at: int,
 ) -> tuple[int, int, int, int, int, int, int, int]:
-    """Go through a run of batches from `pos` on; those that stay are appended to `out` at `at`.
+    """Processes a run of batches from `pos` on, and appends those that stay to `out` at `at`.
 
-    `out[0]` is at `written` in the file. A run also ends where `out`, `places` or `times` is full. Where the run ends,
-    the least offset that may follow, where `out` ends now, how many entries `places` and `times` have now, and of the
-    run's records how many there were, stayed, and had no key.
+    `out[0]` is at position `written` in the file. The run also ends when `out`, `places` or `times` is full. Returns
+    the end of the run, the smallest offset that may follow, the end of `out`, the number of entries that `places` and
+    `times` have now, and the numbers of records that the run had, that stayed, and that had no key.
     """
     read = kept = keyless = 0
     end = len(buf)

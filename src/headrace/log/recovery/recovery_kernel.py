@@ -11,7 +11,7 @@ A partition remembers the last five batches of each producer, its open transacti
 were read, `_keep_what_counts` removes the positions of older batches.
 
 `take` stops before the first batch that has another format, is incomplete, reaches past the window or has a wrong CRC.
-It returns how far it came, and the caller decides. So only one function, `scan`, judges damage.
+It returns the position that it reached. One function alone, `scan`, decides whether what follows is damage.
 
     state     int64[9], carried from window to window
     places    int64[2 * n], entries of the offset index: last offset, relative to the segment's base | position
@@ -151,8 +151,10 @@ def note(
     last_offset: int,
     max_timestamp: int,
 ) -> tuple[int, int]:
-    """Have the indexes know one batch of `size` bytes. How many entries `places` and `times` have now: they had
-    `placed` and `timed`, and have room for one more."""
+    """Adds one batch of `size` bytes to the indexes. Returns the number of entries that `places` and `times` have now.
+
+    They had `placed` and `timed` entries, and need room for one more.
+    """
     if max_timestamp > state[_LARGEST_MS]:
         state[_LARGEST_MS] = max_timestamp
         state[_OFFSET_OF_LARGEST] = last_offset
@@ -226,11 +228,11 @@ def take(
     noted: Ints,
     table: Ints,
 ) -> tuple[int, int, int, int, int]:
-    """Go over good batches from `pos` to `end` of a buffer whose first byte is at `window` in the file.
+    """Checks batches from `pos` to `end` of a buffer whose first byte is at `window` in the file.
 
-    How far it came, and how many entries `places`, `times`, `epochs` and `noted` have now. It stops early where one of
-    them is full; at a stop elsewhere what follows is not a good, complete batch of format 2. `table` has at least two
-    slots for each of `noted`.
+    Returns the position that it reached, and the number of entries that `places`, `times`, `epochs` and `noted` have
+    now. It stops early if one of them is full. If it stops elsewhere, no complete and correct batch of format 2
+    follows. `table` needs at least two slots for each element of `noted`.
     """
     if len(state) < 9 or pos < 0 or end > len(buf) or pos > end:
         return pos, 0, 0, 0, 0
@@ -246,8 +248,9 @@ def take(
 def find_producers(
     buf: Buffer, pos: int, end: int, window: int, from_offset: int, to_offset: int, noted: Ints, table: Ints
 ) -> tuple[int, int]:
-    """Go over complete batches of format 2 whose base offsets are below `to_offset`, unchecked, and note those from
-    `from_offset` on that have a producer id. How far it came, and how many entries `noted` has now."""
+    """Reads the headers of complete batches of format 2 with base offsets below `to_offset`, without checks, and notes
+    those from `from_offset` on that have a producer id. Returns the position that it reached, and the number of
+    entries that `noted` has now."""
     if pos < 0 or end > len(buf) or pos > end:
         return pos, 0
     found = 0
@@ -277,10 +280,10 @@ def _slot(table: Ints, slots: int, producer_id: int) -> int:
 
 
 def _keep_what_counts(buf: Buffer, window: int, noted: Ints, found: int, table: Ints) -> int:
-    """Drop from `noted` the batches without which the producers come out the same, and say how many are left.
+    """Removes from `noted` the batches that do not affect the state of producers. Returns the number of those left.
 
-    Of a producer's batches in a row the last five are kept in mind; one that begins a transaction counts in any case,
-    and so does a marker.
+    The last five consecutive batches of a producer count. So does each batch that begins a transaction, and each
+    marker.
     """
     slots = 8
     while slots < 2 * found:

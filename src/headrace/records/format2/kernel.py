@@ -193,7 +193,7 @@ def _difference_overflows(one: int, other: int) -> bool:
 
 
 def walk(buf: Buffer, pos: int, end: int, count: int, base_timestamp: int, keys_required: bool) -> tuple[int, int, int]:
-    """Check the records of a produced batch: `count` of them from `pos` to `end`, offset deltas 0, 1, 2…
+    """Checks the records of a produced batch: `count` of them between `pos` and `end`, with offset deltas 0, 1, 2…
 
     Returns the problem (0: none), the record that has it, and the largest timestamp.
     """
@@ -230,10 +230,11 @@ def refused_records(
     latest: int,
     found: Ints,
 ) -> tuple[int, int, int]:
-    """Find the records that a topic refuses: without a key, or with a timestamp outside `earliest` to `latest`.
+    """Finds the records that a topic refuses: those without a key, or with a timestamp outside `earliest` to `latest`.
 
-    -1 is no timestamp. `found` is filled with pairs of index and timestamp, -1 for a record without a key, as far as it
-    reaches. The problem (0: none), how many records are refused, and how many of these for their timestamp.
+    A timestamp of -1 is absent and never refused. `found` receives pairs of index and timestamp, with -1 for a record
+    without a key, until it is full. Returns the problem (0: none), the number of refused records, and how many of
+    these are refused for their timestamp.
     """
     if pos < 0 or end > len(buf) or pos > end:
         return _BAD_LENGTH, 0, 0
@@ -279,11 +280,12 @@ def scan(
     spans: Ints,
     at: int,
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Find the parts of a batch's records whose offsets lie in [from_offset, to_offset), from row `at` on.
+    """Finds the parts of a batch's records with offsets in [from_offset, to_offset), and writes them from row `at` on.
 
-    Offset deltas must rise, up to the last one; compaction may have left gaps. With `is_append_time` the base
-    timestamp is everybody's. The problem (0: none), the row behind the last one written (or, with a problem, the
-    record that has it), bytes of keys, null keys, bytes of values, null values, headers.
+    Offset deltas must rise up to the last one; compaction may have left gaps. With `is_append_time` all records have
+    the base timestamp. Returns the problem (0: none), the row after the last one written (with a problem: the record
+    that has it), the bytes of keys, the number of null keys, the bytes of values, the number of null values, and the
+    number of headers.
     """
     if pos < 0 or end > len(buf) or pos > end or end > _INT32_MAX:
         return _BAD_LENGTH, 0, 0, 0, 0, 0, 0
@@ -343,10 +345,11 @@ def find_time(
     from_offset: int,
     from_timestamp: int,
 ) -> tuple[int, int, int, int, int]:
-    """Find the first of `count` records from `pos` on that is neither before an offset nor before a time.
+    """Finds the first of `count` records from `pos` on whose offset and timestamp are at or above the given ones.
 
-    With `is_append_time` the base timestamp is everybody's. The problem (0: none), the record that has it or how many
-    were looked at, the position behind the last of them, and the offset (-1: not found) and the timestamp found.
+    With `is_append_time` all records have the base timestamp. Returns the problem (0: none), the record that has it or
+    the number of records examined, the position after the last of them, and the offset (-1: not found) and timestamp
+    found.
     """
     if pos < 0 or end > len(buf) or pos > end:
         return _BAD_LENGTH, 0, 0, -1, 0
@@ -390,13 +393,13 @@ def plain_run(
     least: int,
     run: Ints,
 ) -> tuple[int, int, int, int]:
-    """How many batches from `pos` on are plain, so that `scan_run` may take them at once.
+    """Counts the batches from `pos` on that are plain, so that `scan_run` can scan them together.
 
-    That is: whole, of format 2, neither compressed nor control, with a header that makes sense and offsets in reach of
-    [from_offset, to_offset). The run ends before the batch that brings its records over `records_max`, and when its
-    bytes have reached `bytes_max`, but not before it has `least` batches; and where `run` is full, which gets three
-    numbers of each batch: where it starts, where it ends, its CRC. How many batches, records, and bytes of records
-    there are, and the offset behind them.
+    A plain batch is complete, has format 2, is neither compressed nor a control batch, and has a valid header and
+    offsets that can lie in [from_offset, to_offset). The run ends before the batch that would exceed `records_max`. It
+    also ends when its bytes have reached `bytes_max`, but not before it has `least` batches, and when `run` is full.
+    `run` receives three numbers for each batch: its start, its end and its CRC. Returns the numbers of batches,
+    records and bytes of records, and the offset after them.
     """
     found = records = size = following = 0
     if pos < 0 or end > len(buf):
@@ -438,9 +441,10 @@ def scan_run(
     spans: Ints,
     at: int,
 ) -> tuple[int, int, int, int, int, int, int, int]:
-    """`scan` of the first `count` batches of a run that `plain_run` found in the same buffer.
+    """Scans the first `count` batches of a run that `plain_run` found in the same buffer.
 
-    What `scan` returns, summed up, and the batch that has the problem. A timestamp's type is 1 where the broker set it.
+    Returns the sums of the results of `scan`, and the batch that has the problem. A timestamp's type is 1 if the
+    broker set it.
     """
     key_bytes = null_keys = value_bytes = null_values = headers = 0
     row = at
@@ -489,10 +493,10 @@ def scan_headers(
     list_offsets: Ints,
     header_spans: Ints,
 ) -> bool:
-    """Find the headers of the rows [start, stop), which `scan` found in the same buffer.
+    """Finds the headers of the rows [start, stop), which `scan` found in the same buffer.
 
-    Fills `list_offsets[start + 1:stop + 1]`, going on from `list_offsets[start]`, and the spans of those headers.
-    Whether everything was where it has to be.
+    Fills `list_offsets[start + 1:stop + 1]`, continuing from `list_offsets[start]`, and the spans of those headers.
+    Returns whether every header lies within the buffer.
     """
     if start < 0 or stop > len(spans) // 6 or stop >= len(list_offsets):
         return False
@@ -540,11 +544,11 @@ def gather(
     data: Out,
     validity: Out,
 ) -> bool:
-    """Copy one field of the rows [start, stop) to an Arrow binary column.
+    """Copies one field of the rows [start, stop) to an Arrow binary column.
 
-    A row has `stride` numbers in `spans`; `field` is the index of the start, its length follows. Fills
-    `offsets[start + 1:stop + 1]`, going on from `offsets[start]`, the bytes they mean, and, unless `validity` is empty,
-    a bit for every row that is not null. Whether everything fitted.
+    A row has `stride` numbers in `spans`; `field` is the index of the field's start, and its length follows. Fills
+    `offsets[start + 1:stop + 1]`, continuing from `offsets[start]`, and the bytes between these offsets. Unless
+    `validity` is empty, sets a bit in it for each row that is not null. Returns whether everything fitted.
     """
     if start < 0 or stop >= len(offsets) or stride < field + 2 or field < 0 or stop > len(spans) // stride:
         return False
@@ -655,11 +659,11 @@ def measure(
     bytes_max: int,
     sizes: Ints,
 ) -> tuple[int, int]:
-    """How many bytes the rows [start, stop) of some columns take as records, and each one's own into `sizes`.
+    """The number of bytes that the rows [start, stop) take as records; writes the size of each into `sizes`.
 
-    With an `order` they are the rows that its places [start, stop) name. Stops before the row that would bring the sum
-    over `bytes_max`, though never before the first. The place behind the last one counted and the sum; or -1 and the
-    row that does not lie in its columns. Empty offsets: all rows null.
+    With an `order`, the rows are those named by its places [start, stop). Stops before the row that would raise the
+    sum above `bytes_max`, but counts at least one. A column with empty offsets is null in all rows. Returns the place
+    after the last one counted and the sum; or -1 and the row that does not lie in its columns.
     """
     has_order = len(order) > 0
     rows = len(timestamps) if has_order else stop
@@ -733,11 +737,10 @@ def build(
     out: Out,
     pos: int,
 ) -> tuple[int, int]:
-    """Write the rows [start, stop), of which `measure` found the `sizes`, as records from `pos` on.
+    """Writes the rows [start, stop), of which `measure` has found the `sizes`, as records from `pos` on.
 
-    The position behind them and the largest timestamp; position -1 when `out` is too small or a size is wrong. The
-    columns and the order are those that were measured: that they are unchanged is taken on trust, the one thing here
-    that is.
+    Returns the position after them and the largest timestamp; the position is -1 if `out` is too small or a size is
+    wrong. The caller guarantees that columns and order are those that were measured. Nothing else is taken on trust.
     """
     has_order = len(order) > 0
     max_timestamp = -_INT64_MAX - 1
@@ -806,9 +809,9 @@ def partitions_of(
     partition_count: int,
     out: Ints,
 ) -> int:
-    """The partition that the Java producer chooses for each key of the rows [start, stop); -1 for a null key.
+    """Chooses the partition of each key of the rows [start, stop) as the Java producer does; -1 for a null key.
 
-    Fills `out[0:stop - start]`. The row that does not lie in its column, -1 when there is none.
+    Fills `out[0:stop - start]`. Returns the row that does not lie in its column, or -1 if there is none.
     """
     if start < 0 or stop < start or stop - start > len(out) or partition_count < 1:
         return start
@@ -827,11 +830,12 @@ def partitions_of(
 
 
 def scatter(partitions: Ints, first_row: int, keyless: int, order: Ints, starts: Ints) -> int:
-    """Sort rows by the partitions that `partitions_of` gave them, rows of one partition in their order.
+    """Sorts rows by the partitions that `partitions_of` chose, and keeps the order of rows within a partition.
 
-    The first of `partitions` is that of row `first_row`; one of -1 means `keyless`. `starts` comes full of zeros, with
-    two numbers more than there are partitions. Then partition p has the rows `order[starts[p]:starts[p + 1]]`. The
-    row whose partition there is not, or for which there is no room; -1 when there is none.
+    The first element of `partitions` belongs to row `first_row`; -1 stands for the partition `keyless`. `starts` must
+    be zeros, with two elements more than there are partitions. Afterwards partition p has the rows
+    `order[starts[p]:starts[p + 1]]`. Returns the row whose partition does not exist or has no room, or -1 if there is
+    none.
     """
     count = len(starts) - 2
     if first_row < 0 or first_row > _INT32_MAX - len(partitions):

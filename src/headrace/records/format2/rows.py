@@ -158,8 +158,9 @@ def take(
 ) -> list[Row]:
     """The rows [start, stop) of a scan of `data`, as tuples of a class.
 
-    (topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers); `headers_of(data, position, count)`
-    is asked for headers where there are any. ValueError when something lies outside its buffer.
+    A row is (topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers). Headers come from
+    `headers_of(data, position, count)`, which is called only for records that have any. Raises ValueError if a part
+    lies outside its buffer.
     """
     if start < 0 or stop > len(spans) // 6 or stop > len(offsets) or stop > len(timestamps_ms):
         raise ValueError("these rows were not scanned")

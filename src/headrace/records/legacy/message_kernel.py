@@ -272,15 +272,16 @@ def survey(
     stop_pos: int,
     check_crcs: bool,
 ) -> tuple[int, int, int, int, int, int, int, int]:
-    """Count the messages from `pos` on whose offsets, `base_offset` added, lie in [from_offset, to_offset).
+    """Counts the messages from `pos` on whose offsets, plus `base_offset`, lie in [from_offset, to_offset).
 
-    With magic 0 or 1 the messages are a wrapper's: all of that format, up to `end`. With -1 they are a set: it stops
-    before a wrapper, before format 2, before an entry that is cut off, at `to_offset`, and, when one was taken at
-    least, after `max_rows` or before a message that starts at `stop_pos` or behind. Offsets must rise, above
-    `last_offset`.
+    With magic 0 or 1, the messages are those of a wrapper: all have that format, and they reach to `end`. With -1 they
+    are a set. The count then stops before a wrapper, before format 2, before an incomplete entry, and at `to_offset`.
+    If it has at least one message, it also stops after `max_rows`, and before a message that starts at or after
+    `stop_pos`. Offsets must rise, and begin above `last_offset`.
 
-    The problem (or 0 and below: why it stopped), the position behind the last message taken, rows, bytes of keys, null
-    keys, bytes of values, null values, the last offset.
+    Returns the problem (0 or below: the reason to stop), the position after the last message counted, the number of
+    rows, the bytes of keys, the number of null keys, the bytes of values, the number of null values, and the last
+    offset.
     """
     rows = key_bytes = null_keys = value_bytes = null_values = 0
     if pos < 0 or end > len(buf) or end > _INT32_MAX or base_offset < 0:
@@ -375,9 +376,10 @@ def fill(
     values: Out,
     value_validity: Out,
 ) -> tuple[int, int]:
-    """Copy what `survey` counted to the rows [row, stop) of columns; empty offsets: that column is not wanted.
+    """Copies the messages that `survey` counted to the rows [row, stop) of columns.
 
-    Goes on from `key_offsets[row]` and `value_offsets[row]`. The problem (0: none) and the row behind the last one.
+    Columns with empty offsets are left out. Continues from `key_offsets[row]` and `value_offsets[row]`. Returns the
+    problem (0: none) and the row after the last one.
     """
     if pos < 0 or end > len(buf) or row < 0 or stop < row:
         return _CUT_OFF, row
@@ -430,11 +432,11 @@ def find_time(
     from_timestamp: int,
     messages_max: int,
 ) -> tuple[int, int, int, int, int]:
-    """Find the first of at most `messages_max` messages of a wrapper from `pos` on that is neither before an offset,
-    `base_offset` added, nor before a time. Offsets must rise, above `last_offset`.
+    """Finds the first of at most `messages_max` messages of a wrapper from `pos` on whose offset, plus `base_offset`,
+    and timestamp are at or above the given ones. Offsets must rise, and begin above `last_offset`.
 
-    With `is_append_time` that timestamp is everybody's. The problem (0: none), the position behind the last message
-    looked at, its offset, and the offset (-1: not found) and the timestamp found.
+    With `is_append_time` all messages have that timestamp. Returns the problem (0: none), the position after the last
+    message examined, its offset, and the offset (-1: not found) and timestamp found.
     """
     if pos < 0 or end > len(buf) or base_offset < 0:
         return _CUT_OFF, pos, last_offset, -1, 0
@@ -463,12 +465,12 @@ def find_time(
 def check(
     buf: Buffer, pos: int, end: int, magic: int, is_wrapped: bool, keys_required: bool, bytes_max: int
 ) -> tuple[int, int, int, int, int, int, bool]:
-    """Check the messages of a produced set, or of the wrapper that it is: all of format `magic`, none with a codec, no
-    entry larger than `bytes_max`.
+    """Checks the messages of a produced set or of a wrapper: all have format `magic`, none is compressed, and no entry
+    is larger than `bytes_max`.
 
-    The problem (0: none), how many messages (or which one has the problem), the largest timestamp (-1: none), the index
-    of the first that has it, the smallest timestamp but -1 (-1: none), the last offset, and whether the offsets are 0,
-    1, 2…
+    Returns the problem (0: none), the number of messages (with a problem: the message that has it), the largest
+    timestamp (-1: none) and the index of the first message that has it, the smallest timestamp other than -1 (-1:
+    none), the last offset, and whether the offsets are 0, 1, 2…
     """
     count = 0
     max_timestamp = min_timestamp = max_at = last_offset = -1
@@ -512,10 +514,10 @@ def check(
 def place(
     out: Out, pos: int, end: int, base_offset: int, attributes: int, is_append_time: bool, append_time: int
 ) -> tuple[int, int]:
-    """Give the messages from `pos` to `end` offsets from `base_offset` on, and these attributes, in place.
+    """Gives the messages between `pos` and `end` offsets from `base_offset` on and the given attributes, in place.
 
-    With `is_append_time` and in format 1 they get that timestamp too. A CRC is computed anew where something under it
-    has changed. The problem (0: none) and how many messages.
+    With `is_append_time`, messages of format 1 also get that timestamp. A CRC is computed anew if its bytes have
+    changed. Returns the problem (0: none) and the number of messages.
     """
     count = 0
     if pos < 0 or end > len(out) or pos > end:
@@ -560,10 +562,11 @@ def measure(
     overhead: int,
     bytes_max: int,
 ) -> tuple[int, int]:
-    """How many bytes the rows [start, stop) of some columns take as entries of `overhead` bytes and key and value.
+    """The number of bytes that the rows [start, stop) take as entries of `overhead` bytes, a key and a value.
 
-    Stops before the row that would bring the sum over `bytes_max`, though never before the first. The row behind the
-    last one counted and the sum; or -1 and the row that does not lie in its columns. Empty offsets: all rows null.
+    Stops before the row that would raise the sum above `bytes_max`, but counts at least one. A column with empty
+    offsets is null in all rows. Returns the row after the last one counted and the sum; or -1 and the row that does not
+    lie in its columns.
     """
     if start < 0 or stop < start:
         return -1, start
@@ -617,11 +620,11 @@ def build(
     out: Out,
     pos: int,
 ) -> tuple[int, int, int]:
-    """Write the rows [start, stop), which `measure` has measured, as entries of format `magic` from `pos` on.
+    """Writes the rows [start, stop), which `measure` has measured, as entries of format `magic` from `pos` on.
 
-    `base_offset` is added to each row's place among them, or taken from its number in `offsets` unless that is empty.
-    With `is_append_time` everybody gets that timestamp. The problem (0: none), the position behind the last (or the row
-    that has the problem) and the largest timestamp.
+    An entry's offset is `base_offset` plus the row's place among them, or, unless `offsets` is empty, the row's offset
+    in it minus `base_offset`. With `is_append_time` all entries have that timestamp. Returns the problem (0: none), the
+    position after the last entry (with a problem: the row that has it), and the largest timestamp.
     """
     max_timestamp = -1
     if pos < 0 or magic < 0 or magic > 1 or start < 0 or stop < start:

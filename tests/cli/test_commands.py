@@ -244,6 +244,12 @@ def test_all_settings_are_listed() -> None:
     assert (dirs["of"], dirs["type"], dirs["default"]) == ("broker", "list", "headrace-data")
 
 
+def test_a_pattern_of_settings_that_have_no_meaning_here_says_so() -> None:
+    done = run_headrace("settings", "num.network.threads")
+    assert done.returncode == 2
+    assert b"matches only settings of Apache Kafka that are ignored or refused here: num.network.threads" in done.stderr
+
+
 def test_a_pattern_that_no_setting_has_is_refused() -> None:
     done = run_headrace("settings", "no.such")
     assert (done.returncode, done.stderr) == (

@@ -175,6 +175,21 @@ def test_an_explanation_has_what_the_reference_page_has() -> None:
         assert f"\n{fact}\n" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("listener.name.inside.ssl.keystore.location", "sets ssl.keystore.location for the listener INSIDE alone"),
+        ("listener.name.inside.max.connections", "sets max.connections for the listener INSIDE alone"),
+        (
+            "listener.name.inside.plain.sasl.jaas.config",
+            "sasl.jaas.config of the mechanism PLAIN for the listener INSIDE",
+        ),
+    ],
+)
+def test_a_setting_of_one_listener_is_explained(name: str, says: str) -> None:
+    assert says in explain(name)
+
+
 def test_an_unknown_setting_is_not_explained_but_the_nearest_is_named() -> None:
     with pytest.raises(InvalidConfig, match=r"'retention\.m': did you mean 'retention\.ms'"):
         explain("retention.m")

@@ -1,8 +1,10 @@
 """Explains a setting on the command line, for an installed package without its documentation."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from headrace.config import apache_kafka
+from headrace.config.listener_settings import ListenerSetting, listener_setting
 from headrace.config.properties import (
     ALIASES,
     BROKER_SETTINGS,
@@ -27,6 +29,8 @@ def explain(name: str) -> str:
     found += [_of_topic(setting, name) for _, setting in TOPIC_SETTINGS.values() if name in _names(setting)]
     if found:
         return "\n\n".join(found)
+    if of_listener := listener_setting(name):
+        return "\n\n".join(_of_listener(name, of_listener))
     match apache_kafka.judge(name):
         case apache_kafka.Ignored(reason):
             return f"{name} is a setting of Apache Kafka that has no meaning here and is ignored. {reason}"
@@ -34,6 +38,11 @@ def explain(name: str) -> str:
             allowed = " or ".join(each or "nothing" for each in harmless)
             return f"{name} is a setting of Apache Kafka that is refused, unless it is set to {allowed}. {reason}"
     raise InvalidConfig(f"unknown setting {name!r}{nearest(name, [*known_names(), *TOPIC_SETTINGS])}")
+
+
+def named_like(pattern: str) -> list[str]:
+    """The settings of Apache Kafka that headrace ignores or refuses, and that a pattern of `fnmatch` matches."""
+    return [name for name in apache_kafka.names() if fnmatchcase(name, pattern)]
 
 
 def meaning(setting: Setting) -> str:
@@ -46,6 +55,18 @@ def shown_default(setting: Setting) -> str:
     """The default of the setting with its unit; '' if it has none."""
     text = format_value(setting.default)
     return f"{text} {setting.unit}".rstrip() if text else ""
+
+
+def _of_listener(name: str, found: ListenerSetting) -> Iterator[str]:
+    mechanism, _, base = found.name.partition(".")
+    if found.setting is None:
+        yield (
+            f"{name} sets {base} of the mechanism {mechanism.upper()} for the listener {found.listener}. "
+            "There is no form for all listeners."
+        )
+    else:
+        yield f"{name} sets {found.name} for the listener {found.listener} alone."
+        yield explain(found.setting.name)
 
 
 def _names(setting: Setting) -> list[str]:

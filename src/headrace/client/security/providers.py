@@ -31,11 +31,6 @@ def resolve(name: str, value: str, environ: Mapping[str, str] = os.environ) -> s
     return _REFERENCE.sub(lambda found: _value_of(name, found, environ), value)
 
 
-def resolve_all(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """All options resolved. Raises `InvalidConfig`."""
-    return {name: resolve(name, value, environ) for name, value in options.items()}
-
-
 def _value_of(name: str, found: re.Match[str], environ: Mapping[str, str]) -> str:
     provider, path, key = found[1], found[2] or "", found[3]
     match provider:

@@ -71,10 +71,6 @@ class ShareGroups(ShareHeartbeats, ShareOffsets):
             ),
         )
 
-    def is_share_group(self, group_id: str) -> bool:
-        """Whether this broker coordinates a share group of this id."""
-        return isinstance(self._groups.get(group_id), ShareGroup)
-
     # As a kind of groups
 
     def tombstones(self, group: ShareGroup) -> list[KeyValue]:

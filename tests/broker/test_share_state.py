@@ -9,9 +9,9 @@ from headrace.broker.share import persister_client
 from headrace.coordinators.share_state.keys import key_text
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateBatch,
     StateUpdate,
     Summary,
@@ -45,13 +45,13 @@ async def test_the_state_of_share_partitions_is_kept(tmp_path: Path, coordinator
         persister = nodes[1].share_state.persister
         assert await persister.initialize(GROUP, {T: InitialState(1, -1), U: InitialState(1, 7)}) == {T: DONE, U: DONE}
         assert await persister.read(GROUP, {T: 0, U: 3}) == {
-            T: PartitionState(state_epoch=1),
-            U: PartitionState(state_epoch=1, start_offset=7),
+            T: SharePartitionState(state_epoch=1),
+            U: SharePartitionState(state_epoch=1, start_offset=7),
         }
         batches = (StateBatch(10, 19, 2, 1), StateBatch(20, 29, 0, 2))
         assert await persister.write(GROUP, {U: StateUpdate(1, 3, 10, 10, batches)}) == {U: DONE}
         read = await persister.read(GROUP, {U: 3})
-        assert read == {U: PartitionState(ErrorCode.NONE, None, 1, 10, batches)}
+        assert read == {U: SharePartitionState(ErrorCode.NONE, None, 1, 10, batches)}
         assert await persister.read_summary(GROUP, {T: -1, U: -1}) == {
             T: Summary(state_epoch=1),
             U: Summary(ErrorCode.NONE, None, 1, 3, 10, 10),

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.broker.coordinator_host.streams_topics import StreamsTopics
 from headrace.controller.decisions.topics import NewTopic
-from headrace.coordinators.groups.streams.configured_topology import InternalTopic
+from headrace.coordinators.groups.streams.configured_topology import TopologyInternalTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import ASSIGNED_IN_PLACE_MAX
 from headrace.protocol import messages as m
@@ -123,7 +123,7 @@ class Creations:
 async def test_an_internal_topic_is_asked_for_once_and_again_when_its_failure_is_forgotten() -> None:
     loop, creations, now_ms = asyncio.get_running_loop(), Creations(), [0]
     topics = StreamsTopics(creations, loop.create_task, lambda: now_ms[0])
-    wanted = [InternalTopic("log", 3, 0, (("cleanup.policy", "compact"),))]
+    wanted = [TopologyInternalTopic("log", 3, 0, (("cleanup.policy", "compact"),))]
     assert topics.create(wanted, forget_after_ms=100) == ""
     assert topics.create(wanted, forget_after_ms=100) == ""
     await asyncio.sleep(0)

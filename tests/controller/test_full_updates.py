@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.controller.decisions.control_requests import Sender, update_metadata
+from headrace.controller.decisions.control_requests import ControllerIdentity, update_metadata
 from headrace.metadata import znodes
 from headrace.metadata.model import FULL_UPDATE
 from headrace.protocol import messages as m
@@ -66,6 +66,8 @@ async def test_nobody_is_told_that_these_are_all_topics_while_one_cannot_be_read
 
 @pytest.mark.parametrize("version", range(5, 9))  # those that headrace and Apache Kafka since 2.2 serve
 def test_a_broker_of_an_older_version_is_told_the_same_without_the_word_that_it_is_all(version: int) -> None:
-    request = update_metadata(Sender(BrokerId(1), 1), registration(2), {}, {"t": b"i" * 16}, (), is_full=True)
+    request = update_metadata(
+        ControllerIdentity(BrokerId(1), 1), registration(2), {}, {"t": b"i" * 16}, (), is_full=True
+    )
     decoded, _ = m.UpdateMetadataRequest.decode(version, request.encode(version), 0)
     assert decoded.type == (FULL_UPDATE if version >= 8 else 0)

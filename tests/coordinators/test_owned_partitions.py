@@ -1,18 +1,18 @@
 """Which partitions a coordinator serves, and which reading of one counts."""
 
 from headrace.coordinators.groups.kinds import replay_of
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.runtime import OwnedPartitions
 from headrace.errors import ErrorCode
 
 LOADING, UNKNOWN, ACTIVE = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE
 
 
-def loading(partition: int) -> Loading:
-    return Loading(partition, replay_of)
+def loading(partition: int) -> GroupLoading:
+    return GroupLoading(partition, replay_of)
 
 
-def begun(owned: OwnedPartitions[Loading]) -> Loading:
+def begun(owned: OwnedPartitions[GroupLoading]) -> GroupLoading:
     replay = owned.begin(0, 1)
     assert replay is not None
     return replay

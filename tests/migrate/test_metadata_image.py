@@ -9,7 +9,7 @@ from headrace.metadata.acl_nodes import decode_entries
 from headrace.metadata.model import Replicas
 from headrace.migrate.metadata_image import MetadataImage, tree_of
 from headrace.migrate.metadata_log import MetadataLog, MetadataRecord
-from headrace.migrate.nodes import Cluster, Nodes, understood
+from headrace.migrate.nodes import ClusterNodes, Nodes, understood
 from headrace.migrate.refusal import MigrationRefused
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
@@ -34,7 +34,7 @@ def nodes_of(*messages: Message) -> Nodes:
     return tree_of(image_of(*messages), MetadataLog([], 7, 0, 0, None), CLUSTER, 1)
 
 
-def cluster_of(*messages: Message) -> Cluster:
+def cluster_of(*messages: Message) -> ClusterNodes:
     return understood(nodes_of(*messages))
 
 

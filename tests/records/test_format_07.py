@@ -13,7 +13,7 @@ from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.format_07 import (
     NESTING_MAX,
     Message07,
-    Room,
+    RoomOf07,
     column_of_set,
     encode_entry,
     encode_set,
@@ -94,7 +94,7 @@ def test_wrappers_lie_in_wrappers_down_to_a_limit() -> None:
 
 def test_sets_share_the_room_of_their_request() -> None:
     wrapper = encode_set([bytes(990)], codec=Codec.GZIP)
-    room = Room(2_500, 10)
+    room = RoomOf07(2_500, 10)
     for left in (1_500, 500):
         column_of_set(wrapper, room)
         assert room.bytes_left == left

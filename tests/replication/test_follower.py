@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode
 from headrace.replication.follower import (
-    Append,
     BackOff,
     Compare,
     EpochEnd,
+    FollowerAppend,
     RequestOffsets,
     Restart,
     Truncate,
@@ -196,7 +196,7 @@ def test_answers_and_what_they_ask_for() -> None:
     def decide(code: int, diverging: EpochEnd = UNKNOWN) -> object:
         return on_answer(code, diverging, 3, 1, log.end_of_epoch)
 
-    assert decide(ErrorCode.NONE) == Append()
+    assert decide(ErrorCode.NONE) == FollowerAppend()
     assert decide(ErrorCode.NONE, EpochEnd(1, 1)) == Truncate(1)
     assert decide(ErrorCode.NONE, EpochEnd(-1, 3)) == Compare(1)
     assert decide(ErrorCode.OFFSET_OUT_OF_RANGE) == RequestOffsets()

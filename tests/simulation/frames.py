@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from headrace.broker.handlers import all_modules
 from headrace.errors import InvalidRequest
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 from headrace.network.connection import Held, Slot
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m
@@ -222,6 +222,6 @@ class Served:
         self._held.clear()
 
 
-def _read(part: FileRange) -> bytes:
+def _read(part: SegmentRange) -> bytes:
     data = part.file.read(part.size, part.position)
     return data + bytes(part.size - len(data))

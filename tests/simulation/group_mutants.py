@@ -16,7 +16,7 @@ from headrace.coordinators.groups.consumer import heartbeat
 from headrace.coordinators.groups.consumer.assigning import Assigning
 from headrace.coordinators.groups.consumer.members import MemberState
 from headrace.coordinators.groups.consumer.reconciliation import Reconciliation
-from headrace.coordinators.groups.consumer.requests import ConsumerGroups
+from headrace.coordinators.groups.consumer.requests import ConsumerRequests
 from headrace.coordinators.groups.group_event import GroupEvent, TimerKind
 from headrace.coordinators.groups.offsets import Offsets
 from headrace.coordinators.groups.streams.group import StreamsGroup
@@ -73,13 +73,13 @@ def released_not_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
-    loaded = ConsumerGroups.loaded
+    loaded = ConsumerRequests.loaded
 
     def from_the_start(self, group, group_event):  # type: ignore[no-untyped-def]
         group.epoch = group.target_epoch = 1
         loaded(self, group, group_event)
 
-    patch.setattr(ConsumerGroups, "loaded", from_the_start)
+    patch.setattr(ConsumerRequests, "loaded", from_the_start)
 
 
 def offsets_not_kept(patch: pytest.MonkeyPatch) -> None:

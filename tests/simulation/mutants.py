@@ -31,7 +31,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.replication import follower_log, following, replica_fetcher
 from headrace.config import TopicConfig
 from headrace.controller import controller, controller_epoch
-from headrace.controller.candidate import Candidate
+from headrace.controller.candidate import ControllerCandidate
 from headrace.controller.decisions import elections, isr_changes
 from headrace.controller.managers import leader_manager
 from headrace.errors import ErrorCode, KafkaError, OutOfOrderSequence
@@ -96,8 +96,8 @@ def zombie_controller(patch: pytest.MonkeyPatch) -> None:
         return await self.store.multi(blind)  # type: ignore[return-value]
 
     patch.setattr(controller_epoch.ControllerEpoch, "_multi", write_anyway)
-    patch.setattr(Candidate, "_end_active", lambda self: None)
-    patch.setattr(Candidate, "_on_session", lambda self, state: None)
+    patch.setattr(ControllerCandidate, "_end_active", lambda self: None)
+    patch.setattr(ControllerCandidate, "_on_session", lambda self, state: None)
     patch.setattr(ControlPlane, "_check", lambda self, request: ErrorCode.NONE)
 
 

@@ -24,7 +24,7 @@ from headrace.coordinators.runtime import Answer, OwnedPartitions
 from headrace.coordinators.transactions import expiry
 from headrace.coordinators.transactions.actions import Prepared
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
-from headrace.coordinators.transactions.requests import Ended, Initial, Producer
+from headrace.coordinators.transactions.requests import Ended, Initial, TransactionProducer
 from headrace.coordinators.transactions.transaction import IDLE, Transaction, TransactionState
 from headrace.coordinators.transactions.transactional_ids import TransactionalIds
 from headrace.errors import ErrorCode
@@ -69,7 +69,7 @@ def ongoing_not_fenced(patch: pytest.MonkeyPatch) -> None:
         if reply is None:
             return fence(self, entry, reply, now_ms)
         transaction = entry.transaction
-        producer = Producer(transaction.producer_id, transaction.producer_epoch)
+        producer = TransactionProducer(transaction.producer_id, transaction.producer_epoch)
         return Answer(reply, Initial(ErrorCode.NONE, producer))
 
     patch.setattr(TransactionalIds, "fence", only_timed_out)

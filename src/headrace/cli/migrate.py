@@ -74,7 +74,7 @@ def from_kafka(
         raise UsageProblem("--zookeeper, --tree and --metadata exclude each other: give one of them")
     from headrace.cli import migrating  # the other commands need nothing of it
 
-    access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
+    access = None if zookeeper is None else migrating.StoreAccess(zookeeper, zookeeper_config)
     return migrating.from_kafka(sources, to, access, tree, metadata, dry_run, json)
 
 
@@ -107,7 +107,7 @@ def to_kafka(
         raise UsageProblem(f"--tree: {tree} already exists")
     from headrace.cli import migrating
 
-    access = None if zookeeper is None else migrating.Access(zookeeper, zookeeper_config)
+    access = None if zookeeper is None else migrating.StoreAccess(zookeeper, zookeeper_config)
     return migrating.to_kafka(sources, to, access, tree, dry_run, json)
 
 
@@ -122,7 +122,7 @@ def save_tree(
         raise UsageProblem(f"{file} already exists")
     from headrace.cli import migrating
 
-    return migrating.save_tree(file, migrating.Access(zookeeper, zookeeper_config))
+    return migrating.save_tree(file, migrating.StoreAccess(zookeeper, zookeeper_config))
 
 
 @app.command("load-tree")
@@ -134,4 +134,4 @@ def load_tree(
     """Load metadata saved by save-tree into an empty chroot of a running ZooKeeper."""
     from headrace.cli import migrating
 
-    return migrating.load_tree(file, migrating.Access(zookeeper, zookeeper_config))
+    return migrating.load_tree(file, migrating.StoreAccess(zookeeper, zookeeper_config))

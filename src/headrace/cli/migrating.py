@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from headrace.cli.output import complain, print_json
 from headrace.log.files import LocalFiles
-from headrace.migrate.access import Access
+from headrace.migrate.access import StoreAccess
 from headrace.migrate.from_kafka import from_kafka as move_from_kafka
 from headrace.migrate.move import Migration
 from headrace.migrate.nodes import Nodes, carried, understood
@@ -19,7 +19,7 @@ from headrace.migrate.tree_file import read_tree, write_tree
 from headrace.migrate.zookeeper import check_empty, read_zookeeper, write_zookeeper
 from headrace.printable import printable
 
-__all__ = ["Access", "from_kafka", "load_tree", "save_tree", "to_kafka"]
+__all__ = ["StoreAccess", "from_kafka", "load_tree", "save_tree", "to_kafka"]
 
 _FAILED = 1
 _PROGRESS_SECONDS = 1.0
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def from_kafka(
     sources: list[Path],
     targets: list[Path],
-    zookeeper: Access | None,
+    zookeeper: StoreAccess | None,
     tree: Path | None,
     metadata: Path | None,
     dry_run: bool,
@@ -50,7 +50,12 @@ def from_kafka(
 
 
 def to_kafka(
-    sources: list[Path], targets: list[Path], zookeeper: Access | None, tree: Path | None, dry_run: bool, as_json: bool
+    sources: list[Path],
+    targets: list[Path],
+    zookeeper: StoreAccess | None,
+    tree: Path | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Runs the subcommand; returns the exit code."""
 
@@ -77,7 +82,7 @@ def to_kafka(
     return _print_outcome(lambda: move_to_kafka(migration, check_place=check_place, write_tree=write), as_json)
 
 
-def save_tree(file: Path, zookeeper: Access) -> int:
+def save_tree(file: Path, zookeeper: StoreAccess) -> int:
     """Runs the subcommand; returns the exit code."""
 
     def work() -> str:
@@ -89,7 +94,7 @@ def save_tree(file: Path, zookeeper: Access) -> int:
     return _print_text(work)
 
 
-def load_tree(file: Path, zookeeper: Access) -> int:
+def load_tree(file: Path, zookeeper: StoreAccess) -> int:
     """Runs the subcommand; returns the exit code."""
 
     def work() -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from headrace.cli.shared import UsageProblem
-from headrace.migrate.access import Access
+from headrace.migrate.access import StoreAccess
 from headrace.migrate.store_place import StorePlace
 
 
@@ -36,4 +36,6 @@ class StoreOptions(NamedTuple):
             raise UsageProblem("--zookeeper-config needs --zookeeper")
         if self.data is not None:
             return StorePlace(data=self.data)
-        return None if self.zookeeper is None else StorePlace(zookeeper=Access(self.zookeeper, self.zookeeper_config))
+        return (
+            None if self.zookeeper is None else StorePlace(zookeeper=StoreAccess(self.zookeeper, self.zookeeper_config))
+        )

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.controller.decisions.control_requests import (
+    ControllerIdentity,
     ControlRequest,
     ControlResponse,
-    Sender,
     leader_and_isr,
     stop_replicas,
     update_metadata,
@@ -64,7 +64,7 @@ class ControlBatch:
 
     def requests(
         self,
-        sender: Sender,
+        sender: ControllerIdentity,
         to: Broker,
         brokers: Mapping[BrokerId, Broker],
         listener: str | None,
@@ -87,7 +87,7 @@ class Channel:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: ControllerIdentity,
         to: Broker,
         send: Send,
         brokers: Callable[[], Mapping[BrokerId, Broker]],

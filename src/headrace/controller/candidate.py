@@ -19,7 +19,7 @@ from headrace.config import TopicConfig
 from headrace.controller.active_controller import ActiveController, Rebalancing
 from headrace.controller.broker_channels import Send
 from headrace.controller.controller_epoch import ControllerEpoch, NotController
-from headrace.controller.decisions.control_requests import Sender
+from headrace.controller.decisions.control_requests import ControllerIdentity
 from headrace.controller.event_queue import EventQueue
 from headrace.controller.managers.fence_manager import Fences
 from headrace.controller.managers.topic_manager import TopicPolicy
@@ -53,7 +53,7 @@ GIVE_UP_S = 0.5
 T = TypeVar("T")
 
 
-class Candidate:
+class ControllerCandidate:
     """A broker that stands for election, and the active controller while it is elected."""
 
     def __init__(
@@ -189,7 +189,7 @@ class Candidate:
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         controller_epoch = ControllerEpoch(
             self.store,
-            Sender(self.broker_id, epoch),
+            ControllerIdentity(self.broker_id, epoch),
             epoch_version,
             send=self._send,
             on_answer=lambda broker, request, response: active.on_answer(broker, request, response),

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from headrace.controller.active_controller import ActiveController, Rebalancing
 from headrace.controller.broker_channels import Send
-from headrace.controller.candidate import WAIT_MS, Candidate
+from headrace.controller.candidate import WAIT_MS, ControllerCandidate
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.alter_partition import changes_of, response_to
@@ -66,7 +66,7 @@ class Controller:
         `can_fence`: whether suspected brokers are fenced (`headrace.fencing.enable`)."""
         self._store, self._broker_id = store, broker_id
         self._policy = TopicPolicy(defaults, delete_enabled, random_below, new_uuid)
-        self._candidate = Candidate(
+        self._candidate = ControllerCandidate(
             store,
             broker_id,
             send=send,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from headrace.controller.broker_channels import Channel, OnAnswer, Send
 from headrace.controller.decisions.cluster_state import ClusterState
-from headrace.controller.decisions.control_requests import Sender, leader_state, metadata_state, stop_state
+from headrace.controller.decisions.control_requests import ControllerIdentity, leader_state, metadata_state, stop_state
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import znodes
 from headrace.metadata.model import Broker, PartitionLeadership
@@ -41,7 +41,7 @@ class ControllerEpoch:
     def __init__(
         self,
         store: MetadataStore,
-        sender: Sender,
+        sender: ControllerIdentity,
         epoch_version: int,
         *,
         send: Send,

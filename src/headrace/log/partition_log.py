@@ -41,7 +41,7 @@ from headrace.log.segment.segment import Segment
 from headrace.log.segment.tail_cache import TailCache
 from headrace.log.segment.time_lookup import TimeSearch, searches_for_largest, searches_from
 from headrace.log.segment.txn_index import AbortedTransaction
-from headrace.log.segment_list import FileRange, SegmentList
+from headrace.log.segment_list import SegmentList, SegmentRange
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class PartitionLog:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> FileRange:
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> SegmentRange:
         """The range of one segment's file from the batch that holds `offset`, below `end_offset` (exclusive).
 
         The range has at most `max_bytes` bytes, which may cut off its last batch. A first batch larger than `max_bytes`
@@ -217,7 +217,7 @@ class PartitionLog:
             offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, log_end_offset=self.log_end_offset
         )
 
-    def read_bytes(self, range_: FileRange) -> bytes:
+    def read_bytes(self, range_: SegmentRange) -> bytes:
         """The content of a range. Any thread. Raises OSError."""
         return range_.file.read(range_.size, range_.position)
 
@@ -278,7 +278,7 @@ class PartitionLog:
         """
         return aborted_between(self.segments, from_offset, to_offset)
 
-    def reach_of(self, found: FileRange, from_offset: int) -> int:
+    def reach_of(self, found: SegmentRange, from_offset: int) -> int:
         """An upper bound (exclusive) for the offsets in a range that `read` found at `from_offset`.
 
         It is the end of the range's segment.

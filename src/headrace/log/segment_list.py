@@ -19,7 +19,7 @@ from headrace.log.segment.segment import Segment
 from headrace.log.segment.tail_cache import TailCache
 
 
-class FileRange(NamedTuple):
+class SegmentRange(NamedTuple):
     """A range of a segment's file: `size` bytes from `position`. It stays readable when the segment is deleted."""
 
     file: LogFile
@@ -74,7 +74,7 @@ class SegmentList(tuple[Segment, ...]):
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool, log_end_offset: int
-    ) -> FileRange:
+    ) -> SegmentRange:
         """The range of one segment's file from the batch that holds `offset`, as `PartitionLog.read` says."""
         number = self.number_of(offset)
         while offset < end_offset and number < len(self):
@@ -86,9 +86,9 @@ class SegmentList(tuple[Segment, ...]):
                     if batch_bytes > max_bytes:
                         max_bytes = batch_bytes if at_least_one else 0
                     size = max_bytes
-                return FileRange(segment.file, position, size)
+                return SegmentRange(segment.file, position, size)
             number += 1
-        return FileRange(self.active.file, self.active.size, 0)
+        return SegmentRange(self.active.file, self.active.size, 0)
 
     def _find(self, segment: Segment, offset: int, log_end_offset: int) -> tuple[int, int]:
         """Position and size of the first batch that ends at or after `offset`, in bytes.
@@ -109,7 +109,7 @@ class SegmentList(tuple[Segment, ...]):
             return segment.size
         return self._find(segment, end_offset, log_end_offset)[0]
 
-    def reach_of(self, found: FileRange, from_offset: int, log_end_offset: int) -> int:
+    def reach_of(self, found: SegmentRange, from_offset: int, log_end_offset: int) -> int:
         """The end offset (exclusive) of the segment of a range that `read` found at `from_offset`."""
         for number in range(self.number_of(from_offset), len(self)):
             if self[number].file is found.file:

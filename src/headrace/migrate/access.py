@@ -11,7 +11,7 @@ from headrace.network.zookeeper_kerberos import zookeeper_kerberos
 from headrace.network.zookeeper_tls import zookeeper_context
 
 
-class Access(NamedTuple):
+class StoreAccess(NamedTuple):
     """An address, and a broker's properties, of which only the ZooKeeper settings are used."""
 
     address: str  # HOST:PORT[,...][/CHROOT]

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from headrace.metadata.model import NO_UUID
 from headrace.metadata.uuids import to_text
 from headrace.migrate.directories import FoundPartition, Sources
-from headrace.migrate.nodes import Cluster
+from headrace.migrate.nodes import ClusterNodes
 from headrace.migrate.refusal import some
 from headrace.types import BrokerId, TopicPartition
 
 REMOTE_STORAGE = "remote.storage.enable"
 
 
-def reasons_against(cluster: Cluster, sources: Sources) -> list[str]:
+def reasons_against(cluster: ClusterNodes, sources: Sources) -> list[str]:
     """The reasons as sentences; empty if there are none."""
     identity = sources.identity
     if cluster.cluster_id != identity.cluster_id:
@@ -36,7 +36,7 @@ def reasons_against(cluster: Cluster, sources: Sources) -> list[str]:
     ]
 
 
-def _replicas(cluster: Cluster, broker_id: BrokerId) -> list[str]:
+def _replicas(cluster: ClusterNodes, broker_id: BrokerId) -> list[str]:
     elsewhere, moving = [], []
     for name, topic in cluster.topics.items():
         for number, replicas in topic.partitions.items():
@@ -55,7 +55,7 @@ def _replicas(cluster: Cluster, broker_id: BrokerId) -> list[str]:
     return found
 
 
-def _directories(cluster: Cluster, found: Mapping[TopicPartition, FoundPartition]) -> list[str]:
+def _directories(cluster: ClusterNodes, found: Mapping[TopicPartition, FoundPartition]) -> list[str]:
     known = {TopicPartition(name, number) for name, topic in cluster.topics.items() for number in topic.partitions}
     strays = sorted(found.keys() - known)
     missing = sorted(known - found.keys())
@@ -88,7 +88,7 @@ def _directories(cluster: Cluster, found: Mapping[TopicPartition, FoundPartition
     return reasons
 
 
-def _remote(cluster: Cluster) -> list[str]:
+def _remote(cluster: ClusterNodes) -> list[str]:
     tiered = [name for name, own in cluster.topic_settings.items() if own.get(REMOTE_STORAGE) == "true"]
     if not tiered:
         return []

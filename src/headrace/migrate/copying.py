@@ -15,7 +15,7 @@ from headrace.log.directories.data_directory import CLEAN_SHUTDOWN
 from headrace.log.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
 from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
 from headrace.log.files import Files
-from headrace.migrate.directories import Source
+from headrace.migrate.directories import SourceDirectory
 from headrace.migrate.refusal import MigrationRefused
 from headrace.types import TopicPartition
 
@@ -119,7 +119,9 @@ def copy_file(files: Files, source: Path, target: Path, buffer: memoryview) -> N
     files.set_modified_ms(target, files.modified_ms(source))
 
 
-def copy_checkpoints(files: Files, sources: Sequence[Source], target: Path, known: Iterable[TopicPartition]) -> None:
+def copy_checkpoints(
+    files: Files, sources: Sequence[SourceDirectory], target: Path, known: Iterable[TopicPartition]
+) -> None:
     """Copy the checkpoints of the source directories of one target, for the migrated partitions, and the clean mark.
 
     An unreadable checkpoint is left out: recovery then finds its values in the logs.

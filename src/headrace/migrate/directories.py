@@ -39,7 +39,7 @@ class FoundPartition(NamedTuple):
     was_clean: bool
 
 
-class Source(NamedTuple):
+class SourceDirectory(NamedTuple):
     """One data directory."""
 
     path: Path
@@ -53,7 +53,7 @@ class Source(NamedTuple):
 class Sources(NamedTuple):
     """The data directories of one broker."""
 
-    each: list[Source]
+    each: list[SourceDirectory]
 
     @property
     def identity(self) -> MetaProperties:
@@ -118,7 +118,7 @@ def look_into(files: Files, paths: Sequence[Path]) -> Sources:
     return sources
 
 
-def _look_into(files: Files, path: Path) -> Source:
+def _look_into(files: Files, path: Path) -> SourceDirectory:
     if not files.is_directory(path):
         raise MigrationRefused(f"{path} is not a directory")
     try:
@@ -130,7 +130,7 @@ def _look_into(files: Files, path: Path) -> Source:
             f"{path} has no meta.properties: name the directories in log.dirs, not a partition's or one above them"
         )
     was_clean = files.exists(path / CLEAN_SHUTDOWN)
-    source = Source(path, identity, {}, None, [], was_clean)
+    source = SourceDirectory(path, identity, {}, None, [], was_clean)
     for name in files.names(path):
         if not files.is_directory(path / name):
             continue

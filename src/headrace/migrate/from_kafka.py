@@ -23,7 +23,7 @@ from headrace.migrate.move import (
     plan,
     undone_on_failure,
 )
-from headrace.migrate.nodes import DEFAULT_BROKER, Cluster, Nodes, carried, left_behind, understood, with_topic_ids
+from headrace.migrate.nodes import DEFAULT_BROKER, ClusterNodes, Nodes, carried, left_behind, understood, with_topic_ids
 from headrace.migrate.outcome import MigrationOutcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.topics import OFFSETS_TOPIC
@@ -73,7 +73,7 @@ def from_kafka(
     return outcome
 
 
-def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
+def _command(migration: Migration, cluster: ClusterNodes, broker_id: int) -> str:
     """The command that starts a broker on the copy, with those dynamic settings of Apache Kafka that are fixed at the
     start here. The others take effect from the tree."""
     command = f"headrace serve --data {shown(list(migration.targets))} --broker-id {broker_id}"
@@ -90,7 +90,7 @@ def _command(migration: Migration, cluster: Cluster, broker_id: int) -> str:
     return command
 
 
-def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, outcome: MigrationOutcome) -> None:
+def _say_what_changes(migration: Migration, sources: Sources, cluster: ClusterNodes, outcome: MigrationOutcome) -> None:
     groups = transactions.newer_groups(migration.files, directories_of(sources, OFFSETS_TOPIC))
     for protocol, count in sorted(groups.items()):
         kept = "their members join anew" if protocol != "consumer" else "their committed offsets are kept"
@@ -110,6 +110,6 @@ def _say_what_changes(migration: Migration, sources: Sources, cluster: Cluster, 
     )
 
 
-def _unknown_settings(cluster: Cluster) -> list[str]:
+def _unknown_settings(cluster: ClusterNodes) -> list[str]:
     """Topic settings that headrace does not support."""
     return sorted({name for own in cluster.topic_settings.values() for name in own if name not in TOPIC_SETTINGS})

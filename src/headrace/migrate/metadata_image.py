@@ -1,6 +1,6 @@
 """Converts the records of a KRaft metadata log into the tree that Kafka 3.9 keeps in ZooKeeper. Pure.
 
-    Topic, RemoveTopic, Partition, PartitionChange, ClearElr   topics and who leads them
+    Topic, RemoveTopic, ImagePartition, PartitionChange, ClearElr   topics and who leads them
     Config                                                     settings of topics and brokers
     ProducerIds                                                the next block
     RegisterBroker, UnregisterBroker                           which brokers there are
@@ -38,7 +38,7 @@ _IGNORED = {7, 8, 17, 20, 27}  # fenced, unfenced, changed registration, no-op, 
 
 
 @dataclass(slots=True)
-class Partition:
+class ImagePartition:
     """One partition after the last record."""
 
     replicas: list[int]
@@ -56,7 +56,7 @@ class MetadataImage:
     """The cluster after the last record."""
 
     topics: dict[bytes, str] = field(default_factory=dict)
-    partitions: dict[tuple[bytes, int], Partition] = field(default_factory=dict)
+    partitions: dict[tuple[bytes, int], ImagePartition] = field(default_factory=dict)
     settings: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     brokers: set[int] = field(default_factory=set)
     next_producer_id: int = 0
@@ -119,7 +119,7 @@ class MetadataImage:
 
     def _partition(self, record: m.PartitionRecord) -> None:
         self.topics[record.topic_id]  # KeyError: a partition of no topic
-        self.partitions[record.topic_id, record.partition_id] = Partition(
+        self.partitions[record.topic_id, record.partition_id] = ImagePartition(
             record.replicas,
             record.isr,
             record.adding_replicas,
@@ -225,7 +225,7 @@ def tree_of(image: MetadataImage, log: MetadataLog, cluster_id: str, broker_id: 
     for (kind, name), own in image.settings.items():
         if kind == BROKER:
             nodes[znodes.config("brokers", name or DEFAULT_BROKER)] = znodes.encode_config(own)
-    of_topic: dict[bytes, dict[int, Partition]] = {topic_id: {} for topic_id in image.topics}
+    of_topic: dict[bytes, dict[int, ImagePartition]] = {topic_id: {} for topic_id in image.topics}
     for (topic_id, number), partition in sorted(image.partitions.items()):
         of_topic[topic_id][number] = partition
     for topic_id, name in image.topics.items():
@@ -240,7 +240,7 @@ def tree_of(image: MetadataImage, log: MetadataLog, cluster_id: str, broker_id: 
     return nodes
 
 
-def _replicas(partition: Partition) -> Replicas:
+def _replicas(partition: ImagePartition) -> Replicas:
     return Replicas(
         tuple(map(BrokerId, partition.replicas)),
         tuple(map(BrokerId, partition.adding)),
@@ -248,7 +248,7 @@ def _replicas(partition: Partition) -> Replicas:
     )
 
 
-def _leadership(partition: Partition, controller_epoch: int) -> PartitionLeadership:
+def _leadership(partition: ImagePartition, controller_epoch: int) -> PartitionLeadership:
     only = partition.replicas if len(partition.replicas) == 1 else []
     isr = partition.isr or partition.eligible or only
     return PartitionLeadership(

@@ -20,7 +20,7 @@ from headrace.migrate import copying, transactions
 from headrace.migrate.checks import reasons_against
 from headrace.migrate.copying import PartitionCopy, Progress
 from headrace.migrate.directories import Sources, hold, look_into
-from headrace.migrate.nodes import Cluster, Nodes, in_flight
+from headrace.migrate.nodes import ClusterNodes, Nodes, in_flight
 from headrace.migrate.outcome import MigrationOutcome
 from headrace.migrate.refusal import MigrationRefused, some
 from headrace.topics import TRANSACTIONS_TOPIC
@@ -58,7 +58,7 @@ def look(migration: Migration, stack: ExitStack) -> Sources:
     return sources
 
 
-def check(migration: Migration, nodes: Nodes, cluster: Cluster, sources: Sources) -> None:
+def check(migration: Migration, nodes: Nodes, cluster: ClusterNodes, sources: Sources) -> None:
     """Raises MigrationRefused with all reasons."""
     reasons = [*in_flight(nodes), *reasons_against(cluster, sources)]
     files, partitions = migration.files, sources.partitions
@@ -120,7 +120,7 @@ def plan(migration: Migration, sources: Sources, outcome: MigrationOutcome) -> l
     return copies
 
 
-def copy(migration: Migration, sources: Sources, cluster: Cluster, copies: Sequence[PartitionCopy]) -> None:
+def copy(migration: Migration, sources: Sources, cluster: ClusterNodes, copies: Sequence[PartitionCopy]) -> None:
     """Copy everything except the metadata."""
     files = migration.files
     for target in migration.targets:
@@ -132,7 +132,7 @@ def copy(migration: Migration, sources: Sources, cluster: Cluster, copies: Seque
     copying.copy_partitions(files, copies, migration.progress)
 
 
-def open_once(migration: Migration, cluster: Cluster, broker_id: int) -> list[dict[str, str | int]]:
+def open_once(migration: Migration, cluster: ClusterNodes, broker_id: int) -> list[dict[str, str | int]]:
     """Open and close the copy like a broker; returns each partition's first and end offset. Raises MigrationRefused."""
     manager = LogManager(
         list(migration.targets),
@@ -192,7 +192,7 @@ def undone_on_failure(migration: Migration) -> Iterator[None]:
 
 
 def begin_outcome(
-    direction: str, migration: Migration, sources: Sources, cluster: Cluster, origin: str
+    direction: str, migration: Migration, sources: Sources, cluster: ClusterNodes, origin: str
 ) -> MigrationOutcome:
     """The outcome before the plan."""
     return MigrationOutcome(

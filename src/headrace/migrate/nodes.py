@@ -53,7 +53,7 @@ DEFAULT_BROKER = "<default>"
 """The entity that holds what all brokers have set in common."""
 
 
-class Cluster(NamedTuple):
+class ClusterNodes(NamedTuple):
     """The tree as values."""
 
     cluster_id: str
@@ -87,7 +87,7 @@ def carried(nodes: Mapping[str, bytes]) -> Nodes:
     return taken
 
 
-def understood(nodes: Mapping[str, bytes]) -> Cluster:
+def understood(nodes: Mapping[str, bytes]) -> ClusterNodes:
     """The tree as values. Raises MigrationRefused if it is damaged or not a Kafka cluster's."""
     if znodes.CLUSTER_ID not in nodes:
         raise MigrationRefused(
@@ -95,7 +95,7 @@ def understood(nodes: Mapping[str, bytes]) -> Cluster:
         )
     path = znodes.CLUSTER_ID
     try:
-        cluster = Cluster(znodes.decode_cluster_id(nodes[path]), {}, {}, {}, {})
+        cluster = ClusterNodes(znodes.decode_cluster_id(nodes[path]), {}, {}, {}, {})
         for name in names_in(nodes, znodes.TOPICS):
             path = znodes.topic(name)
             if path not in nodes:
@@ -115,7 +115,7 @@ def understood(nodes: Mapping[str, bytes]) -> Cluster:
     return cluster
 
 
-def with_topic_ids(nodes: Nodes, cluster: Cluster) -> Cluster:
+def with_topic_ids(nodes: Nodes, cluster: ClusterNodes) -> ClusterNodes:
     """Gives an id to each topic without one, created before Kafka 2.8. Changes `nodes` too."""
     topics = dict(cluster.topics)
     for name, topic in cluster.topics.items():

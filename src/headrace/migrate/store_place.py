@@ -15,7 +15,7 @@ from headrace.errors import KafkaError
 from headrace.metastore.database import StoreInUse
 from headrace.metastore.embedded import EmbeddedStore
 from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
-from headrace.migrate.access import Access
+from headrace.migrate.access import StoreAccess
 from headrace.migrate.refusal import MigrationRefused
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class StorePlace(NamedTuple):
     """Where the store is: one of the two."""
 
     data: Path | None = None
-    zookeeper: Access | None = None
+    zookeeper: StoreAccess | None = None
 
 
 def work_on(place: StorePlace, work: Callable[[MetadataStore], Awaitable[T]]) -> T:

@@ -7,7 +7,7 @@ from headrace.metadata import znodes
 from headrace.migrate.acls import has_rules, without_newer_operations
 from headrace.migrate.embedded import has_tree, read_embedded
 from headrace.migrate.move import Migration, begin_outcome, check, copy, look, open_once, plan, undone_on_failure
-from headrace.migrate.nodes import Cluster, Nodes, carried, counted, left_behind, understood
+from headrace.migrate.nodes import ClusterNodes, Nodes, carried, counted, left_behind, understood
 from headrace.migrate.outcome import MigrationOutcome, shown
 from headrace.migrate.refusal import MigrationRefused, some
 
@@ -61,7 +61,7 @@ def to_kafka(
     return outcome
 
 
-def _drop_our_settings(nodes: Nodes, cluster: Cluster, outcome: MigrationOutcome) -> None:
+def _drop_our_settings(nodes: Nodes, cluster: ClusterNodes, outcome: MigrationOutcome) -> None:
     for kind, entities in (("topics", cluster.topic_settings), ("brokers", cluster.broker_settings)):
         for name, own in entities.items():
             ours = sorted(key for key in own if key.startswith(OURS_ALONE))

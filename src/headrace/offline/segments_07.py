@@ -31,7 +31,7 @@ ENTRY_BYTES_MAX = DECOMPRESSED_BATCH_BYTES_MAX
 """A length above this is taken for damage, wherever the file ends: 0.7 refused messages over 1 MB by default."""
 
 
-class Segment(NamedTuple):
+class Segment07(NamedTuple):
     """One file: the position of its first byte in the partition, and its size in bytes."""
 
     base_offset: int
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
         return self.base_offset + self.size_bytes
 
 
-class Damage(NamedTuple):
+class Damage07(NamedTuple):
     """Bytes of a partition without a readable message, from `offset` to `end_offset` (exclusive)."""
 
     path: Path
@@ -67,10 +67,10 @@ def partition_of(directory_name: str) -> TopicPartition | None:
     return named
 
 
-def list_segments(files: Files, directory: Path) -> list[Segment]:
+def list_segments(files: Files, directory: Path) -> list[Segment07]:
     """The segments in a directory, by position. Raises OSError."""
     found = [
-        Segment(offset_of(name), files.file_size(directory / name), directory / name)
+        Segment07(offset_of(name), files.file_size(directory / name), directory / name)
         for name in files.names(directory)
         if is_segment_name(name)
     ]
@@ -86,7 +86,7 @@ class LogReader07:
         self.segments = list_segments(files, directory)
         if not self.segments:
             raise FileNotFoundError(f"{directory} has no {SUFFIX} file: name a partition's directory of Kafka 0.7")
-        self.damages: list[Damage] = []
+        self.damages: list[Damage07] = []
 
     @property
     def start_offset(self) -> int:
@@ -137,18 +137,18 @@ class LogReader07:
                 payloads = payloads_of(entry, max_bytes)
             except KafkaError as error:
                 at = bisect_right(self.segments, offset, key=lambda each: each.base_offset) - 1
-                self.damages.append(Damage(self.segments[at].path, offset, end, error.message))
+                self.damages.append(Damage07(self.segments[at].path, offset, end, error.message))
                 continue
             yield offset, end, payloads
 
-    def _entries(self, segment: Segment, start: int) -> Iterator[tuple[int, Entry07]]:
+    def _entries(self, segment: Segment07, start: int) -> Iterator[tuple[int, Entry07]]:
         file = self._files.open_readonly(segment.path)
         try:
             for position, entry in _read_entries(file, start, segment.size_bytes):
                 yield segment.base_offset + position, entry
         except _Damaged as damage:
             at = segment.base_offset + damage.position
-            self.damages.append(Damage(segment.path, at, segment.end_offset, damage.reason))
+            self.damages.append(Damage07(segment.path, at, segment.end_offset, damage.reason))
 
 
 class _Damaged(Exception):

@@ -23,7 +23,7 @@ from headrace.log.filenames import LOG, is_segment_file, offset_of, parse_partit
 from headrace.log.files import Files, LogFile
 from headrace.log.segment.preallocation import is_zeros
 from headrace.offline import segments_07
-from headrace.offline.segments_07 import Damage, LogReader07
+from headrace.offline.segments_07 import Damage07, LogReader07
 from headrace.records.any_format import ANY_HEADER_BYTES_MIN, read_any_header, scan_any
 from headrace.records.binary import column_of
 from headrace.records.format2.columns import RecordColumns
@@ -58,7 +58,7 @@ class StoredLog(Protocol):
     size_bytes: int
     formats: list[str]
     """The message formats found so far: "0.7", "0", "1", "2"."""
-    damages: list[Damage]
+    damages: list[Damage07]
     bytes_read: int
     records_left_out: int
     """The number of skipped records of aborted and unfinished transactions."""
@@ -114,7 +114,7 @@ class _Log07:
         self.bytes_read = 0
         self.records_left_out = 0
         for start, end in self._reader.missing():
-            self.damages.append(Damage(stored.directory, start, end, "no file holds these bytes"))
+            self.damages.append(Damage07(stored.directory, start, end, "no file holds these bytes"))
 
     def columns(self) -> Iterator[RecordColumns]:
         payloads: list[bytes] = []
@@ -149,7 +149,7 @@ class _Log:
         self._sizes = [file.size() for _, file in self._files]
         self.size_bytes = sum(self._sizes)
         self.formats: list[str] = []
-        self.damages: list[Damage] = []
+        self.damages: list[Damage07] = []
         self.bytes_read = 0
         self.records_left_out = 0
         self._start_offset = _log_start_offset(files, stored)
@@ -197,7 +197,7 @@ class _Log:
         except KafkaError as error:
             after = _behind(file, position, size)
             if after < size or not is_zeros(file, position, size):
-                self.damages.append(Damage(path, position, after, error.message))
+                self.damages.append(Damage07(path, position, after, error.message))
             return None, after
         return rows, position + rows.bytes_consumed
 

@@ -1,6 +1,6 @@
 """Follower logic: decides how a follower acts on its leader's Fetch response. Pure.
 
-    records               Append: after the log's end; high watermark and log start offset follow the leader's
+    records               FollowerAppend: after the log's end; high watermark and log start offset follow the leader's
     diverging epoch       Truncate: the logs differ from there on (KIP-101, KIP-279, KIP-595); then fetch again
     epoch -1 as diverging Compare: the leader's log has no epochs there
     OFFSET_OUT_OF_RANGE   RequestOffsets: ask for the start and end of the leader's log; `out_of_range` decides
@@ -45,7 +45,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-class Append(NamedTuple):
+class FollowerAppend(NamedTuple):
     """Append the records, if any, and take over the leader's high watermark and log start offset.
 
     During a comparison the records are compared up to the end of the log, and only those behind it are appended.
@@ -80,7 +80,7 @@ class BackOff(NamedTuple):
     code: ErrorCode
 
 
-Action = Append | Truncate | Compare | RequestOffsets | BackOff
+Action = FollowerAppend | Truncate | Compare | RequestOffsets | BackOff
 
 
 def comparison_start(last_epoch: int, log_end_offset: int, high_watermark: int) -> int | None:
@@ -108,7 +108,7 @@ def on_answer(
         return BackOff(known_code(error_code))
     if diverging.epoch >= 0 or diverging.end_offset >= 0:
         return truncation(diverging, log_end_offset, high_watermark, end_of_epoch)
-    return Append()
+    return FollowerAppend()
 
 
 def truncation(

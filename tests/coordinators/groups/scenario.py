@@ -28,8 +28,8 @@ from headrace.coordinators.groups.classic.group import ClassicGroup
 from headrace.coordinators.groups.classic.members import Join
 from headrace.coordinators.groups.coordinator import GroupCoordinator
 from headrace.coordinators.groups.group_event import Actions
-from headrace.coordinators.groups.loading import Loading
-from headrace.coordinators.groups.modern.topics import Topic
+from headrace.coordinators.groups.loading import GroupLoading
+from headrace.coordinators.groups.modern.topics import ModernTopic
 from headrace.coordinators.runtime import Answer, Append, Effect
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -42,15 +42,15 @@ PARTITION = 0
 class GivenTopics:
     """The topics that a test says there are."""
 
-    def __init__(self, *topics: Topic) -> None:
+    def __init__(self, *topics: ModernTopic) -> None:
         self.version = self.newest_version = 1
         self._topics = {each.name: each for each in topics}
 
-    def by_name(self, name: str) -> Topic | None:
+    def by_name(self, name: str) -> ModernTopic | None:
         """The topic of this name."""
         return self._topics.get(name)
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
+    def by_id(self, topic_id: bytes) -> ModernTopic | None:
         """The topic of this id."""
         return next((each for each in self._topics.values() if each.topic_id == topic_id), None)
 
@@ -58,7 +58,7 @@ class GivenTopics:
         """The names of all topics."""
         return self._topics.keys()
 
-    def put(self, *topics: Topic, gone: Iterable[str] = ()) -> None:
+    def put(self, *topics: ModernTopic, gone: Iterable[str] = ()) -> None:
         """Adds or replaces topics, and removes others."""
         self.version += 1
         for each in gone:
@@ -105,7 +105,7 @@ class World:
             loading.record(key, value, offset)
         self.finish(loading)
 
-    def finish(self, loading: Loading) -> None:
+    def finish(self, loading: GroupLoading) -> None:
         """The log is read."""
         for actions in self.coordinator.loaded(loading, self.now_ms):
             self.carry_out(actions)

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.coordinators.groups.kinds import replay_of
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.coordinators.runtime import Append
@@ -158,7 +158,7 @@ def test_a_partition_deleted_while_its_commit_is_written_stays_forgotten() -> No
 
 
 def test_offsets_of_a_transaction_count_with_its_commit_marker_only() -> None:
-    loading = Loading(0, replay_of)
+    loading = GroupLoading(0, replay_of)
     key = write_offset_key(GROUP, T0)
     loading.record(key, write_offset(CommittedOffset(1, -1, "", 0)), 0)
     loading.record(key, write_offset(CommittedOffset(2, -1, "", 0)), 1, producer_id=7)

@@ -8,7 +8,7 @@ from headrace.coordinators.groups.classic.group import ClassicGroup, State
 from headrace.coordinators.groups.classic.members import Member
 from headrace.coordinators.groups.classic.records import read_group, read_group_key, write_group, write_group_key
 from headrace.coordinators.groups.kinds import replay_of
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.offsets import CommittedOffset
 from headrace.coordinators.groups.records import (
     OffsetKey,
@@ -97,7 +97,7 @@ def test_an_offset_with_its_own_expiry_is_written_as_version_1() -> None:
 
 
 def test_a_key_of_another_coordinators_is_left_alone() -> None:
-    loading = Loading(0, replay_of)
+    loading = GroupLoading(0, replay_of)
     loading.record(b"\0\x63whatever", None, 0)
     assert not loading.finish(0)
     with pytest.raises(CorruptMessage):

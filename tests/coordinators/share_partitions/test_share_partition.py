@@ -14,7 +14,7 @@ from headrace.coordinators.share_partitions.acknowledgement import (
     Acknowledged,
     acknowledge,
 )
-from headrace.coordinators.share_partitions.acquisition import Acquired, Acquirer, LogBatch, acquire
+from headrace.coordinators.share_partitions.acquisition import AcquiredBatches, Acquirer, LogBatch, acquire
 from headrace.coordinators.share_partitions.records import RecordState
 from headrace.coordinators.share_partitions.share_partition import InconsistentState, ShareLimits, SharePartition
 from headrace.coordinators.share_state.persister import StateBatch
@@ -269,7 +269,7 @@ def test_aborted_batches_are_acquired_by_nobody_and_finish() -> None:
     world = World([0, 10, 20], 30)
     partition = world.partition
     got = acquire(partition, Acquirer(A, False, 500, 500), 0, world.batches, [LogBatch(10, 19)], 0)
-    assert got == [Acquired(0, 9, 1), Acquired(20, 29, 1)]
+    assert got == [AcquiredBatches(0, 9, 1), AcquiredBatches(20, 29, 1)]
     for first in (0, 20):
         world.acknowledge(first, first + 9)
     world.store()

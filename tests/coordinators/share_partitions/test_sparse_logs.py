@@ -13,7 +13,7 @@ from headrace.coordinators.share_partitions.acknowledgement import (
     Acknowledged,
     acknowledge,
 )
-from headrace.coordinators.share_partitions.acquisition import Acquired, Acquirer, LogBatch, acquire
+from headrace.coordinators.share_partitions.acquisition import AcquiredBatches, Acquirer, LogBatch, acquire
 from headrace.coordinators.share_partitions.records import RecordState
 from headrace.coordinators.share_partitions.share_partition import ShareLimits, SharePartition
 from headrace.coordinators.share_state.batches import merged
@@ -38,7 +38,7 @@ class World:
         self.stored: tuple[StateBatch, ...] = ()
         self.stored_start = 0
         self.accepted: set[int] = set()
-        self.held: dict[str, list[Acquired]] = {each: [] for each in MEMBERS}
+        self.held: dict[str, list[AcquiredBatches]] = {each: [] for each in MEMBERS}
         self.partition = SharePartition(0, (), self.limits)
 
     def restart(self) -> None:
@@ -57,7 +57,7 @@ class World:
         if self.rng.random() < 0.5:
             self.partition.log_starts_at(self.log_start)
 
-    def fetch(self, acquirer: Acquirer, batches: int) -> list[Acquired]:
+    def fetch(self, acquirer: Acquirer, batches: int) -> list[AcquiredBatches]:
         """As the broker does."""
         partition = self.partition
         if not partition.can_acquire:

@@ -7,15 +7,15 @@ import pytest
 from headrace.coordinators.runtime import Append
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateBatch,
     StateUpdate,
     Summary,
 )
 from headrace.coordinators.share_state.records import read_record, write_snapshot
-from headrace.coordinators.share_state.requests import Prune, Read, Request
+from headrace.coordinators.share_state.requests import Prune, ReadState, Request
 from headrace.coordinators.share_state.state import ShareState
 from headrace.errors import ErrorCode
 from headrace.limits import (
@@ -32,10 +32,10 @@ OK = PersisterOutcome()
 def test_an_initialized_share_partition_is_read_after_a_failover() -> None:
     world = World()
     assert world.begin(start_offset=5, state_epoch=2) == OK
-    assert world.read(leader_epoch=3) == PartitionState(state_epoch=2, start_offset=5)
+    assert world.read(leader_epoch=3) == SharePartitionState(state_epoch=2, start_offset=5)
     assert world.ask(update((5, 9, 2, 1), leader=3, state=2, start=5, done=5)) == OK
     world.fail_over()
-    assert world.read(leader_epoch=3) == PartitionState(ErrorCode.NONE, None, 2, 5, (StateBatch(5, 9, 2, 1),))
+    assert world.read(leader_epoch=3) == SharePartitionState(ErrorCode.NONE, None, 2, 5, (StateBatch(5, 9, 2, 1),))
     assert world.summary() == Summary(ErrorCode.NONE, None, 2, 3, 5, 5)
 
 
@@ -52,7 +52,7 @@ def test_a_repeated_initialization_leaves_a_share_partition_in_use_alone() -> No
     assert world.begin(start_offset=5, state_epoch=3) == OK
     assert (world.read().start_offset, world.read().state_batches) == (5, ())
     assert world.begin(state_epoch=4) == OK
-    assert world.read() == PartitionState(state_epoch=4, start_offset=-1)
+    assert world.read() == SharePartitionState(state_epoch=4, start_offset=-1)
 
 
 def test_a_coordinator_that_was_replaced_does_not_answer_a_leader() -> None:
@@ -61,7 +61,7 @@ def test_a_coordinator_that_was_replaced_does_not_answer_a_leader() -> None:
     world.read(leader_epoch=5)
     world.holds_writes = True
     for _ in range(2):
-        answer = world.ask(Read(5))
+        answer = world.ask(ReadState(5))
         assert answer == [], "it waits until the log has taken a record"
         world.write_ends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert [each.error for each in answer] == [ErrorCode.NOT_COORDINATOR]
@@ -93,7 +93,7 @@ def test_a_write_moves_the_start_offset_and_drops_what_is_below() -> None:
     world.ask(update((0, 9, 0, 1), (10, 19, 2, 1), leader=-1))
     world.ask(update(start=15, leader=-1, done=5))
     for _ in range(2):
-        assert world.read() == PartitionState(ErrorCode.NONE, None, 1, 15, (StateBatch(15, 19, 2, 1),))
+        assert world.read() == SharePartitionState(ErrorCode.NONE, None, 1, 15, (StateBatch(15, 19, 2, 1),))
         world.fail_over()
 
 
@@ -104,7 +104,7 @@ def test_an_initialization_begins_anew() -> None:
     world.ask(update((0, 9, 0, 1), leader=4))
     assert world.begin(start_offset=100, state_epoch=2) == OK
     assert world.summary() == Summary(ErrorCode.NONE, None, 2, 0, 100, 0)
-    assert world.read() == PartitionState(state_epoch=2, start_offset=100)
+    assert world.read() == SharePartitionState(state_epoch=2, start_offset=100)
     assert world.records[-1].content is not None and world.records[-1].content.snapshot_epoch == 1
 
 
@@ -149,7 +149,7 @@ def test_the_leader_epoch_of_before_an_initialization_still_fences() -> None:
 
 def test_a_share_partition_that_was_not_initialized_is_neither_read_nor_written() -> None:
     world = World()
-    for what in (update(), Read(1)):
+    for what in (update(), ReadState(1)):
         assert world.ask(what).error is ErrorCode.INVALID_REQUEST
     assert world.summary() == Summary()
     assert world.delete() == OK
@@ -332,7 +332,7 @@ def test_a_share_partition_that_does_not_change_gets_a_new_snapshot_for_the_sake
     assert (again.snapshot_epoch, again.created_ms, again.written_ms) == (1, 1_000_000, 1_005_000)
     world.tick(2 * SETTINGS.cold_snapshot_interval_ms)
     assert world.kinds == "ssss", "nothing has changed since"
-    assert world.read(key=quiet) == PartitionState(state_epoch=1, start_offset=3)
+    assert world.read(key=quiet) == SharePartitionState(state_epoch=1, start_offset=3)
 
 
 def test_the_state_of_a_deleted_topic_is_removed() -> None:

@@ -16,9 +16,9 @@ from headrace.coordinators.share_state.persister import (
 )
 from headrace.coordinators.share_state.records import ShareRecord, read_record
 from headrace.coordinators.share_state.requests import (
-    Delete,
+    DeleteState,
     Prune,
-    Read,
+    ReadState,
     ReadSummary,
     RecordsWritten,
     Request,
@@ -86,7 +86,7 @@ class World:
 
     def read(self, leader_epoch: int = -1, key: SharePartitionKey = KEY) -> Any:
         """Reads a share partition."""
-        return self.ask(Read(leader_epoch), key)
+        return self.ask(ReadState(leader_epoch), key)
 
     def summary(self, key: SharePartitionKey = KEY) -> Any:
         """Reads the summary of a share partition."""
@@ -94,7 +94,7 @@ class World:
 
     def delete(self, key: SharePartitionKey = KEY) -> Any:
         """Removes a share partition."""
-        return self.ask(Delete(), key)
+        return self.ask(DeleteState(), key)
 
     def run(self, actions: Iterable[Action[RecordsWritten]]) -> None:
         """Executes actions. A write ends at once unless `holds_writes`."""

@@ -9,7 +9,7 @@ from headrace.coordinators.runtime import Answer, Append
 from headrace.coordinators.transactions.actions import Actions, SendMarkers
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
 from headrace.coordinators.transactions.records import write_key, write_value
-from headrace.coordinators.transactions.requests import InitProducer, Producer
+from headrace.coordinators.transactions.requests import InitProducer, TransactionProducer
 from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import PREPARED, Transaction, TransactionState
 from headrace.errors import ErrorCode, KafkaError
@@ -96,7 +96,9 @@ class Attack:
         choice, coordinator = self.random.choice, self.coordinator
         name, new_id = choice(NAMES), choice((None, 1000 + number))
         _, found = coordinator.describe(name)
-        producer = Producer(5, 0) if found is None else Producer(found.producer_id, found.producer_epoch)
+        producer = (
+            TransactionProducer(5, 0) if found is None else TransactionProducer(found.producer_id, found.producer_epoch)
+        )
         match self.random.randrange(4):
             case 0:
                 request = InitProducer(name, choice(INTS), choice((None, producer)))

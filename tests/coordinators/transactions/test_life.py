@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.coordinators.transactions.records import write_key, write_value
-from headrace.coordinators.transactions.requests import Initial, Producer
+from headrace.coordinators.transactions.requests import Initial, TransactionProducer
 from headrace.coordinators.transactions.transaction import Transaction, TransactionState
 from headrace.coordinators.transactions.transactional_ids import RETRY_MS
 from headrace.errors import ErrorCode
@@ -33,7 +33,7 @@ def test_a_transaction_that_was_begun_in_the_last_epoch_ends_in_it(way: str) -> 
     if way == "time-out":
         world.tick(TIMEOUT_MS)
     elif way == "EndTxn":
-        assert world.end(Producer(4001, INT16_MAX), commit=False, version=2).error is ErrorCode.NONE
+        assert world.end(TransactionProducer(4001, INT16_MAX), commit=False, version=2).error is ErrorCode.NONE
     else:
         assert world.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert world.sent[-1].producer_epoch == INT16_MAX
@@ -53,8 +53,8 @@ def world() -> World:
 
 def test_a_producer_gets_a_new_id_then_the_next_epoch_of_it(world: World) -> None:
     first, second = world.init(), world.init()
-    assert first == Initial(ErrorCode.NONE, Producer(4001, 0))
-    assert second == Initial(ErrorCode.NONE, Producer(4001, 1))
+    assert first == Initial(ErrorCode.NONE, TransactionProducer(4001, 0))
+    assert second == Initial(ErrorCode.NONE, TransactionProducer(4001, 1))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_new_producer_aborts_the_transaction_of_its_predecessor_and_fences_it(
     world.markers_written()
     assert world.end(old).error is ErrorCode.PRODUCER_FENCED
     assert world.add(old, T0) is ErrorCode.PRODUCER_FENCED
-    assert world.init().producer == Producer(old.producer_id, old.epoch + 2)
+    assert world.init().producer == TransactionProducer(old.producer_id, old.epoch + 2)
 
 
 def test_a_transaction_past_its_time_out_is_aborted_with_a_bumped_epoch(world: World) -> None:
@@ -200,9 +200,9 @@ def test_partitions_are_verified_only_within_the_transaction(world: World, versi
         T0: ErrorCode.NONE,
         T1: ErrorCode.TRANSACTION_ABORTABLE,
     }
-    other = Producer(producer.producer_id + 1, producer.epoch)
+    other = TransactionProducer(producer.producer_id + 1, producer.epoch)
     assert world.coordinator.verify_partitions(ID, other, [T0])[T0] is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    old = Producer(producer.producer_id, producer.epoch - 1)
+    old = TransactionProducer(producer.producer_id, producer.epoch - 1)
     assert world.coordinator.verify_partitions(ID, old, [T0])[T0] is ErrorCode.PRODUCER_FENCED
 
 
@@ -214,7 +214,7 @@ class TestTransactionVersion2:
         assert world.sent[-1].producer_epoch == producer.epoch + 1
         world.markers_written()
         assert world.add(producer, T0, version=2) is ErrorCode.PRODUCER_FENCED
-        assert world.add(Producer(ended.producer_id, ended.producer_epoch), T0, version=2) is ErrorCode.NONE
+        assert world.add(TransactionProducer(ended.producer_id, ended.producer_epoch), T0, version=2) is ErrorCode.NONE
 
     def test_a_retry_of_the_same_end_gets_the_same_epoch(self, world: World) -> None:
         producer = world.begun(version=2)
@@ -238,7 +238,7 @@ class TestTransactionVersion2:
         world.tick(TIMEOUT_MS)
         world.markers_written()
         assert world.add(producer, T0) is ErrorCode.PRODUCER_FENCED
-        assert world.init(expected=producer).producer == Producer(producer.producer_id, producer.epoch + 1)
+        assert world.init(expected=producer).producer == TransactionProducer(producer.producer_id, producer.epoch + 1)
 
     def test_a_new_producer_gets_the_epoch_after_that_of_the_fence(self) -> None:
         world = World(version=2)
@@ -250,8 +250,8 @@ class TestTransactionVersion2:
 
     def test_an_exhausted_epoch_rotates_to_a_new_producer_id_and_its_retry_finds_it(self) -> None:
         world = world_with_epoch(LAST_EPOCH - 1)
-        ended = world.end(Producer(4001, LAST_EPOCH - 1), commit=False, version=2)
-        producer = Producer(4001, LAST_EPOCH)
+        ended = world.end(TransactionProducer(4001, LAST_EPOCH - 1), commit=False, version=2)
+        producer = TransactionProducer(4001, LAST_EPOCH)
         assert (ended.producer_id, ended.producer_epoch) == producer
         assert world.add(producer, T0, version=2) is ErrorCode.NONE
         ended = world.end(producer, version=2)
@@ -265,18 +265,18 @@ class TestTransactionVersion2:
 
 def test_an_exhausted_epoch_gets_a_new_producer_id_at_the_next_initialization() -> None:
     world = world_with_epoch(LAST_EPOCH - 1)
-    assert world.init().producer == Producer(4001, LAST_EPOCH)
-    assert world.init().producer == Producer(9001, 0)
+    assert world.init().producer == TransactionProducer(4001, LAST_EPOCH)
+    assert world.init().producer == TransactionProducer(9001, 0)
 
 
 def test_a_continuing_producer_names_its_epoch_and_an_old_one_is_fenced(world: World) -> None:
     first = world.init().producer
     second = world.init(expected=first).producer
-    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert second == TransactionProducer(first.producer_id, first.epoch + 1)
     assert world.init(expected=first).producer == second  # a retry whose answer was lost
     third = world.init(expected=second).producer
     assert world.init(expected=first).error is ErrorCode.PRODUCER_FENCED
-    assert world.init(expected=Producer(first.producer_id + 9, 0)).error is ErrorCode.PRODUCER_FENCED
+    assert world.init(expected=TransactionProducer(first.producer_id + 9, 0)).error is ErrorCode.PRODUCER_FENCED
     assert third.epoch == second.epoch + 1
 
 
@@ -344,7 +344,7 @@ def test_an_id_whose_tombstone_is_not_written_stays(world: World) -> None:
     assert world.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
     world.write_ends(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.holds_writes = False
-    assert world.init().producer == Producer(producer.producer_id, producer.epoch + 1)
+    assert world.init().producer == TransactionProducer(producer.producer_id, producer.epoch + 1)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -362,8 +362,8 @@ def test_a_transaction_without_partitions_cannot_end(world: World) -> None:
 
 
 def test_an_unknown_id_has_no_transactions(world: World) -> None:
-    assert world.add(Producer(1, 0), T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert world.end(Producer(1, 0)).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.add(TransactionProducer(1, 0), T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.end(TransactionProducer(1, 0)).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert world.coordinator.describe(ID)[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from headrace.coordinators.runtime import Action, Answer, Append
 from headrace.coordinators.transactions.actions import DropMarkers, SendMarkers, Then
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
-from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, Producer
+from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, TransactionProducer
 from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import Transaction
 from headrace.errors import ErrorCode
@@ -99,7 +99,12 @@ class World:
         return self.answers.pop() if self.answers else None
 
     def init(
-        self, transactional_id: str = ID, *, timeout_ms: int = 60_000, expected: Producer | None = None, **more: bool
+        self,
+        transactional_id: str = ID,
+        *,
+        timeout_ms: int = 60_000,
+        expected: TransactionProducer | None = None,
+        **more: bool,
     ) -> Initial:
         """InitProducerId; None while it is not answered."""
         request = InitProducer(transactional_id, timeout_ms, expected, **more)
@@ -110,13 +115,13 @@ class World:
         self.run(self.coordinator.init_producer(request, new_id, self.answers.append, self.now_ms))
         return cast(Initial, self._last())
 
-    def add(self, producer: Producer, *partitions: TopicPartition, version: int = 0) -> ErrorCode:
+    def add(self, producer: TransactionProducer, *partitions: TopicPartition, version: int = 0) -> ErrorCode:
         """AddPartitionsToTxn."""
         added = frozenset(partitions)
         self.run(self.coordinator.add_partitions(ID, producer, added, version, self.answers.append, self.now_ms))
         return cast(ErrorCode, self._last())
 
-    def end(self, producer: Producer, *, commit: bool = True, version: int = 0) -> Ended:
+    def end(self, producer: TransactionProducer, *, commit: bool = True, version: int = 0) -> Ended:
         """EndTxn."""
         new_id = None
         if version >= 2 and self.coordinator.needs_producer_id(ID):
@@ -137,7 +142,7 @@ class World:
         assert found is not None, error
         return found
 
-    def begun(self, *partitions: TopicPartition, version: int = 0) -> Producer:
+    def begun(self, *partitions: TopicPartition, version: int = 0) -> TransactionProducer:
         """A producer with an ongoing transaction."""
         producer = self.init().producer
         assert self.add(producer, *(partitions or (T0, T1)), version=version) is ErrorCode.NONE

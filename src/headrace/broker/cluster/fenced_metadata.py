@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 
 from headrace.broker.cluster.control_plane import ControlPlane
-from headrace.controller.decisions.control_requests import Sender, update_metadata
+from headrace.controller.decisions.control_requests import ControllerIdentity, update_metadata
 from headrace.controller.loading import load_brokers
 from headrace.metadata import znodes
 from headrace.metadata.image import PartitionMetadata
@@ -129,7 +129,9 @@ class FencedMetadata:
         topic_ids = {key.topic: self._metadata.topics[key.topic].id for key in partitions}
         states = {key: _state(each) for key, each in partitions.items()}
         own = Broker(self._own_id, ())
-        self._metadata.apply(update_metadata(Sender(controller, 0), own, states, topic_ids, brokers.values()))
+        self._metadata.apply(
+            update_metadata(ControllerIdentity(controller, 0), own, states, topic_ids, brokers.values())
+        )
 
 
 def _state(partition: PartitionMetadata) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState:

@@ -15,7 +15,7 @@ from headrace.broker.coordinator_host.coordinator_runtime import Appends, Coordi
 from headrace.broker.coordinator_host.topics_view import TopicsView
 from headrace.coordinators.groups.coordinator import GroupCoordinator
 from headrace.coordinators.groups.group_event import Then
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.errors import ErrorCode
 from headrace.in_slices import in_slices
 from headrace.types import TopicPartition
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.classic.requests import Left
     from headrace.coordinators.groups.commits import FetchedOffset
-    from headrace.coordinators.groups.group import GroupOverview, Position
+    from headrace.coordinators.groups.group import GroupOverview, GroupPosition
     from headrace.coordinators.groups.group_event import Actions
     from headrace.coordinators.groups.replies import Reply
     from headrace.coordinators.runtime import TransactionalProducer
@@ -67,7 +67,7 @@ class GroupService:
         self._coordinator = GroupCoordinator(config, topic.partition_for, new_id, now_ms(), self._topics, number)
         self._spawn, self._loop = spawn, loop
         self._effects: GroupEffects | None = None
-        self.runtime: CoordinatorRuntime[Loading, Then] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[GroupLoading, Then] = CoordinatorRuntime(
             topic.name,
             self._coordinator,
             appends=appends,
@@ -184,7 +184,7 @@ class GroupService:
         """ListGroups: every group that this broker coordinates."""
         return self._coordinator.overview()
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[GroupPosition]:
         """Returns all offsets committed by groups of this coordinator."""
         return self._coordinator.positions()
 

@@ -17,17 +17,25 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.coordinator_host.coordinator_runtime import Appends, CoordinatorRuntime
 from headrace.coordinators.share_state.coordinator import ShareCoordinator
 from headrace.coordinators.share_state.keys import key_text
-from headrace.coordinators.share_state.loading import Loading
+from headrace.coordinators.share_state.loading import ShareStateLoading
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateUpdate,
     Summary,
     TopicIdPartition,
 )
-from headrace.coordinators.share_state.requests import Delete, Prune, Read, ReadSummary, RecordsWritten, Request, What
+from headrace.coordinators.share_state.requests import (
+    DeleteState,
+    Prune,
+    ReadState,
+    ReadSummary,
+    RecordsWritten,
+    Request,
+    What,
+)
 from headrace.coordinators.share_state.settings import ShareStateSettings
 from headrace.errors import KafkaError
 from headrace.limits import ELEMENTS_PER_SLICE
@@ -72,7 +80,7 @@ class ShareStateService:
         self._coordinator = ShareCoordinator(
             settings, lambda key: topic.partition_for(key_text(key)), self._partition_count, now_ms()
         )
-        self.runtime: CoordinatorRuntime[Loading, RecordsWritten] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[ShareStateLoading, RecordsWritten] = CoordinatorRuntime(
             topic.name,
             self._coordinator,
             appends=appends,
@@ -114,9 +122,9 @@ class ShareStateService:
 
     async def read(
         self, group_id: str, leader_epochs: Mapping[TopicIdPartition, int]
-    ) -> dict[TopicIdPartition, PartitionState]:
+    ) -> dict[TopicIdPartition, SharePartitionState]:
         """ReadShareGroupState."""
-        return await self._ask(group_id, ((key, Read(epoch)) for key, epoch in leader_epochs.items()))
+        return await self._ask(group_id, ((key, ReadState(epoch)) for key, epoch in leader_epochs.items()))
 
     async def write(
         self, group_id: str, updates: Mapping[TopicIdPartition, StateUpdate]
@@ -133,7 +141,7 @@ class ShareStateService:
         self, group_id: str, partitions: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, PersisterOutcome]:
         """DeleteShareGroupState."""
-        return await self._ask(group_id, ((key, Delete()) for key in partitions))
+        return await self._ask(group_id, ((key, DeleteState()) for key in partitions))
 
     async def read_summary(
         self, group_id: str, leader_epochs: Mapping[TopicIdPartition, int]

@@ -16,7 +16,7 @@ from headrace.errors import KafkaError
 from headrace.limits import STREAMS_TOPIC_FAILURES_MAX
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.streams.configured_topology import InternalTopic
+    from headrace.coordinators.groups.streams.configured_topology import TopologyInternalTopic
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class StreamsTopics:
         self._under_way: set[str] = set()
         self._failures: dict[str, _Failure] = {}
 
-    def create(self, topics: Iterable[InternalTopic], *, forget_after_ms: int) -> str:
+    def create(self, topics: Iterable[TopologyInternalTopic], *, forget_after_ms: int) -> str:
         """Begins to create the topics, except those that are under way or have failed lately. Returns the failures of
         these, as text; empty without."""
         now_ms = self._now_ms()
@@ -64,7 +64,7 @@ class StreamsTopics:
         shown = ", ".join(failed[:_FAILURES_SHOWN_MAX])
         return f"{shown} and {more} more" if more > 0 else shown
 
-    async def _create(self, topics: list[InternalTopic], forget_after_ms: int) -> None:
+    async def _create(self, topics: list[TopologyInternalTopic], forget_after_ms: int) -> None:
         names = [each.name for each in topics]
         outcomes: Mapping[str, KafkaError | None]
         try:
@@ -82,7 +82,7 @@ class StreamsTopics:
                 self._failures[name] = _Failure(error.message or error.code.name, forget_at_ms)
 
 
-def _new_topic(topic: InternalTopic) -> NewTopic:
+def _new_topic(topic: TopologyInternalTopic) -> NewTopic:
     return NewTopic(
         name=topic.name,
         num_partitions=topic.partition_count,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from headrace.coordinators.groups.modern.topics import Topic
+from headrace.coordinators.groups.modern.topics import ModernTopic
 
 if TYPE_CHECKING:
     from headrace.metadata.deltas import MetadataDelta
@@ -24,18 +24,18 @@ class TopicsView:
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, ModernTopic] = {}
         self._racks: dict[BrokerId, str] = {}
         self.version, self.newest_version = 0, 0
 
-    def by_name(self, name: str) -> Topic | None:
+    def by_name(self, name: str) -> ModernTopic | None:
         """The topic of this name."""
         known = self._topics.get(name)
         if known is None and (found := self._metadata.topic(name)) is not None:
             known = self._topics[name] = self._build(found)
         return known
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
+    def by_id(self, topic_id: bytes) -> ModernTopic | None:
         """The topic of this id (16 bytes)."""
         name = self._metadata.snapshot.names_by_id.get(topic_id)
         return None if name is None else self.by_name(name)
@@ -68,9 +68,9 @@ class TopicsView:
         known, found = self._topics.get(name), self._metadata.topic(name)
         return known is None or found is None or known != self._build(found)
 
-    def _build(self, topic: TopicMetadata) -> Topic:
+    def _build(self, topic: TopicMetadata) -> ModernTopic:
         racks = self._racks
-        return Topic(
+        return ModernTopic(
             topic.name,
             topic.id,
             tuple(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.broker.coordinator_host.coordinator_runtime import Appends, CoordinatorRuntime
 from headrace.coordinators.transactions.actions import Reply, SendMarkers, Then
 from headrace.coordinators.transactions.coordinator import TransactionCoordinator
-from headrace.coordinators.transactions.loading import Loading
-from headrace.coordinators.transactions.requests import Ended, InitProducer, Producer
+from headrace.coordinators.transactions.loading import TransactionLoading
+from headrace.coordinators.transactions.requests import Ended, InitProducer, TransactionProducer
 from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import EPOCH_BUMPED_FROM, Transaction
 from headrace.errors import ErrorCode
@@ -65,7 +65,7 @@ class TransactionService:
         )
         self._coordinator = TransactionCoordinator(settings, topic.partition_for, now_ms(), version=version)
         self.markers = make_markers(self._marker_written)
-        self.runtime: CoordinatorRuntime[Loading, Then] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[TransactionLoading, Then] = CoordinatorRuntime(
             topic.name,
             self._coordinator,
             appends=appends,
@@ -119,7 +119,7 @@ class TransactionService:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: TransactionProducer,
         added: Iterable[TopicPartition],
         version: int,
         reply: Callable[[ErrorCode], None],
@@ -131,7 +131,7 @@ class TransactionService:
         )
 
     def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: TransactionProducer, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Whether these partitions belong to the producer's ongoing transaction: an error code for each."""
         return self._coordinator.verify_partitions(transactional_id, producer, partitions)
@@ -148,7 +148,7 @@ class TransactionService:
         """Adds partitions to a transaction of a client of transaction.version 2, or verifies that they belong to it.
         The future never fails, and is done on return if the outcome is known at once."""
         outcome: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = self._loop.create_future()
-        producer = Producer(producer_id, producer_epoch)
+        producer = TransactionProducer(producer_id, producer_epoch)
         if verify_only:
             outcome.set_result(self.verify_partitions(transactional_id, producer, partitions))
             return outcome
@@ -163,7 +163,7 @@ class TransactionService:
     def end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: TransactionProducer,
         is_commit: bool,
         version: int,
         new_id: int | None,

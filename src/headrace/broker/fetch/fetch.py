@@ -27,7 +27,7 @@ from headrace.broker.request.context import RequestContext
 from headrace.broker.request.demands import READ_TOPIC
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, UnsupportedCompressionType
 from headrace.limits import ELEMENTS_PER_SLICE
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
@@ -369,7 +369,9 @@ class Fetch:
             records=b"",
         )
 
-    def _find(self, partition: Partition, wanted: m.FetchRequest.FetchPartition, end_offset: int) -> FileRange | None:
+    def _find(
+        self, partition: Partition, wanted: m.FetchRequest.FetchPartition, end_offset: int
+    ) -> SegmentRange | None:
         """The records that the limits allow; None when there are none. Raises OFFSET_OUT_OF_RANGE."""
         if self._remaining <= 0 < self.size:
             return None

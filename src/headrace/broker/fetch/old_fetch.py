@@ -28,7 +28,7 @@ from headrace.broker.request.context import Answer, RequestContext
 from headrace.errors import ErrorCode, KafkaError, StorageError
 from headrace.limits import CONVERTED_BYTES_PER_FETCH_MAX, CONVERTING_AT_ONCE_MAX
 from headrace.log.segment.batch_scan import read_headers
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 from headrace.network.connection import Connection
 from headrace.protocol import messages as m
 from headrace.records.legacy.conversion import convert_batches
@@ -46,7 +46,7 @@ _turn = count()
 class Sent(NamedTuple):
     """The records sent of one partition; `next_offset` is the offset after them."""
 
-    records: bytes | FileRange
+    records: bytes | SegmentRange
     next_offset: int
     converted: int
     elapsed_ns: int
@@ -143,7 +143,7 @@ class OldFetch:
         broker = self._ctx.services
         key = TopicPartition(topic, wanted.partition)
         offset = wanted.fetch_offset
-        range_ = cast(FileRange, each.records)
+        range_ = cast(SegmentRange, each.records)
         each.records = b""
         while left > 0:
             send = partial(to_send, range_, offset, self._magic, min(wanted.partition_max_bytes, left), self._is_cut)
@@ -166,7 +166,7 @@ class OldFetch:
             range_, offset = following, sent.next_offset  # only markers, which old formats cannot represent
         return 0
 
-    def _range_behind(self, partition: Partition | None, next_offset: int, offset: int) -> FileRange | None:
+    def _range_behind(self, partition: Partition | None, next_offset: int, offset: int) -> SegmentRange | None:
         if partition is None or next_offset <= offset:
             return None
         end_offset = partition.high_watermark
@@ -182,13 +182,13 @@ class OldFetch:
         replicas = self._ctx.services.replicas
         for topic in self._fetch.response.responses:
             for each in topic.partitions:
-                records = cast("bytes | FileRange", each.records)
+                records = cast("bytes | SegmentRange", each.records)
                 size = len(records) if isinstance(records, bytes) else records.size
                 replicas.traffic.known(topic.topic).bytes_out += size
         return self._fetch.response
 
 
-def to_send(range_: FileRange, offset: int, magic: int, max_bytes: int, is_cut: bool) -> Sent:
+def to_send(range_: SegmentRange, offset: int, magic: int, max_bytes: int, is_cut: bool) -> Sent:
     """Converts a range of the log for a client of format `magic` that fetches from `offset`. May run on any thread.
 
     A converted range has at most `max_bytes`, or one message if that is larger; with `is_cut` that message is cut, too.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, group, transaction
-from headrace.coordinators.transactions.requests import Producer
+from headrace.coordinators.transactions.requests import TransactionProducer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -39,7 +39,7 @@ def handle(ctx: RequestContext, request: m.AddOffsetsToTxnRequest) -> Answer:
     offsets = ctx.services.groups.topic
     ctx.services.transactions.add_partitions(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        TransactionProducer(request.producer_id, request.producer_epoch),
         [TopicPartition(offsets.name, offsets.partition_for(request.group_id))],
         0,
         reply,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Effect
-from headrace.coordinators.transactions.requests import Producer
+from headrace.coordinators.transactions.requests import TransactionProducer
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.limits import ELEMENTS_PER_SLICE
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
     """The partitions of one transaction."""
 
     transactional_id: str
-    producer: Producer
+    producer: TransactionProducer
     topics: tuple[str, ...]
     partitions: Sequence[TopicPartition]
     verify_only: bool
@@ -160,7 +160,7 @@ def _partitions(transaction: Transaction) -> Iterator[TopicPartition]:
 def _wanted(transaction: Transaction, partitions: Sequence[TopicPartition]) -> Wanted:
     return Wanted(
         transaction.transactional_id,
-        Producer(transaction.producer_id, transaction.producer_epoch),
+        TransactionProducer(transaction.producer_id, transaction.producer_epoch),
         tuple(topic.name for topic in transaction.topics),
         partitions,
         transaction.verify_only,

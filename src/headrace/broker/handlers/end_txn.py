@@ -12,7 +12,7 @@ from __future__ import annotations
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, transaction
-from headrace.coordinators.transactions.requests import Ended, Producer
+from headrace.coordinators.transactions.requests import Ended, TransactionProducer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -45,7 +45,7 @@ def _end(ctx: RequestContext, request: m.EndTxnRequest, new_id: int | None) -> A
 
     ctx.services.transactions.end(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        TransactionProducer(request.producer_id, request.producer_epoch),
         request.committed,
         2 if ctx.api_version >= EPOCH_BUMPED_FROM else 0,
         new_id,

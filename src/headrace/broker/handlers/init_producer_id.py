@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, transaction
-from headrace.coordinators.transactions.requests import Initial, InitProducer, Producer
+from headrace.coordinators.transactions.requests import Initial, InitProducer, TransactionProducer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -79,7 +79,7 @@ async def _with_new_id(ctx: RequestContext, request: m.InitProducerIdRequest) ->
 def _init(ctx: RequestContext, request: m.InitProducerIdRequest, new_id: int | None) -> Answer:
     expected = None
     if request.producer_id != NO_PRODUCER:
-        expected = Producer(request.producer_id, request.producer_epoch)
+        expected = TransactionProducer(request.producer_id, request.producer_epoch)
     event = InitProducer(
         request.transactional_id or "",
         request.transaction_timeout_ms,

@@ -22,7 +22,7 @@ from headrace.security.access import Operation, ResourceType
 from headrace.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.streams.requests import Beat
+    from headrace.coordinators.groups.streams.requests import StreamsBeat
 
 API_KEY = ApiKey.STREAMS_GROUP_HEARTBEAT
 VERSIONS = range(1)
@@ -70,7 +70,7 @@ def handle(ctx: RequestContext, request: m.StreamsGroupHeartbeatRequest) -> Answ
             return fail(request, ErrorCode.STREAMS_INVALID_TOPOLOGY, message.format(",".join(wrong)))
     client_id, client_host = ctx.client_id or "", ctx.client_host
 
-    def reply(beat: Beat) -> None:
+    def reply(beat: StreamsBeat) -> None:
         if beat.to_create:
             _create(ctx, request.group_id, beat)
         ctx.reply(beat.response)
@@ -88,7 +88,7 @@ def fail(
     return m.StreamsGroupHeartbeatResponse(error_code=code, error_message=message, status=[])
 
 
-def _create(ctx: RequestContext, group_id: str, beat: Beat) -> None:
+def _create(ctx: RequestContext, group_id: str, beat: StreamsBeat) -> None:
     """Begins to create the internal topics that are missing, and tells why it failed before."""
     from headrace.coordinators.groups.streams.configured_topology import Status  # imported with the first such group
 

@@ -24,7 +24,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.positions.position_file import Pair, Unwritten, read_positions, write_positions
 from headrace.log.positions.position_index import NOT_ANCHORED, PositionIndex
 from headrace.log.positions.position_reads import EntryReader, measure
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 from headrace.metastore.store import BadVersion, MetadataStore, NodeExists, NoNode
 from headrace.types import NO_EPOCH
 
@@ -114,7 +114,7 @@ class PartitionPositions:
             pair = found[-1]
         return pair.position
 
-    def _range(self, offset: int) -> FileRange:
+    def _range(self, offset: int) -> SegmentRange:
         """Batches from that of `offset` on, also before the log start offset while their segment is there."""
         end_offset = self._log.log_end_offset
         return self._log.segments.read(

@@ -30,7 +30,7 @@ from headrace.protocol import messages as m
 from headrace.protocol.wire_07 import ANY_PARTITION, ProducePart
 from headrace.records.binary import BinaryColumn, int64s
 from headrace.records.codecs.compression import Codec
-from headrace.records.legacy.format_07 import Room, column_of_set
+from headrace.records.legacy.format_07 import RoomOf07, column_of_set
 from headrace.records.legacy.message_columns import build_message_set
 from headrace.security.access import Operation, ResourceType
 from headrace.topics import INTERNAL_TOPICS
@@ -62,7 +62,7 @@ def translated(parts: Sequence[Placed], now_ms: int) -> Translated:
     """The parts as a Produce. Takes about a microsecond for a message. Any thread."""
     error: KafkaError | None = None
     topics = []
-    room = Room(DECOMPRESSED_BATCH_BYTES_MAX, MESSAGES_PER_REQUEST_07_MAX)
+    room = RoomOf07(DECOMPRESSED_BATCH_BYTES_MAX, MESSAGES_PER_REQUEST_07_MAX)
     for part, max_bytes in parts:
         try:
             column, codec = column_of_set(part.messages, room, max_bytes)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica_manager import ReplicaManager
-from headrace.coordinators.groups.group import Position
+from headrace.coordinators.groups.group import GroupPosition
 from headrace.errors import KafkaError
 from headrace.records.format2.header import HEADER_BYTES, read_header
 from headrace.types import TopicPartition
@@ -28,7 +28,7 @@ _LOOKS_PER_TURN = 64
 class Lag(NamedTuple):
     """The lag of one group on one partition; `seconds` is None if the time cannot be read."""
 
-    position: Position
+    position: GroupPosition
     records: int
     stable_records: int
     """The records up to the last stable offset."""
@@ -41,7 +41,9 @@ class GroupLag:
     def __init__(self) -> None:
         self._times_ms: dict[tuple[TopicPartition, int], int] = {}
 
-    async def measure(self, positions: Iterable[Position], replicas: ReplicaManager, now_ms: int) -> AsyncIterator[Lag]:
+    async def measure(
+        self, positions: Iterable[GroupPosition], replicas: ReplicaManager, now_ms: int
+    ) -> AsyncIterator[Lag]:
         """Yields the lag of each position on a partition that this broker leads. Other work gets its turn between."""
         seen: dict[tuple[TopicPartition, int], int] = {}
         for position in positions:

@@ -27,10 +27,10 @@ from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.replication.fetch_session_client import FetchSessionClient
 from headrace.replication.follower import (
-    Append,
     BackOff,
     Compare,
     EpochEnd,
+    FollowerAppend,
     RequestOffsets,
     Restart,
     Truncate,
@@ -321,7 +321,7 @@ class ReplicaFetcher:
             lambda epoch: follower_log.end_of_epoch(partition, epoch),
         )
         match action:
-            case Append():
+            case FollowerAppend():
                 each.refusals = 0
                 return await self._append(key, each, data)
             case Truncate(offset):

@@ -15,7 +15,7 @@ from headrace.coordinators.share_partitions.acquisition import LogBatch
 from headrace.log.files import LogFile
 from headrace.log.segment.batch_scan import read_headers
 from headrace.log.segment.txn_index import AbortedTransaction
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -55,13 +55,13 @@ class LogBatches(NamedTuple):
     transactional: list[tuple[int, LogBatch]]
     """The producer ids and offsets of those that hold records of transactions."""
 
-    def slice(self, found: FileRange, first_offset: int, last_offset: int) -> FileRange:
+    def slice(self, found: SegmentRange, first_offset: int, last_offset: int) -> SegmentRange:
         """The part of the range with the batches that hold offsets `first_offset` to `last_offset` (inclusive)."""
         bases = [each.base_offset for each in self.batches]
         first = max(0, bisect_right(bases, first_offset) - 1)
         after = bisect_left(bases, last_offset + 1)
         end = self.positions[after] if after < len(self.positions) else self.end
-        return FileRange(found.file, self.positions[first], end - self.positions[first])
+        return SegmentRange(found.file, self.positions[first], end - self.positions[first])
 
     def aborted(self, transactions: Iterable[AbortedTransaction]) -> list[LogBatch]:
         """The batches that belong to these aborted transactions."""
@@ -79,7 +79,7 @@ class LogBatches(NamedTuple):
         return result
 
 
-def read_batches(found: FileRange, reach: int, *, only_cached: bool) -> LogBatches:
+def read_batches(found: SegmentRange, reach: int, *, only_cached: bool) -> LogBatches:
     """Reads the headers of a range, of batches that begin at or below the offset `reach`, and of the first in any case.
 
     Raises BlockingIOError if some are not in the page cache and `only_cached` is true; OSError and CorruptMessage.

@@ -34,9 +34,9 @@ from headrace.broker.share.state_messages import (
 from headrace.coordinators.share_state.keys import key_text
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateUpdate,
     Summary,
     TopicIdPartition,
@@ -121,7 +121,7 @@ class PersisterClient:
 
     async def read(
         self, group_id: str, leader_epochs: Mapping[TopicIdPartition, int]
-    ) -> Mapping[TopicIdPartition, PartitionState]:
+    ) -> Mapping[TopicIdPartition, SharePartitionState]:
         """Reads share partitions for their leader."""
         return await self._call(READ, group_id, leader_epochs, self._share_state.coordinator.read)
 

@@ -19,11 +19,11 @@ from headrace.broker.request.context import RequestContext
 from headrace.broker.request.demands import READ_TOPIC
 from headrace.broker.share.log_batches import LogBatches, read_batches
 from headrace.broker.share.share_manager import LedSharePartition, ShareManager
-from headrace.coordinators.share_partitions.acquisition import Acquired, Acquirer, LogBatch, acquire, readable_to
+from headrace.coordinators.share_partitions.acquisition import AcquiredBatches, Acquirer, LogBatch, acquire, readable_to
 from headrace.coordinators.share_state.persister import SharePartitionKey, TopicIdPartition
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
 from headrace.limits import ELEMENTS_PER_SLICE
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ class FetchResult(NamedTuple):
     """The result of one partition."""
 
     error: ErrorCode = ErrorCode.NONE
-    records: FileRange | None = None
-    acquired: Sequence[Acquired] = ()
+    records: SegmentRange | None = None
+    acquired: Sequence[AcquiredBatches] = ()
 
 
 FetchResults = dict[TopicIdPartition, FetchResult]
@@ -53,7 +53,7 @@ class _Found(NamedTuple):
     at: TopicIdPartition
     led: LedSharePartition
     offset: int
-    range: FileRange
+    range: SegmentRange
 
 
 class ShareFetch:

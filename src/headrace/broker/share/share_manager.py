@@ -23,7 +23,7 @@ from headrace.broker.share.share_sessions import ShareSession, ShareSessionCache
 from headrace.broker.share.start_offset import find_start_offset
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.share_partitions.acknowledgement import Acknowledged, acknowledge
-from headrace.coordinators.share_partitions.records import Transition
+from headrace.coordinators.share_partitions.records import RecordTransition
 from headrace.coordinators.share_partitions.share_partition import (
     InconsistentState,
     ShareLimits,
@@ -92,7 +92,7 @@ class LedSharePartition:
         self.is_fetching = False
         """Whether a fetch reads its log on a thread: others wait."""
         self.is_writing = False
-        self.waiting: dict[Transition, Done] = {}
+        self.waiting: dict[RecordTransition, Done] = {}
 
 
 class ShareManager:

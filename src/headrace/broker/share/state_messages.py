@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
+    SharePartitionState,
     StateBatch,
     StateUpdate,
     Summary,
@@ -71,12 +71,12 @@ def _update_fields(update: StateUpdate) -> Fields:
     return fields
 
 
-def _read_state(partition: m.ReadShareGroupStateResponse.PartitionResult) -> PartitionState:
+def _read_state(partition: m.ReadShareGroupStateResponse.PartitionResult) -> SharePartitionState:
     batches = tuple(_batches(partition.state_batches))
-    return PartitionState(ErrorCode.NONE, None, partition.state_epoch, partition.start_offset, batches)
+    return SharePartitionState(ErrorCode.NONE, None, partition.state_epoch, partition.start_offset, batches)
 
 
-def _state_fields(state: PartitionState) -> Fields:
+def _state_fields(state: SharePartitionState) -> Fields:
     batches = [m.ReadShareGroupStateResponse.StateBatch(**each._asdict()) for each in state.state_batches]
     return {"state_epoch": state.state_epoch, "start_offset": state.start_offset, "state_batches": batches}
 
@@ -128,7 +128,7 @@ READ = StateApi(
     m.ReadShareGroupStateResponse.PartitionResult,
     _read_state,
     _state_fields,
-    PartitionState,
+    SharePartitionState,
 )
 WRITE = StateApi(
     "write",
@@ -176,7 +176,7 @@ SUMMARY = StateApi(
 
 def weight(item: object) -> int:
     """The number of elements that an item has on the wire, at least."""
-    return 1 + (len(item.state_batches) if isinstance(item, StateUpdate | PartitionState) else 0)
+    return 1 + (len(item.state_batches) if isinstance(item, StateUpdate | SharePartitionState) else 0)
 
 
 async def read_request(api: StateApi, request: Any) -> dict[TopicIdPartition, Any]:

@@ -33,7 +33,7 @@ EPOCH_DURING_DELETE = -2
 NO_LEADER_EPOCH = -1
 
 
-class Sender(NamedTuple):
+class ControllerIdentity(NamedTuple):
     """The controller and its epoch, as every control request names them."""
 
     controller_id: BrokerId
@@ -102,7 +102,7 @@ def stop_state(
 
 
 def leader_and_isr(
-    sender: Sender,
+    sender: ControllerIdentity,
     to: Broker,
     states: Mapping[TopicPartition, m.LeaderAndIsrRequest.LeaderAndIsrPartitionState],
     topic_ids: Mapping[str, bytes],
@@ -132,7 +132,7 @@ def leader_and_isr(
 
 
 def update_metadata(
-    sender: Sender,
+    sender: ControllerIdentity,
     to: Broker,
     states: Mapping[TopicPartition, m.UpdateMetadataRequest.UpdateMetadataPartitionState],
     topic_ids: Mapping[str, bytes],
@@ -163,7 +163,9 @@ def update_metadata(
 
 
 def stop_replicas(
-    sender: Sender, to: Broker, states: Mapping[TopicPartition, m.StopReplicaRequest.StopReplicaPartitionState]
+    sender: ControllerIdentity,
+    to: Broker,
+    states: Mapping[TopicPartition, m.StopReplicaRequest.StopReplicaPartitionState],
 ) -> m.StopReplicaRequest:
     """StopReplica of these partitions."""
     topics: dict[str, m.StopReplicaRequest.StopReplicaTopicState] = {}

@@ -9,7 +9,7 @@ the groups of their kind, such as `coordinator.classic`. A kind of groups has
 
     a group       a `Group`, with what decides about commits, expiry, listing and deletion
     records       the versions of its keys in `kinds`, and their replay
-    a `Kind`      the end of loading, deadlines, the end of serving; and its requests
+    a `GroupsOfKind`      the end of loading, deadlines, the end of serving; and its requests
 
 Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`.
 """
@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.coordinators.groups import commits, transactional_commits
 from headrace.coordinators.groups.answers import committed, committed_in_transaction
 from headrace.coordinators.groups.classic.requests import ClassicGroups
-from headrace.coordinators.groups.group import Committer, Group, GroupKind, GroupOverview, Position
+from headrace.coordinators.groups.group import Committer, Group, GroupKind, GroupOverview, GroupPosition
 from headrace.coordinators.groups.group_event import Actions, GroupEvent, Then, Timer, TimerKind
 from headrace.coordinators.groups.kinds import replay_of
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.registry import Groups
 from headrace.coordinators.runtime import OwnedPartitions
 from headrace.errors import ErrorCode
@@ -39,8 +39,8 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.coordinators.groups.commits import FetchedOffset
-    from headrace.coordinators.groups.consumer.requests import ConsumerGroups
-    from headrace.coordinators.groups.kind import Kind
+    from headrace.coordinators.groups.consumer.requests import ConsumerRequests
+    from headrace.coordinators.groups.kind import GroupsOfKind
     from headrace.coordinators.groups.modern.topics import Topics
     from headrace.coordinators.groups.registry import GroupNumber
     from headrace.coordinators.groups.replies import Reply
@@ -70,7 +70,7 @@ class GroupCoordinator:
     ) -> None:
         """`partition_for` maps a group to its partition of `__consumer_offsets`. `new_id` returns the random part of a
         member id: a UUID as Java prints it. `number` is the value of a group's config; the broker's without."""
-        self.partitions = OwnedPartitions(partial(Loading, replay_of=replay_of))
+        self.partitions = OwnedPartitions(partial(GroupLoading, replay_of=replay_of))
         self._groups = Groups(
             config, self.partitions, topics, partition_for=partition_for, new_id=new_id, number=number
         )
@@ -92,11 +92,11 @@ class GroupCoordinator:
         return self._groups.with_prefix(prefix)
 
     @cached_property
-    def consumer(self) -> ConsumerGroups:
+    def consumer(self) -> ConsumerRequests:
         """The consumer groups. Imported with the first of them."""
-        from headrace.coordinators.groups.consumer.requests import ConsumerGroups
+        from headrace.coordinators.groups.consumer.requests import ConsumerRequests
 
-        return ConsumerGroups(self._groups, self.classic)
+        return ConsumerRequests(self._groups, self.classic)
 
     @cached_property
     def share(self) -> ShareGroups:
@@ -114,13 +114,13 @@ class GroupCoordinator:
 
     # Partitions of __consumer_offsets
 
-    def loaded(self, loading: Loading, now_ms: int) -> Iterator[Actions]:
+    def loaded(self, loading: GroupLoading, now_ms: int) -> Iterator[Actions]:
         """Takes over the groups of a loaded partition, some in each step."""
         groups = iter(loading.finish(now_ms))
         while some := list(islice(groups, ELEMENTS_PER_SLICE)):
             yield self._take_over(some, loading, now_ms)
 
-    def _take_over(self, groups: Iterable[Group], loading: Loading, now_ms: int) -> Actions:
+    def _take_over(self, groups: Iterable[Group], loading: GroupLoading, now_ms: int) -> Actions:
         group_event = self._groups.event(now_ms)
         for group in groups:
             self._groups.put(group)
@@ -142,7 +142,7 @@ class GroupCoordinator:
             del self._transactions[key]
         return group_event.actions
 
-    def _kind(self, group: Group) -> Kind[Any]:
+    def _kind(self, group: Group) -> GroupsOfKind[Any]:
         match group.kind:
             case GroupKind.CLASSIC:
                 return self.classic
@@ -234,10 +234,10 @@ class GroupCoordinator:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.partitions.loading else ErrorCode.NONE
         return error, [each.overview() for each in self._groups]
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[GroupPosition]:
         """Every committed offset of every group here."""
         return [
-            Position(group.group_id, partition, known.offset)
+            GroupPosition(group.group_id, partition, known.offset)
             for group in self._groups
             for partition, known in group.offsets.committed.items()
         ]

@@ -64,7 +64,7 @@ class GroupOverview(NamedTuple):
     kind: GroupKind
 
 
-class Position(NamedTuple):
+class GroupPosition(NamedTuple):
     """The committed offset of a group in one partition."""
 
     group_id: str

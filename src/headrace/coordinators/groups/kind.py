@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 G = TypeVar("G", bound="Group", contravariant=True)
 
 
-class Kind(Protocol[G]):
+class GroupsOfKind(Protocol[G]):
     """The part of a kind that the coordinator calls for its groups."""
 
     def tombstones(self, group: G) -> list[KeyValue]:

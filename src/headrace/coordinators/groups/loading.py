@@ -26,7 +26,7 @@ from headrace.types import NO_PRODUCER
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group import Group
 
-ReplayRecord: TypeAlias = "Callable[[Loading, int, bytes, bytes | None], None]"
+ReplayRecord: TypeAlias = "Callable[[GroupLoading, int, bytes, bytes | None], None]"
 """Replays one record of a group, given the version of its key: changes, creates or removes a group in `Loading.groups`.
 The value is None for a tombstone. Raises `CorruptMessage`."""
 
@@ -34,7 +34,7 @@ GroupOffsets = dict[OffsetKey, CommittedOffset]
 
 
 @dataclass(slots=True)
-class Loading:
+class GroupLoading:
     """The state of one partition while its records are read."""
 
     partition: int

@@ -14,7 +14,7 @@ from headrace.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.coordinators.groups.group import Group
-    from headrace.coordinators.groups.loading import Loading
+    from headrace.coordinators.groups.loading import GroupLoading
     from headrace.coordinators.groups.modern.topics import Topics
     from headrace.coordinators.runtime import OwnedPartitions
 
@@ -41,7 +41,7 @@ class Groups:
     def __init__(
         self,
         config: BrokerConfig,
-        partitions: OwnedPartitions[Loading],
+        partitions: OwnedPartitions[GroupLoading],
         topics: Topics,
         *,
         partition_for: Callable[[str], int],

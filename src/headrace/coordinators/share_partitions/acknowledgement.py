@@ -16,7 +16,7 @@ from headrace.coordinators.share_partitions.records import (
     InFlightBatch,
     RecordRun,
     RecordState,
-    Transition,
+    RecordTransition,
 )
 from headrace.coordinators.share_partitions.share_partition import SharePartition
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
@@ -40,12 +40,12 @@ class Acknowledged(NamedTuple):
 
 def acknowledge(
     partition: SharePartition, member: str, acknowledged: Sequence[Acknowledged], now_ms: int
-) -> Transition | None:
+) -> RecordTransition | None:
     """Begins what a member acknowledges; returns the transition to wait for, None when there is nothing to store.
 
     Raises INVALID_RECORD_STATE and INVALID_REQUEST, and then changes nothing but renewed locks.
     """
-    transition = Transition()
+    transition = RecordTransition()
     try:
         for each in acknowledged:
             if each.last >= partition.start_offset:
@@ -58,7 +58,7 @@ def acknowledge(
 
 
 def _acknowledge(
-    partition: SharePartition, member: str, acknowledged: Acknowledged, transition: Transition, now_ms: int
+    partition: SharePartition, member: str, acknowledged: Acknowledged, transition: RecordTransition, now_ms: int
 ) -> None:
     for batch in _batches(partition, acknowledged.first, acknowledged.last):
         if batch.last < partition.start_offset:

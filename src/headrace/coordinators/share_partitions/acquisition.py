@@ -35,7 +35,7 @@ class Acquirer(NamedTuple):
     max_records: int
 
 
-class Acquired(NamedTuple):
+class AcquiredBatches(NamedTuple):
     """Records `first` to `last` (inclusive) that a member has got, and how often they were delivered."""
 
     first: int
@@ -61,7 +61,7 @@ def acquire(
     fetched: Sequence[LogBatch],
     aborted: Sequence[LogBatch],
     now_ms: int,
-) -> list[Acquired]:
+) -> list[AcquiredBatches]:
     """Acquires records of the batches that were `fetched` at `fetch_offset`. `aborted`: those of them that belong to
     aborted transactions, which nobody gets; ascending."""
     if acquirer.max_records <= 0 or not fetched or fetched[-1].last_offset < partition.start_offset:
@@ -109,10 +109,10 @@ class _Acquisition:
         self._partition, self._acquirer, self._fetched = partition, acquirer, fetched
         self._first = fetched[0].base_offset
         self._lock_until_ms = now_ms + partition.limits.lock_ms
-        self._result: list[Acquired] = []
+        self._result: list[AcquiredBatches] = []
         self._count = 0
 
-    def run(self, last_offset: int, max_records: int) -> list[Acquired]:
+    def run(self, last_offset: int, max_records: int) -> list[AcquiredBatches]:
         partition = self._partition
         base = self._first
         floor = partition.in_flight.floor(base)
@@ -159,7 +159,7 @@ class _Acquisition:
         run = batch.runs[0]
         if run.is_available:
             self._take(run)
-            self._result.append(Acquired(run.first, run.last, run.delivery_count))
+            self._result.append(AcquiredBatches(run.first, run.last, run.delivery_count))
             self._count += len(run)
         return False
 
@@ -178,7 +178,7 @@ class _Acquisition:
         """Acquires available records of a split batch; returns how many."""
         limit = self._partition.limits.delivery_count_max
         count, portion = 0, -1
-        taken: list[Acquired] = []
+        taken: list[AcquiredBatches] = []
         for run in batch.within(self._first, last_offset):
             if not run.is_available:
                 continue
@@ -201,7 +201,7 @@ class _Acquisition:
             if taken and taken[-1].last + 1 == part.first and taken[-1].delivery_count == part.delivery_count:
                 taken[-1] = taken[-1]._replace(last=part.last)
             else:
-                taken.append(Acquired(part.first, part.last, part.delivery_count))
+                taken.append(AcquiredBatches(part.first, part.last, part.delivery_count))
             if is_last_time or count == portion or (self._acquirer.is_record_limit and count == remaining):
                 break
         self._result += taken
@@ -233,15 +233,15 @@ class _Acquisition:
                 return max(last, offset)
         return offset
 
-    def _add(self, first: int, last: int, max_records: int) -> list[Acquired]:
+    def _add(self, first: int, last: int, max_records: int) -> list[AcquiredBatches]:
         """Puts new batches in flight."""
-        made: list[Acquired] = []
+        made: list[AcquiredBatches] = []
         if self._acquirer.is_record_limit:
             self._put(first, last)
             size = min(max_records, last - first + 1)
             if size < last - first + 1:
                 self._leave_rest(first, first + size)
-            return [Acquired(first, first + size - 1, 1)]
+            return [AcquiredBatches(first, first + size - 1, 1)]
         size = max(1, self._acquirer.batch_size)
         begin = first
         if last - first + 1 > size:
@@ -249,9 +249,9 @@ class _Acquisition:
                 if base > last:
                     break
                 if base - begin >= size:
-                    made.append(Acquired(begin, base - 1, 1))
+                    made.append(AcquiredBatches(begin, base - 1, 1))
                     begin = base
-        made.append(Acquired(begin, last, 1))
+        made.append(AcquiredBatches(begin, last, 1))
         for each in made:
             self._put(each.first, each.last)
         return made
@@ -272,7 +272,7 @@ class _Acquisition:
         self._partition.find_next = True
 
 
-def _without(acquired: list[Acquired], aborted: Sequence[LogBatch]) -> list[Acquired]:
+def _without(acquired: list[AcquiredBatches], aborted: Sequence[LogBatch]) -> list[AcquiredBatches]:
     """What remains of acquired records without these batches. Both ascend."""
     result = []
     number = 0
@@ -282,9 +282,9 @@ def _without(acquired: list[Acquired], aborted: Sequence[LogBatch]) -> list[Acqu
         begin, at = first, number
         while at < len(aborted) and aborted[at].base_offset <= last:
             if begin < aborted[at].base_offset:
-                result.append(Acquired(begin, aborted[at].base_offset - 1, delivery_count))
+                result.append(AcquiredBatches(begin, aborted[at].base_offset - 1, delivery_count))
             begin = aborted[at].last_offset + 1
             at += 1
         if begin <= last:
-            result.append(Acquired(begin, last, delivery_count))
+            result.append(AcquiredBatches(begin, last, delivery_count))
     return result

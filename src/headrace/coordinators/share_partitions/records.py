@@ -5,8 +5,8 @@
         └──release, lock time-out (archived at the limit of deliveries)
 
 A batch is acquired and acknowledged as a whole in most cases, and then has one run. It is split where records of it
-differ: there is no object per record. A change that the persister has yet to store is a `Transition`; if it cannot be
-stored, its runs return to their states before. Source: Kafka's InFlightBatch, InFlightState, RecordState.
+differ: there is no object per record. A change that the persister has yet to store is a `RecordTransition`; if it
+cannot be stored, its runs return to their states before. Source: Kafka's InFlightBatch, InFlightState, RecordState.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RecordRun:
         self.first, self.last = first, last
         self.state, self.delivery_count, self.member = state, delivery_count, member
         self.lock_until_ms = lock_until_ms
-        self.pending: Transition | None = None
+        self.pending: RecordTransition | None = None
         """The change of this run that is being stored."""
         self.before = (state, member)
         """State and member before the pending change."""
@@ -115,7 +115,7 @@ class RecordRun:
         return rest
 
 
-class Transition:
+class RecordTransition:
     """Changes of runs by one request, which are stored together or not at all."""
 
     __slots__ = ("runs",)

@@ -28,7 +28,7 @@ from headrace.coordinators.share_partitions.records import (
     InFlightBatch,
     RecordRun,
     RecordState,
-    Transition,
+    RecordTransition,
     state_batches,
 )
 from headrace.coordinators.share_state.persister import StateBatch
@@ -50,7 +50,7 @@ class StateWrite(NamedTuple):
     """A change to store: the batches, and the transition that waits for the result, if it can be undone."""
 
     batches: tuple[StateBatch, ...]
-    transition: Transition | None
+    transition: RecordTransition | None
 
 
 class InconsistentState(Exception):
@@ -195,12 +195,12 @@ class SharePartition:
     def _counted(self, run: RecordRun) -> int:
         return max(0, run.last - max(self.start_offset, run.first) + 1)
 
-    def begin_write(self, transition: Transition) -> None:
+    def begin_write(self, transition: RecordTransition) -> None:
         """Has a transition stored."""
         if transition.runs:
             self.writes.append(StateWrite(state_batches(transition.runs), transition))
 
-    def undo(self, transition: Transition, now_ms: int) -> None:
+    def undo(self, transition: RecordTransition, now_ms: int) -> None:
         """Returns the runs of a transition to their states before. Those whose locks have run out meanwhile are
         released, which is stored as any such release."""
         limit = self.limits.delivery_count_max
@@ -240,7 +240,7 @@ class SharePartition:
 
     def release(self, member: str) -> None:
         """Makes the records available that a member holds. It was not delivered to the application: the count stays."""
-        transition = Transition()
+        transition = RecordTransition()
         limit = self.limits.delivery_count_max
         for batch in self.in_flight:
             for run in list(batch.runs):

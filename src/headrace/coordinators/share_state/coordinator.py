@@ -26,7 +26,7 @@ from itertools import islice
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.runtime import APPEND_ERRORS, Answer, Append, Effect, KeyValue, OwnedPartitions
 from headrace.coordinators.share_state.deciding import ShareStateRefused, decide
-from headrace.coordinators.share_state.loading import Loading
+from headrace.coordinators.share_state.loading import ShareStateLoading
 from headrace.coordinators.share_state.persister import PersisterOutcome, SharePartitionKey
 from headrace.coordinators.share_state.requests import (
     Action,
@@ -82,7 +82,7 @@ class ShareCoordinator:
         """`partition_for` maps a share partition to its partition of `__share_group_state`. `partition_count` returns
         the number of partitions of a topic id, 0 if it does not exist."""
         self._settings, self._partition_for, self._partition_count = settings, partition_for, partition_count
-        self.partitions = OwnedPartitions(lambda partition: Loading(partition, settings.updates_per_snapshot))
+        self.partitions = OwnedPartitions(lambda partition: ShareStateLoading(partition, settings.updates_per_snapshot))
         self._entries: dict[int, dict[SharePartitionKey, CoordinatedState]] = {}  # by partition of __share_group_state
         self._by_topic: dict[bytes, dict[SharePartitionKey, None]] = {}
         self._waiting: dict[SharePartitionKey, deque[Request]] = {}
@@ -95,7 +95,7 @@ class ShareCoordinator:
 
     # Partitions of __share_group_state
 
-    def loaded(self, replay: Loading, now_ms: int) -> Iterator[Actions]:
+    def loaded(self, replay: ShareStateLoading, now_ms: int) -> Iterator[Actions]:
         """Takes over the share partitions of a loaded partition, some in each step."""
         entries = self._entries[replay.partition] = {}
         if replay.tombstone_offset >= 0:

@@ -3,8 +3,8 @@
     Initialize      a snapshot with the given start offset; batches end. In the state epoch that the share partition
                     has: nothing, it is a repetition that may come when the state is in use
     Write           an update, or a snapshot after so many updates
-    Read            an answer; of a leader, after an update that has its epoch if that is new
-    Delete          a tombstone
+    ReadState            an answer; of a leader, after an update that has its epoch if that is new
+    DeleteState          a tombstone
 
 A leader or state epoch that is older than the highest known one is fenced; -1 never is. Only a read raises the leader
 epoch: a leader reads before it writes. Source: Kafka's `ShareCoordinatorShard`.
@@ -22,17 +22,17 @@ from headrace.coordinators.share_state.persister import (
     NO_EPOCH,
     NO_START_OFFSET,
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateUpdate,
     Summary,
 )
 from headrace.coordinators.share_state.records import write_snapshot, write_tombstone, write_update
 from headrace.coordinators.share_state.requests import (
-    Delete,
+    DeleteState,
     Forget,
-    Read,
+    ReadState,
     ReadSummary,
     Request,
     ShareStateDecision,
@@ -72,8 +72,8 @@ def decide(
         return ShareStateDecision(_DONE, cold, write_snapshot(key, cold))
     if key.partition < 0:
         raise ShareStateRefused(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
-    if isinstance(what, Read | StateUpdate) and state is None:
-        verb = "Read" if isinstance(what, Read) else "Write"
+    if isinstance(what, ReadState | StateUpdate) and state is None:
+        verb = "ReadState" if isinstance(what, ReadState) else "Write"
         raise ShareStateRefused(
             ErrorCode.INVALID_REQUEST, f"{verb} operation on uninitialized share partition not allowed."
         )
@@ -85,7 +85,7 @@ def decide(
         if state is not None and what.state_epoch == state.state_epoch:
             return ShareStateDecision(_DONE)
         return _initialized(key, what, state, now_ms)
-    if isinstance(what, Delete):
+    if isinstance(what, DeleteState):
         return _removed(key, state)
     if isinstance(what, ReadSummary):
         return ShareStateDecision(_summary(state))
@@ -101,7 +101,7 @@ def decide(
 
 
 def _check_epochs(what: object, entry: CoordinatedState) -> None:
-    leader_epoch = what.leader_epoch if isinstance(what, StateUpdate | Read) else NO_EPOCH
+    leader_epoch = what.leader_epoch if isinstance(what, StateUpdate | ReadState) else NO_EPOCH
     if leader_epoch != NO_EPOCH and leader_epoch < entry.leader_epoch:
         raise ShareStateRefused(ErrorCode.FENCED_LEADER_EPOCH, _LEADER_FENCED)
     state_epoch = what.state_epoch if isinstance(what, StateUpdate | InitialState) else NO_EPOCH
@@ -125,9 +125,9 @@ def _initialized(
 
 
 def _read(
-    key: SharePartitionKey, what: Read, entry: CoordinatedState, state: ShareState, updates_max: int, now_ms: int
+    key: SharePartitionKey, what: ReadState, entry: CoordinatedState, state: ShareState, updates_max: int, now_ms: int
 ) -> ShareStateDecision:
-    result = PartitionState(ErrorCode.NONE, None, state.state_epoch, state.start_offset, state.state_batches)
+    result = SharePartitionState(ErrorCode.NONE, None, state.state_epoch, state.start_offset, state.state_batches)
     if what.leader_epoch == NO_EPOCH:
         return ShareStateDecision(result)
     leader_epoch = state.leader_epoch if what.leader_epoch == entry.leader_epoch else what.leader_epoch
@@ -143,7 +143,7 @@ def _written(
     entry: CoordinatedState,
     state: ShareState,
     leader_epoch: int,
-    result: PersisterOutcome | PartitionState,
+    result: PersisterOutcome | SharePartitionState,
     updates_max: int,
     now_ms: int,
 ) -> ShareStateDecision:

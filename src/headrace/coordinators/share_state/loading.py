@@ -13,7 +13,7 @@ from headrace.types import NO_PRODUCER
 
 
 @dataclass(slots=True)
-class Loading:
+class ShareStateLoading:
     """The state of one partition while its records are read."""
 
     partition: int

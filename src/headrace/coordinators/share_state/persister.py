@@ -88,7 +88,7 @@ class PersisterOutcome(NamedTuple):
     message: str | None = None
 
 
-class PartitionState(NamedTuple):
+class SharePartitionState(NamedTuple):
     """The state of a share partition, as its leader reads it. Only `error` and `message` count after an error."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -126,7 +126,7 @@ class Persister(Protocol):
 
     def read(
         self, group_id: str, leader_epochs: Mapping[TopicIdPartition, int]
-    ) -> Awaitable[Mapping[TopicIdPartition, PartitionState]]:
+    ) -> Awaitable[Mapping[TopicIdPartition, SharePartitionState]]:
         """Reads share partitions for their leader, whose leader epoch is stored and fences earlier leaders."""
         ...
 

@@ -9,20 +9,20 @@ from headrace.coordinators import runtime
 from headrace.coordinators.runtime import KeyValue
 from headrace.coordinators.share_state.persister import (
     InitialState,
-    PartitionState,
     PersisterOutcome,
     SharePartitionKey,
+    SharePartitionState,
     StateUpdate,
     Summary,
 )
 from headrace.coordinators.share_state.state import CoordinatedState, ShareChange, ShareState
 from headrace.errors import ErrorCode
 
-Result: TypeAlias = PersisterOutcome | PartitionState | Summary
+Result: TypeAlias = PersisterOutcome | SharePartitionState | Summary
 
 
-class Read(NamedTuple):
-    """ReadShareGroupState: the leader of the topic partition begins with it; the reply gets a `PartitionState`."""
+class ReadState(NamedTuple):
+    """ReadShareGroupState: the leader of the topic partition begins with it; the reply gets a `SharePartitionState`."""
 
     leader_epoch: int
 
@@ -31,7 +31,7 @@ class ReadSummary(NamedTuple):
     """ReadShareGroupStateSummary; the reply gets a `Summary`."""
 
 
-class Delete(NamedTuple):
+class DeleteState(NamedTuple):
     """DeleteShareGroupState; the reply gets a `PersisterOutcome`."""
 
 
@@ -43,7 +43,7 @@ class SnapshotCold(NamedTuple):
     """A new snapshot is due, since the last one is old; the reply gets a `PersisterOutcome`."""
 
 
-What: TypeAlias = InitialState | StateUpdate | Read | ReadSummary | Delete | Forget | SnapshotCold
+What: TypeAlias = InitialState | StateUpdate | ReadState | ReadSummary | DeleteState | Forget | SnapshotCold
 """`InitialState`: InitializeShareGroupState. `StateUpdate`: WriteShareGroupState. Both get a `PersisterOutcome`."""
 
 
@@ -57,8 +57,8 @@ class Request(NamedTuple):
     def failed(self, error: ErrorCode, message: str | None) -> runtime.Answer:
         """The answer that names an error."""
         result: Result
-        if isinstance(self.what, Read):
-            result = PartitionState(error, message)
+        if isinstance(self.what, ReadState):
+            result = SharePartitionState(error, message)
         elif isinstance(self.what, ReadSummary):
             result = Summary(error, message)
         else:

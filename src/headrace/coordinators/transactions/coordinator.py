@@ -39,8 +39,8 @@ from headrace.coordinators.transactions.actions import (
 )
 from headrace.coordinators.transactions.ending import EndDecision, decide
 from headrace.coordinators.transactions.entry import TransactionEntry
-from headrace.coordinators.transactions.loading import Loading
-from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, Producer
+from headrace.coordinators.transactions.loading import TransactionLoading
+from headrace.coordinators.transactions.requests import Ended, Initial, InitProducer, TransactionProducer
 from headrace.coordinators.transactions.settings import TransactionSettings
 from headrace.coordinators.transactions.transaction import (
     PREPARED,
@@ -75,7 +75,7 @@ class TransactionCoordinator:
 
     # Partitions of __transaction_state
 
-    def loaded(self, replay: Loading, now_ms: int) -> Iterator[Actions]:
+    def loaded(self, replay: TransactionLoading, now_ms: int) -> Iterator[Actions]:
         """Takes over the ids of a loaded partition, some in each step, and goes on with transactions whose outcome is
         decided."""
         transactions = iter(replay.transactions.values())
@@ -161,7 +161,7 @@ class TransactionCoordinator:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: TransactionProducer,
         added: frozenset[TopicPartition],
         version: int,
         reply: Reply,
@@ -182,7 +182,7 @@ class TransactionCoordinator:
         return [self._ids.write(entry, wanted, PartitionsAdded(entry, wanted, reply))]
 
     def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: TransactionProducer, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Whether these partitions belong to the producer's ongoing transaction: an error code for each."""
         entry = self._ids.entries.get(transactional_id)
@@ -194,7 +194,9 @@ class TransactionCoordinator:
         known = entry.transaction.partitions
         return {each: ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
-    def _producer_fault(self, transactional_id: str, entry: TransactionEntry | None, producer: Producer) -> ErrorCode:
+    def _producer_fault(
+        self, transactional_id: str, entry: TransactionEntry | None, producer: TransactionProducer
+    ) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         error = self._ids.unavailable(transactional_id)
@@ -207,7 +209,7 @@ class TransactionCoordinator:
     def end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: TransactionProducer,
         is_commit: bool,
         version: int,
         new_id: int | None,
@@ -287,7 +289,7 @@ class TransactionCoordinator:
         return expiry.tick(self._ids, self._settings, now_ms)
 
 
-def _may_continue(transaction: Transaction, expected: Producer) -> bool:
+def _may_continue(transaction: Transaction, expected: TransactionProducer) -> bool:
     """Whether a producer that names its id and epoch may be initialized again.
 
     A new id has no producer to fence. The previous producer id with an exhausted epoch is a retry of a request that

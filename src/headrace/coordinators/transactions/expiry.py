@@ -16,7 +16,12 @@ from headrace.coordinators.transactions import markers
 from headrace.coordinators.transactions.actions import Actions, Expired
 from headrace.coordinators.transactions.records import write_key
 from headrace.coordinators.transactions.transaction import IDLE, TransactionState
-from headrace.coordinators.transactions.transactional_ids import RETRY_MS, Timer, TimerKind, TransactionalIds
+from headrace.coordinators.transactions.transactional_ids import (
+    RETRY_MS,
+    TransactionalIds,
+    TransactionTimer,
+    TransactionTimerKind,
+)
 from headrace.limits import (
     TIMEOUTS_PER_TICK_MAX,
     TRANSACTIONAL_IDS_PER_EXPIRY_BATCH,
@@ -32,19 +37,19 @@ log = logging.getLogger(__name__)
 
 def schedule(ids: TransactionalIds, settings: TransactionSettings, now_ms: int) -> None:
     """Sets the time of the next search for unused ids."""
-    ids.deadlines.set(Timer(TimerKind.EXPIRY), now_ms + settings.expiration_check_interval_ms)
+    ids.deadlines.set(TransactionTimer(TransactionTimerKind.EXPIRY), now_ms + settings.expiration_check_interval_ms)
 
 
 def tick(ids: TransactionalIds, settings: TransactionSettings, now_ms: int) -> Actions:
     """Handles deadlines that have passed: at most `TIMEOUTS_PER_TICK_MAX`, and the rest in the next tick."""
     actions: Actions = []
     while len(actions) < TIMEOUTS_PER_TICK_MAX and (timer := ids.deadlines.pop_due(now_ms)) is not None:
-        if timer.kind is TimerKind.EXPIRY:
+        if timer.kind is TransactionTimerKind.EXPIRY:
             schedule(ids, settings, now_ms)
             actions += _remove_unused(ids, settings, now_ms)
             continue
         entry = ids.entries[timer.transactional_id]
-        if timer.kind is TimerKind.RETRY_COMPLETE:
+        if timer.kind is TransactionTimerKind.RETRY_COMPLETE:
             actions += markers.complete_if_done(ids, entry, now_ms)
         elif entry.pending is not None:
             ids.deadlines.set(timer, now_ms + RETRY_MS)  # the write may end the transaction, or fail
@@ -67,7 +72,7 @@ def _remove_unused(ids: TransactionalIds, settings: TransactionSettings, now_ms:
         if _is_idle(entry) and entry.transaction.updated_ms <= oldest_ms:
             unused.append(entry)
             if len(unused) == TRANSACTIONAL_IDS_PER_EXPIRY_TICK:
-                ids.deadlines.set(Timer(TimerKind.EXPIRY), now_ms + RETRY_MS)
+                ids.deadlines.set(TransactionTimer(TransactionTimerKind.EXPIRY), now_ms + RETRY_MS)
                 break
     return _remove(unused, now_ms)
 

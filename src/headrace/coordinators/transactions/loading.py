@@ -12,7 +12,7 @@ from headrace.types import NO_PRODUCER
 
 
 @dataclass(slots=True)
-class Loading:
+class TransactionLoading:
     """The state of one partition while its records are read."""
 
     partition: int

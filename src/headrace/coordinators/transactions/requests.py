@@ -6,7 +6,7 @@ from headrace.errors import ErrorCode
 from headrace.types import NO_PRODUCER
 
 
-class Producer(NamedTuple):
+class TransactionProducer(NamedTuple):
     """A producer id and epoch."""
 
     producer_id: int = NO_PRODUCER
@@ -18,7 +18,7 @@ class InitProducer(NamedTuple):
 
     transactional_id: str
     timeout_ms: int
-    expected: Producer | None = None
+    expected: TransactionProducer | None = None
     """The id and epoch of a producer that continues after an error."""
     is_two_phase: bool = False
     keeps_prepared: bool = False
@@ -28,7 +28,7 @@ class Initial(NamedTuple):
     """The answer to InitProducerId."""
 
     error: ErrorCode
-    producer: Producer = Producer()
+    producer: TransactionProducer = TransactionProducer()
 
 
 class Ended(NamedTuple):

@@ -15,7 +15,7 @@ from headrace.coordinators.prefixes import prefix_of
 from headrace.coordinators.runtime import Append, OwnedPartitions
 from headrace.coordinators.transactions.actions import Prepared, Reply, Then
 from headrace.coordinators.transactions.entry import TransactionEntry
-from headrace.coordinators.transactions.loading import Loading
+from headrace.coordinators.transactions.loading import TransactionLoading
 from headrace.coordinators.transactions.records import FLEXIBLE_FROM, write_key, write_value
 from headrace.coordinators.transactions.transaction import Transaction
 from headrace.errors import ErrorCode
@@ -24,7 +24,7 @@ RETRY_MS = 100
 """The time after which a failed write is tried again, and after which the next unused ids of many are removed."""
 
 
-class TimerKind(Enum):
+class TransactionTimerKind(Enum):
     """The kinds of deadlines."""
 
     TIMEOUT = auto()
@@ -32,10 +32,10 @@ class TimerKind(Enum):
     EXPIRY = auto()
 
 
-class Timer(NamedTuple):
+class TransactionTimer(NamedTuple):
     """The key of a deadline."""
 
-    kind: TimerKind
+    kind: TransactionTimerKind
     transactional_id: str = ""
 
 
@@ -50,8 +50,8 @@ class TransactionalIds:
         self._partition_for, self._version = partition_for, version
         self.entries: dict[str, TransactionEntry] = {}
         self._in_prefixes: Counter[str] = Counter()
-        self.partitions = OwnedPartitions(Loading)
-        self.deadlines: Deadlines[Timer] = Deadlines()
+        self.partitions = OwnedPartitions(TransactionLoading)
+        self.deadlines: Deadlines[TransactionTimer] = Deadlines()
 
     def unavailable(self, transactional_id: str) -> ErrorCode:
         """NONE if this broker coordinates the id, else the error code for its clients."""
@@ -80,13 +80,13 @@ class TransactionalIds:
         self._in_prefixes[prefix] -= 1
         if not self._in_prefixes[prefix]:
             del self._in_prefixes[prefix]
-        for kind in (TimerKind.TIMEOUT, TimerKind.RETRY_COMPLETE):
-            self.deadlines.cancel(Timer(kind, transactional_id))
+        for kind in (TransactionTimerKind.TIMEOUT, TransactionTimerKind.RETRY_COMPLETE):
+            self.deadlines.cancel(TransactionTimer(kind, transactional_id))
 
     def set_timeout(self, transaction: Transaction) -> None:
         """Sets the deadline of an ongoing transaction."""
         if not transaction.never_times_out:
-            timer = Timer(TimerKind.TIMEOUT, transaction.transactional_id)
+            timer = TransactionTimer(TransactionTimerKind.TIMEOUT, transaction.transactional_id)
             self.deadlines.set(timer, transaction.started_ms + transaction.timeout_ms)
 
     def write(self, entry: TransactionEntry, wanted: Transaction, then: Then) -> Append[Then]:

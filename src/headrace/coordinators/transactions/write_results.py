@@ -23,8 +23,13 @@ from headrace.coordinators.transactions.actions import (
     Prepared,
     Then,
 )
-from headrace.coordinators.transactions.requests import Ended, Initial, Producer
-from headrace.coordinators.transactions.transactional_ids import RETRY_MS, Timer, TimerKind, TransactionalIds
+from headrace.coordinators.transactions.requests import Ended, Initial, TransactionProducer
+from headrace.coordinators.transactions.transactional_ids import (
+    RETRY_MS,
+    TransactionalIds,
+    TransactionTimer,
+    TransactionTimerKind,
+)
 from headrace.errors import ErrorCode
 
 OfOneId: TypeAlias = Initialized | PartitionsAdded | Prepared | Completed
@@ -43,7 +48,7 @@ def appended(ids: TransactionalIds, then: Then, error: ErrorCode, now_ms: int) -
     entry.transaction = transaction = then.transaction
     match then:
         case Initialized():
-            producer = Producer(transaction.producer_id, transaction.producer_epoch)
+            producer = TransactionProducer(transaction.producer_id, transaction.producer_epoch)
             return [Answer(then.reply, Initial(ErrorCode.NONE, producer))]
         case PartitionsAdded():
             ids.set_timeout(transaction)
@@ -57,7 +62,7 @@ def appended(ids: TransactionalIds, then: Then, error: ErrorCode, now_ms: int) -
 def _prepared(ids: TransactionalIds, then: Prepared, now_ms: int) -> Actions:
     entry, transaction = then.entry, then.transaction
     entry.has_failed_fence = False
-    ids.deadlines.cancel(Timer(TimerKind.TIMEOUT, transaction.transactional_id))
+    ids.deadlines.cancel(TransactionTimer(TransactionTimerKind.TIMEOUT, transaction.transactional_id))
     answers: Actions = []
     if then.reply is not None and then.is_fence:
         answers.append(Answer(then.reply, Initial(ErrorCode.CONCURRENT_TRANSACTIONS)))
@@ -82,7 +87,7 @@ def _failed(ids: TransactionalIds, then: OfOneId, error: ErrorCode, now_ms: int)
     entry = then.entry
     transactional_id = then.transaction.transactional_id
     if isinstance(then, Completed):
-        ids.deadlines.set(Timer(TimerKind.RETRY_COMPLETE, transactional_id), now_ms + RETRY_MS)
+        ids.deadlines.set(TransactionTimer(TransactionTimerKind.RETRY_COMPLETE, transactional_id), now_ms + RETRY_MS)
         return []
     if isinstance(then, Prepared) and then.is_fence:
         if not then.transaction.bumps_epoch:
@@ -90,7 +95,7 @@ def _failed(ids: TransactionalIds, then: OfOneId, error: ErrorCode, now_ms: int)
             entry.transaction = replace(entry.transaction, producer_epoch=then.transaction.producer_epoch)
             entry.has_failed_fence = True
         if then.reply is None:
-            ids.deadlines.set(Timer(TimerKind.TIMEOUT, transactional_id), now_ms + RETRY_MS)
+            ids.deadlines.set(TransactionTimer(TransactionTimerKind.TIMEOUT, transactional_id), now_ms + RETRY_MS)
     if entry.transaction.is_new:
         ids.drop(transactional_id)
     return _refused(then, error)

@@ -56,7 +56,7 @@ class LastRecord(NamedTuple):
     epoch: int
 
 
-class KeptBatch(NamedTuple):
+class FilteredBatch(NamedTuple):
     """A batch to write to the cleaned segment, with the records that stay."""
 
     batch: Bytes
@@ -101,7 +101,7 @@ class BatchFilter:
         self.records_without_key += keyless
         return at, expected
 
-    def kept(self, batch: Bytes, header: BatchHeader, *, drop_old_tombstones: bool) -> KeptBatch | None:
+    def kept(self, batch: Bytes, header: BatchHeader, *, drop_old_tombstones: bool) -> FilteredBatch | None:
         """The next batch of the log with the records that stay; None when no record stays.
 
         The caller has checked the CRC. `drop_old_tombstones` is for formats 0 and 1 only. Raises CorruptMessage.
@@ -115,7 +115,7 @@ class BatchFilter:
             self.records_kept += found.record_count
         return found
 
-    def _kept_batch(self, batch: Bytes, header: BatchHeader) -> KeptBatch | None:
+    def _kept_batch(self, batch: Bytes, header: BatchHeader) -> FilteredBatch | None:
         is_needless = self._transactions.is_needless(batch, header)
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
         is_past = horizon_ms is not None and horizon_ms <= self._now_ms
@@ -139,7 +139,7 @@ class BatchFilter:
             return _unchanged(batch, header)
         return self._rewritten(header, records, start, end, marked, self._horizon_ms if needs_horizon else horizon_ms)
 
-    def _emptied(self, header: BatchHeader) -> KeptBatch | None:
+    def _emptied(self, header: BatchHeader) -> FilteredBatch | None:
         """The batch without records if it is its producer's last one, else None."""
         return emptied(header) if header.producer_id >= 0 and self._is_last_of_producer(header) else None
 
@@ -151,7 +151,7 @@ class BatchFilter:
             return header.last_offset == last.last_offset
         return header.is_control and header.producer_epoch == last.epoch
 
-    def _marker_with_horizon(self, batch: Bytes, header: BatchHeader) -> KeptBatch:
+    def _marker_with_horizon(self, batch: Bytes, header: BatchHeader) -> FilteredBatch:
         records, start, end = records_of(batch, 0, header)
         self._keep[: header.record_count] = b"\1" * header.record_count
         marked = Marked(header.record_count, 0, header.max_timestamp - header.base_timestamp, 0)
@@ -159,7 +159,7 @@ class BatchFilter:
 
     def _rewritten(
         self, header: BatchHeader, records: Bytes, start: int, end: int, marked: Marked, horizon_ms: int | None
-    ) -> KeptBatch:
+    ) -> FilteredBatch:
         """The batch with the records that `_keep` marks, and the delete horizon in place of its base timestamp."""
         max_timestamp = header.max_timestamp
         if not header.is_log_append_time:
@@ -188,9 +188,9 @@ class BatchFilter:
             record_count=marked.kept,
         )
         pack_header(out, 0, rewritten)
-        return KeptBatch(out, header.last_offset, max_timestamp, marked.kept)
+        return FilteredBatch(out, header.last_offset, max_timestamp, marked.kept)
 
-    def _kept_messages(self, batch: Bytes, header: BatchHeader, drop_tombstones: bool) -> KeptBatch | None:
+    def _kept_messages(self, batch: Bytes, header: BatchHeader, drop_tombstones: bool) -> FilteredBatch | None:
         """A message of format 0 or 1, or a wrapper of several."""
         messages = list(iter_messages(batch, check_crcs=False))
         self.records_read += len(messages)
@@ -209,19 +209,19 @@ class BatchFilter:
         if not kept:
             return None
         if len(kept) == len(messages):
-            return KeptBatch(batch, header.last_offset, header.max_timestamp, len(kept))
+            return FilteredBatch(batch, header.last_offset, header.max_timestamp, len(kept))
         written = encode_message_set(
             kept, magic=header.magic, codec=header.codec, base_offset=None, log_append_time_ms=stamp_ms
         )
         latest_ms = max(record.timestamp_ms for record in kept) if header.magic else NO_TIMESTAMP
-        return KeptBatch(written, kept[-1].offset, latest_ms, len(kept))
+        return FilteredBatch(written, kept[-1].offset, latest_ms, len(kept))
 
 
-def _unchanged(batch: Bytes, header: BatchHeader) -> KeptBatch:
-    return KeptBatch(batch, header.last_offset, header.max_timestamp, header.record_count)
+def _unchanged(batch: Bytes, header: BatchHeader) -> FilteredBatch:
+    return FilteredBatch(batch, header.last_offset, header.max_timestamp, header.record_count)
 
 
-def emptied(header: BatchHeader) -> KeptBatch:
+def emptied(header: BatchHeader) -> FilteredBatch:
     """A batch of format 2 without its records, which keeps the producer's epoch and last sequence."""
     out = bytearray(HEADER_BYTES)
     empty = header._replace(
@@ -231,4 +231,4 @@ def emptied(header: BatchHeader) -> KeptBatch:
         record_count=0,
     )
     pack_header(out, 0, empty)
-    return KeptBatch(out, header.last_offset, header.max_timestamp, 0)
+    return FilteredBatch(out, header.last_offset, header.max_timestamp, 0)

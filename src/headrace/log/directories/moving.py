@@ -80,7 +80,7 @@ class _Copy:
         """Whether the segment is closed, completely copied with its indexes, and synced."""
 
 
-class Piece(NamedTuple):
+class MovedPiece(NamedTuple):
     """The next bytes of a segment to copy. A size of 0 completes the segment."""
 
     copy: _Copy
@@ -128,7 +128,7 @@ class LogMove:
                 return segment.base_offset
         return self.log.log_end_offset
 
-    def next_piece(self, bytes_max: int) -> Piece | None:
+    def next_piece(self, bytes_max: int) -> MovedPiece | None:
         """The next piece to copy, of at most `bytes_max` bytes; None when there is nothing to copy."""
         log = self.log
         if log.truncations != self._truncations:  # the log may not have the copied batches any more
@@ -141,17 +141,17 @@ class LogMove:
             if copy is None or copy.segment is not segment:
                 copy = self._copies[segment.base_offset] = _Copy(segment)
             if copy.size < segment.size:
-                return Piece(copy, segment.file, copy.size, min(bytes_max, segment.size - copy.size))
+                return MovedPiece(copy, segment.file, copy.size, min(bytes_max, segment.size - copy.size))
             if segment is not log.active and not copy.is_complete:
-                return Piece(copy, segment.file, copy.size, 0)
+                return MovedPiece(copy, segment.file, copy.size, 0)
         return None
 
-    def is_last(self, piece: Piece) -> bool:
+    def is_last(self, piece: MovedPiece) -> bool:
         """Whether a piece is the small rest of the active segment, which the swap can copy."""
         rest = piece.copy.segment.size - piece.position
         return piece.copy.segment is self.log.active and piece.position > 0 and piece.size == rest <= LAST_PIECE_BYTES
 
-    def copy(self, piece: Piece) -> None:
+    def copy(self, piece: MovedPiece) -> None:
         """Copy a piece. Any thread. Raises OSError; FileNotFoundError when the segment was deleted meanwhile."""
         copy = piece.copy
         base = copy.segment.base_offset

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from headrace.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from headrace.log.positions.position_file import Pair
 from headrace.log.positions.position_index import STEP_BYTES
-from headrace.log.segment_list import FileRange
+from headrace.log.segment_list import SegmentRange
 from headrace.records.any_format import any_header_bytes, read_any_header
 from headrace.records.binary import as_int32s
 from headrace.records.format2.columns import RecordColumns, scan_spans
@@ -41,7 +41,7 @@ class _Scanned(NamedTuple):
 _Found = TypeVar("_Found", _Measured, _Scanned)
 
 
-def measure(range_: FileRange, start: Pair, end_offset: int) -> list[Pair]:
+def measure(range_: SegmentRange, start: Pair, end_offset: int) -> list[Pair]:
     """The pairs after `start`, one for each chunk of about STEP_BYTES, up to the range's end or `end_offset`.
 
     The range begins with the batch that holds `start`. Raises CorruptMessage, StorageError.
@@ -71,7 +71,7 @@ class EntryReader:
         """Whether there are `max_bytes`, or no further record."""
         return len(self.data) >= self._max_bytes or self.reached.offset >= self._end_offset
 
-    def read(self, range_: FileRange) -> None:
+    def read(self, range_: SegmentRange) -> None:
         """Read on in a range that begins with the batch that holds `reached`.
 
         Raises OffsetOutOfRange when no message begins at the position; CorruptMessage, StorageError.
@@ -111,7 +111,7 @@ class EntryReader:
 
 
 def _chunks(
-    range_: FileRange, offset: int, end_offset: int, scan: Callable[[bytes, int, int], _Found]
+    range_: SegmentRange, offset: int, end_offset: int, scan: Callable[[bytes, int, int], _Found]
 ) -> Iterator[_Found]:
     position, end = range_.position, range_.position + range_.size
     while position < end and offset < end_offset:

@@ -42,7 +42,7 @@ Where = tuple[str | bytes, int]
 broker does not know."""
 
 
-class Refusal(NamedTuple):
+class RefusedSequence(NamedTuple):
     """A refused batch, which has to come first. `at_ms` is the time of its last refusal, in ms since the epoch."""
 
     epoch: int
@@ -63,7 +63,7 @@ class RefusedSequences:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[Where, int], Refusal] = {}  # by partition and producer id; the oldest first
+        self.entries: dict[tuple[Where, int], RefusedSequence] = {}  # by partition and producer id; the oldest first
 
     def note(
         self,
@@ -84,7 +84,7 @@ class RefusedSequences:
         if producer_id == ANYONE:  # not idempotent
             return
         if code is ErrorCode.CORRUPT_MESSAGE:
-            self._put((where, ANYONE), Refusal(-1, 0, now_ms))
+            self._put((where, ANYONE), RefusedSequence(-1, 0, now_ms))
             return
         if producer_id in known_producers:
             return
@@ -97,7 +97,7 @@ class RefusedSequences:
                 del self.entries[key]
             return
         if known is None or epoch > known.epoch or (epoch == known.epoch and not _is_later(first, known)):
-            self._put(key, Refusal(epoch, first, now_ms))
+            self._put(key, RefusedSequence(epoch, first, now_ms))
 
     def check(self, where: Where, header: BatchHeader, now_ms: int) -> None:
         """Check that a batch of a producer that the log does not know may be appended, and drop the producer's entry.
@@ -124,14 +124,14 @@ class RefusedSequences:
                 "may be its first, again first"
             )
 
-    def _find(self, key: tuple[Where, int], now_ms: int) -> Refusal | None:
+    def _find(self, key: tuple[Where, int], now_ms: int) -> RefusedSequence | None:
         refusal = self.entries.get(key)
         if refusal is not None and refusal.is_over(now_ms):
             del self.entries[key]
             return None
         return refusal
 
-    def _put(self, key: tuple[Where, int], refusal: Refusal) -> None:
+    def _put(self, key: tuple[Where, int], refusal: RefusedSequence) -> None:
         entries = self.entries
         entries.pop(key, None)
         while entries:
@@ -142,6 +142,6 @@ class RefusedSequences:
         entries[key] = refusal
 
 
-def _is_later(first_sequence: int, refusal: Refusal) -> bool:
+def _is_later(first_sequence: int, refusal: RefusedSequence) -> bool:
     """Whether a sequence comes after the refused one. Sequences wrap at 2^31."""
     return 0 < (first_sequence - refusal.first_sequence) & INT32_MAX <= INT32_MAX // 2

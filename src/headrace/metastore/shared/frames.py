@@ -49,7 +49,7 @@ class BadFrame(Exception):
     """What came is no frame."""
 
 
-class Stat(NamedTuple):
+class StatFrame(NamedTuple):
     """See `headrace.metastore.zookeeper.link.Stat`."""
 
     czxid: int

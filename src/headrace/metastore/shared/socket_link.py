@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.metastore.shared.frames import Frames, Stat, bytes_of, pack, packed_op, unpacked_error
+from headrace.metastore.shared.frames import Frames, StatFrame, bytes_of, pack, packed_op, unpacked_error
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState
 from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
 from headrace.metastore.zookeeper.store import ZooKeeperStore
@@ -73,15 +73,15 @@ class SocketLink:
 
     def data(self, path: str, watch: Watching | None) -> Answer:
         """See `Link.data`."""
-        return self._ask(lambda result: (bytes_of(result[0]), Stat._make(result[1])), watch, "data", path)
+        return self._ask(lambda result: (bytes_of(result[0]), StatFrame._make(result[1])), watch, "data", path)
 
     def stat(self, path: str, watch: Watching | None) -> Answer:
         """See `Link.stat`."""
-        return self._ask(lambda result: None if result is None else Stat._make(result), watch, "stat", path)
+        return self._ask(lambda result: None if result is None else StatFrame._make(result), watch, "stat", path)
 
     def children(self, path: str, watch: Watching | None) -> Answer:
         """See `Link.children`."""
-        return self._ask(lambda result: (result[0], Stat._make(result[1])), watch, "children", path)
+        return self._ask(lambda result: (result[0], StatFrame._make(result[1])), watch, "children", path)
 
     def write(self, ops: Sequence[Op]) -> Answer:
         """See `Link.write`."""

@@ -143,11 +143,11 @@ def payloads_of(entry: Entry07, max_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX) -
     `max_bytes`, or a wrapped set ends inside a message; UnsupportedCompressionType for an unknown codec.
     """
     found: list[memoryview] = []
-    _open(entry, Room(max_bytes, 0), 0, found)
+    _open(entry, RoomOf07(max_bytes, 0), 0, found)
     return found
 
 
-class Room:
+class RoomOf07:
     """What the sets of one request may have together: bytes to decompress, at every level, and messages."""
 
     __slots__ = ("bytes_left", "messages_left")
@@ -159,7 +159,7 @@ class Room:
 class _Column:
     """Payloads as a column of bytes."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: RoomOf07) -> None:
         self.offsets, self.data, self._room = array("i", [0]), bytearray(), room
 
     def append(self, payload: memoryview) -> None:
@@ -178,7 +178,7 @@ def has_wrapper(messages: Bytes) -> bool:
         return False  # none before the damage
 
 
-def column_of_set(messages: Bytes, room: Room, max_payload_bytes: int = INT32_MAX) -> tuple[BinaryColumn, Codec]:
+def column_of_set(messages: Bytes, room: RoomOf07, max_payload_bytes: int = INT32_MAX) -> tuple[BinaryColumn, Codec]:
     """The payloads of a set that a producer sent, and the codec of its first entry. Takes from `room`.
 
     Raises as `payloads_of`; MessageTooLarge, before it is opened, for an entry whose payload is larger than
@@ -198,7 +198,7 @@ def column_of_set(messages: Bytes, room: Room, max_payload_bytes: int = INT32_MA
     return BinaryColumn(column.offsets, column.data, None, 0), codec
 
 
-def _open(entry: Entry07, room: Room, depth: int, found: Sink) -> None:
+def _open(entry: Entry07, room: RoomOf07, depth: int, found: Sink) -> None:
     """Append the payloads in an entry to `found`."""
     if not entry.crc_is_valid:
         raise CorruptMessage(f"the message at position {entry.position} does not match its CRC {entry.crc}")

@@ -13,7 +13,7 @@ from headrace.coordinators.groups.consumer.heartbeat import RequestClient, Resol
 from headrace.coordinators.groups.consumer.regular_expressions import resolve
 from headrace.coordinators.groups.coordinator import GroupCoordinator
 from headrace.coordinators.groups.group_event import Actions
-from headrace.coordinators.groups.modern.topics import Topic
+from headrace.coordinators.groups.modern.topics import ModernTopic
 from headrace.coordinators.runtime import Answer, Append, Effect
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -26,10 +26,10 @@ CONFIG = BrokerConfig(consumer_group_assignment_interval_ms=0)
 Owned = dict[bytes, list[int]]
 
 
-def topic(name: str, partitions: int, generation: int = 0) -> Topic:
+def topic(name: str, partitions: int, generation: int = 0) -> ModernTopic:
     """A topic whose id follows from its name."""
     topic_id = blake2b(name.encode() + bytes([generation]), digest_size=16).digest()
-    return Topic(name, topic_id, ((),) * partitions)
+    return ModernTopic(name, topic_id, ((),) * partitions)
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from headrace.coordinators.groups.consumer.group import ConsumerGroup
 from headrace.coordinators.groups.consumer.records import Resolved, read_record
 from headrace.coordinators.groups.kinds import CONSUMER_KEY_VERSIONS, replay_of
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.records import read_version
 from headrace.protocol import messages as m
 from tests.asker import Asker
@@ -79,7 +79,7 @@ def test_the_same_requests_lead_to_the_same_records_as_at_apache_kafka(apache_ka
 
         eventually(sees_the_topic, "the topic at the coordinator")
         play(cast("World", Peer(asker, group, name)), name)
-    written, loading = [], Loading(0, replay_of)
+    written, loading = [], GroupLoading(0, replay_of)
     for _, key, value in all_records(apache_kafka):
         version = read_version(key)
         if version not in CONSUMER_KEY_VERSIONS:

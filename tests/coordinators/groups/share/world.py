@@ -10,7 +10,7 @@ from typing import Any
 from headrace.config.properties import parse_broker
 from headrace.coordinators.groups.coordinator import GroupCoordinator
 from headrace.coordinators.groups.group_event import Action
-from headrace.coordinators.groups.modern.topics import Topic
+from headrace.coordinators.groups.modern.topics import ModernTopic
 from headrace.coordinators.groups.share.assigning import AssigningShares
 from headrace.coordinators.groups.share.group import ShareGroup
 from headrace.coordinators.groups.share.results import Beat, ToInitialize
@@ -23,9 +23,9 @@ GROUP, PARTITION = "queue", 3
 T, U = b"t" * 16, b"u" * 16
 
 
-def topic(name: str, partitions: int) -> Topic:
+def topic(name: str, partitions: int) -> ModernTopic:
     """A topic whose id is its name, sixteen times."""
-    return Topic(name, name.encode() * 16, tuple(() for _ in range(partitions)))
+    return ModernTopic(name, name.encode() * 16, tuple(() for _ in range(partitions)))
 
 
 @dataclass

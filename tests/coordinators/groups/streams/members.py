@@ -6,11 +6,11 @@ from typing import Any
 
 from headrace.config import BrokerConfig
 from headrace.coordinators.groups.group_event import Actions
-from headrace.coordinators.groups.modern.topics import Topic
+from headrace.coordinators.groups.modern.topics import ModernTopic
 from headrace.coordinators.groups.streams.assignment import AssigningTasks
 from headrace.coordinators.groups.streams.configured_topology import Status
 from headrace.coordinators.groups.streams.group import StreamsGroup
-from headrace.coordinators.groups.streams.requests import Beat
+from headrace.coordinators.groups.streams.requests import StreamsBeat
 from headrace.coordinators.runtime import Effect
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -31,7 +31,7 @@ class Member:
     epoch: int = 0
     active: Owned = field(default_factory=dict)
     standby: Owned = field(default_factory=dict)
-    answers: list[Beat] = field(default_factory=list)
+    answers: list[StreamsBeat] = field(default_factory=list)
 
     @property
     def tasks(self) -> list[str]:
@@ -75,7 +75,7 @@ class StreamsWorld(World):
     def make(self, **partitions: int) -> None:
         """Creates topics, or gives them other partition counts."""
         topics = {name.replace("_", "-"): count for name, count in partitions.items()}
-        self.topics.put(*(Topic(name, _id_of(name), ((),) * count) for name, count in topics.items()))
+        self.topics.put(*(ModernTopic(name, _id_of(name), ((),) * count) for name, count in topics.items()))
 
     def make_all(self, count: int = 2) -> None:
         """Creates every topic of the word count."""

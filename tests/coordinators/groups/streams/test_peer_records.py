@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from headrace.coordinators.groups.loading import Loading
+from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.records import read_version
 from headrace.coordinators.groups.streams.group import StreamsGroup
 from headrace.coordinators.groups.streams.records import KEY_VERSIONS, read_change, replay
@@ -28,7 +28,7 @@ def test_every_record_of_apache_kafka_is_read_and_written_again_byte_for_byte(ap
         asker.ask(m.FindCoordinatorRequest(key=group), 3)  # creates __consumer_offsets
         use_a_group(asker, group, topic)
     found: dict[int, int] = {}
-    loading = Loading(0, lambda version: replay if version in KEY_VERSIONS else None)
+    loading = GroupLoading(0, lambda version: replay if version in KEY_VERSIONS else None)
     most_members = 0
     for _, key, value in all_records(apache_kafka):
         version = read_version(key)

@@ -6,8 +6,8 @@ import pytest
 
 from headrace.coordinators.groups.streams.configured_topology import (
     ConfiguredTopology,
-    InternalTopic,
     Status,
+    TopologyInternalTopic,
     configure,
 )
 from headrace.coordinators.groups.streams.topology import Topology, record_of, topology_of_record, topology_of_request
@@ -52,8 +52,8 @@ def test_internal_topics_are_to_be_created_with_the_partitions_of_the_source() -
     assert found.fault is not None and found.fault.status is Status.MISSING_INTERNAL_TOPICS
     assert found.fault.detail == "Internal topics are missing: counts-changelog, words-repartition"
     assert found.to_create == (
-        InternalTopic("counts-changelog", 3, 0, (("cleanup.policy", "compact"),)),
-        InternalTopic("words-repartition", 3, 0, ()),
+        TopologyInternalTopic("counts-changelog", 3, 0, (("cleanup.policy", "compact"),)),
+        TopologyInternalTopic("words-repartition", 3, 0, ()),
     )
 
 

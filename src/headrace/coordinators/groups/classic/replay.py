@@ -8,10 +8,10 @@ from headrace.coordinators.groups.classic.records import read_group, read_group_
 from headrace.coordinators.groups.group import GroupKind
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.loading import Loading
+    from headrace.coordinators.groups.loading import GroupLoading
 
 
-def replay(loading: Loading, key_version: int, key: bytes, value: bytes | None) -> None:
+def replay(loading: GroupLoading, key_version: int, key: bytes, value: bytes | None) -> None:
     """Replays a group's metadata. A tombstone removes the group, unless one of another kind took its place."""
     group_id = read_group_key(key)
     if value is not None:

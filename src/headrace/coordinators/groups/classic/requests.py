@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.group import Group
     from headrace.coordinators.groups.group_event import Actions, GroupEvent, Then, Timer
-    from headrace.coordinators.groups.kind import Kind
+    from headrace.coordinators.groups.kind import GroupsOfKind
     from headrace.coordinators.groups.registry import Groups
     from headrace.coordinators.groups.replies import Reply
     from headrace.coordinators.runtime import KeyValue
@@ -39,7 +39,7 @@ class Left(NamedTuple):
     members: tuple[ErrorCode, ...]
 
 
-class ConsumerGroups(Protocol):
+class ClassicRequests(Protocol):
     """Consumer groups, which have classic members while the members of a group are upgraded or downgraded."""
 
     def join(self, group: Any, event: Join, reply: Reply, group_event: GroupEvent) -> None: ...
@@ -59,7 +59,7 @@ class ClassicGroups:
     __slots__ = ("_consumer", "_groups", "_kind_of")
 
     def __init__(
-        self, groups: Groups, kind_of: Callable[[Group], Kind[Any]], consumer: Callable[[], ConsumerGroups]
+        self, groups: Groups, kind_of: Callable[[Group], GroupsOfKind[Any]], consumer: Callable[[], ClassicRequests]
     ) -> None:
         """`kind_of` returns the kind of a group; `consumer` the consumer groups."""
         self._groups, self._kind_of, self._consumer = groups, kind_of, consumer

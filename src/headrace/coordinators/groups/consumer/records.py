@@ -33,7 +33,7 @@ from headrace.errors import CorruptMessage
 from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.loading import Loading
+    from headrace.coordinators.groups.loading import GroupLoading
     from headrace.coordinators.groups.modern.writes import GroupRecord
     from headrace.coordinators.runtime import KeyValue
 
@@ -281,7 +281,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
 # Replay
 
 
-def replay(loading: Loading, key_version: int, key: bytes, value: bytes | None) -> None:
+def replay(loading: GroupLoading, key_version: int, key: bytes, value: bytes | None) -> None:
     """Replays one record. A tombstone of a group that does not exist changes nothing."""
     if value is not None:
         value_version(value, VALUE_VERSIONS)

@@ -71,7 +71,7 @@ class Downgraded(NamedTuple):
         self.end(self, error, group_event)
 
 
-class ConsumerGroups:
+class ConsumerRequests:
     """The consumer groups of one broker."""
 
     def __init__(self, groups: Groups, classic: ClassicGroups) -> None:

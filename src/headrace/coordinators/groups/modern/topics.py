@@ -11,7 +11,7 @@ from headrace.coordinators.groups.modern.metadata_hash import topic_hash
 
 
 @dataclass(frozen=True)
-class Topic:
+class ModernTopic:
     """A topic that exists."""
 
     name: str
@@ -38,14 +38,14 @@ class Topics(Protocol):
     @property
     def newest_version(self) -> int: ...
 
-    def by_name(self, name: str) -> Topic | None: ...
+    def by_name(self, name: str) -> ModernTopic | None: ...
 
-    def by_id(self, topic_id: bytes) -> Topic | None: ...
+    def by_id(self, topic_id: bytes) -> ModernTopic | None: ...
 
     def names(self) -> Collection[str]: ...
 
 
-def existing(names: Collection[str], topics: Topics) -> list[Topic]:
+def existing(names: Collection[str], topics: Topics) -> list[ModernTopic]:
     """Those of these topics that exist. Costs no more than one look at each of the fewer: subscriptions or topics."""
     known = topics.names()
     if len(names) > len(known):

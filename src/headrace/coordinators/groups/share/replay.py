@@ -8,10 +8,10 @@ from headrace.coordinators.groups.share.group import ShareGroup
 from headrace.coordinators.groups.share.records import EpochRecord, read_record
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.loading import Loading
+    from headrace.coordinators.groups.loading import GroupLoading
 
 
-def replay(loading: Loading, key_version: int, key: bytes, value: bytes | None) -> None:
+def replay(loading: GroupLoading, key_version: int, key: bytes, value: bytes | None) -> None:
     """Replays one record. A tombstone of the group's epoch removes the group; a record of a group that another kind
     has taken the place of is skipped."""
     group_id, record = read_record(key_version, key, value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.coordinators.assignors.sticky_tasks import MemberTasks, SubtopologyTasks, TaskMember, assign_tasks
 from headrace.coordinators.groups.group_event import Timer, TimerKind
 from headrace.coordinators.groups.streams.configured_topology import Status, StatusDetail
-from headrace.coordinators.groups.streams.records import Change, TargetChange, TargetEpochChange
+from headrace.coordinators.groups.streams.records import StreamsChange, TargetChange, TargetEpochChange
 from headrace.coordinators.groups.streams.settings import STANDBY_REPLICAS
 from headrace.coordinators.groups.streams.tasks import NO_TASKS, Tasks
 from headrace.limits import ASSIGNED_IN_PLACE_MAX
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.streams.member import StreamsMember
 
 
-class Target(NamedTuple):
+class TargetTasks(NamedTuple):
     """The target assignment that applies to a member now."""
 
     epoch: int
     tasks: Tasks
-    changes: list[Change]
+    changes: list[StreamsChange]
     status: StatusDetail | None = None
 
 
@@ -40,17 +40,17 @@ def target_for(
     configs: Mapping[str, str],
     assignment_interval_ms: int,
     group_event: GroupEvent,
-) -> Target:
+) -> TargetTasks:
     """The target assignment of `member` at the group's new `epoch`: the present one while the next must wait, or is not
     due. Without a member, its tasks are none."""
     member_id = "" if member is None else member.member_id
     if Timer(TimerKind.INITIAL_DELAY, group.group_id) in group_event.deadlines:
-        return Target(group.assignment_epoch, NO_TASKS, [], _delayed("initial rebalance delay"))
+        return TargetTasks(group.assignment_epoch, NO_TASKS, [], _delayed("initial rebalance delay"))
     if group.assignment_epoch >= epoch:
-        return Target(group.assignment_epoch, group.target_of(member_id), [])
+        return TargetTasks(group.assignment_epoch, group.target_of(member_id), [])
     is_first = group.assigned_at_ms == 0 or assignment_interval_ms == 0
     if not is_first and group_event.now_ms < group.assigned_at_ms + assignment_interval_ms:
-        return Target(group.assignment_epoch, group.target_of(member_id), [], _delayed("assignment interval"))
+        return TargetTasks(group.assignment_epoch, group.target_of(member_id), [], _delayed("assignment interval"))
     members = group.members if member is None else group.members | {member_id: member}
     if configured.is_ready:
         assigning = _assigning(group, epoch, members, configured, configs)
@@ -59,16 +59,16 @@ def target_for(
                 group.is_assigning = True
                 group_event.effect(assigning)
             status = StatusDetail(Status.ASSIGNMENT_DELAYED, "The assignment of a large group is being computed.")
-            return Target(group.assignment_epoch, group.target_of(member_id), [], status)
+            return TargetTasks(group.assignment_epoch, group.target_of(member_id), [], status)
         targets = assigning.compute()
     else:
         targets = dict.fromkeys(members, NO_TASKS)
-    return Target(epoch, targets.get(member_id, NO_TASKS), changes_to(group, targets, epoch, group_event.now_ms))
+    return TargetTasks(epoch, targets.get(member_id, NO_TASKS), changes_to(group, targets, epoch, group_event.now_ms))
 
 
-def changes_to(group: StreamsGroup, targets: Mapping[str, Tasks], epoch: int, now_ms: int) -> list[Change]:
+def changes_to(group: StreamsGroup, targets: Mapping[str, Tasks], epoch: int, now_ms: int) -> list[StreamsChange]:
     """What is new in a target assignment, and its epoch."""
-    changes: list[Change] = [
+    changes: list[StreamsChange] = [
         TargetChange(each, tasks) for each, tasks in targets.items() if group.targets.get(each) != tasks
     ]
     return [*changes, TargetEpochChange(epoch, now_ms)]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from headrace.coordinators.groups.streams.topology import Subtopology, TopicInfo, Topology
+from headrace.coordinators.groups.streams.topology import Subtopology, Topology, TopologyTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import STREAMS_TASKS_MAX
 
@@ -48,7 +48,7 @@ class StatusDetail(NamedTuple):
     detail: str
 
 
-class InternalTopic(NamedTuple):
+class TopologyInternalTopic(NamedTuple):
     """An internal topic with its decided number of partitions. A replication factor of 0 is the broker's default."""
 
     name: str
@@ -63,9 +63,9 @@ class ConfiguredSubtopology(NamedTuple):
     subtopology_id: str
     task_count: int
     source_topics: tuple[str, ...]
-    repartition_sources: tuple[InternalTopic, ...]
+    repartition_sources: tuple[TopologyInternalTopic, ...]
     repartition_sinks: tuple[str, ...]
-    changelogs: tuple[InternalTopic, ...]
+    changelogs: tuple[TopologyInternalTopic, ...]
 
     @property
     def is_stateful(self) -> bool:
@@ -78,7 +78,7 @@ class ConfiguredTopology(NamedTuple):
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology]
-    to_create: tuple[InternalTopic, ...] = ()
+    to_create: tuple[TopologyInternalTopic, ...] = ()
     fault: StatusDetail | None = None
 
     @property
@@ -217,16 +217,16 @@ def _configured(
     )
 
 
-def _internal(topics: Iterable[TopicInfo], decided: Mapping[str, int]) -> tuple[InternalTopic, ...]:
+def _internal(topics: Iterable[TopologyTopic], decided: Mapping[str, int]) -> tuple[TopologyInternalTopic, ...]:
     return tuple(
-        InternalTopic(each.name, each.partitions or decided[each.name], each.replication_factor, each.configs)
+        TopologyInternalTopic(each.name, each.partitions or decided[each.name], each.replication_factor, each.configs)
         for each in sorted(topics)
     )
 
 
 def _missing(
     subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
-) -> tuple[InternalTopic, ...]:
+) -> tuple[TopologyInternalTopic, ...]:
     """The internal topics that do not exist. Raises `_Fault` for one that exists with another number of partitions."""
     internal = {topic.name: topic for each in subtopologies for topic in (*each.repartition_sources, *each.changelogs)}
     missing = []

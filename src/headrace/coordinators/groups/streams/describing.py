@@ -10,11 +10,11 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.streams.configured_topology import ConfiguredTopology, InternalTopic
+    from headrace.coordinators.groups.streams.configured_topology import ConfiguredTopology, TopologyInternalTopic
     from headrace.coordinators.groups.streams.group import StreamsGroup
     from headrace.coordinators.groups.streams.member import StreamsMember
     from headrace.coordinators.groups.streams.tasks import AssignedTasks, Tasks
-    from headrace.coordinators.groups.streams.topology import TopicInfo, Topology
+    from headrace.coordinators.groups.streams.topology import Topology, TopologyTopic
 
 Response = m.StreamsGroupDescribeResponse
 
@@ -72,7 +72,7 @@ def _topology(topology: Topology | None) -> Response.Topology | None:
     )
 
 
-def _internal(topic: InternalTopic) -> Response.TopicInfo:
+def _internal(topic: TopologyInternalTopic) -> Response.TopicInfo:
     return Response.TopicInfo(
         name=topic.name,
         partitions=topic.partition_count,
@@ -81,7 +81,7 @@ def _internal(topic: InternalTopic) -> Response.TopicInfo:
     )
 
 
-def _info(topic: TopicInfo) -> Response.TopicInfo:
+def _info(topic: TopologyTopic) -> Response.TopicInfo:
     return Response.TopicInfo(
         name=topic.name,
         partitions=topic.partitions,

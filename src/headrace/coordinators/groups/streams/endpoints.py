@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ConfiguredTopology,
         PartitionCount,
     )
-    from headrace.coordinators.groups.streams.member import Endpoint, StreamsMember
+    from headrace.coordinators.groups.streams.member import StreamsMember, UserEndpoint
     from headrace.coordinators.groups.streams.tasks import TaskEpochs
 
 TopicPartitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -25,7 +25,7 @@ TopicPartitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 class EndpointPartitions(NamedTuple):
     """The partitions of source and repartition topics that one member's tasks read."""
 
-    endpoint: Endpoint
+    endpoint: UserEndpoint
     active: TopicPartitions
     standby: TopicPartitions
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.coordinators.groups.group import Committer, Group, GroupKind, GroupOverview, UsedSince
 from headrace.coordinators.groups.offsets import Offsets
 from headrace.coordinators.groups.streams.tasks import NO_TASKS, Tasks
-from headrace.coordinators.groups.streams.waiting import Writes
+from headrace.coordinators.groups.streams.waiting import WaitingWrites
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class StreamsGroup(Group):
     """The partitions of each member with an endpoint, kept until its tasks change."""
     is_assigning: bool = False
     """Whether a target assignment is being computed off the event loop."""
-    writes: Writes = field(default_factory=Writes)
+    writes: WaitingWrites = field(default_factory=WaitingWrites)
 
     _active: dict[_Task, str] = field(default_factory=dict)
     _standby: dict[_Task, set[str]] = field(default_factory=dict)

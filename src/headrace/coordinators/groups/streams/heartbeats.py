@@ -25,13 +25,13 @@ from headrace.coordinators.groups.streams.configured_topology import (
 )
 from headrace.coordinators.groups.streams.endpoints import partitions_by_endpoint
 from headrace.coordinators.groups.streams.group import NOT_VALIDATED
-from headrace.coordinators.groups.streams.member import Endpoint, StreamsMember, StreamsMemberState
+from headrace.coordinators.groups.streams.member import StreamsMember, StreamsMemberState, UserEndpoint
 from headrace.coordinators.groups.streams.reconciliation import reconcile
 from headrace.coordinators.groups.streams.records import (
-    Change,
     CurrentChange,
     GroupChange,
     MemberChange,
+    StreamsChange,
     TopologyChange,
     removal_of,
 )
@@ -43,7 +43,7 @@ from headrace.protocol import messages as m
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group_event import GroupEvent
     from headrace.coordinators.groups.modern.topics import Topics
-    from headrace.coordinators.groups.streams.configured_topology import InternalTopic
+    from headrace.coordinators.groups.streams.configured_topology import TopologyInternalTopic
     from headrace.coordinators.groups.streams.endpoints import EndpointPartitions
     from headrace.coordinators.groups.streams.group import StreamsGroup
     from headrace.coordinators.groups.streams.settings import StreamsSettings
@@ -64,9 +64,9 @@ class MemberConnection(NamedTuple):
 class HeartbeatOutcome(NamedTuple):
     """What follows from a heartbeat: changes of the group, the answer, and topics to create."""
 
-    changes: list[Change]
+    changes: list[StreamsChange]
     response: Response
-    to_create: tuple[InternalTopic, ...] = ()
+    to_create: tuple[TopologyInternalTopic, ...] = ()
 
 
 _SHUTDOWN = "Streams group member {} encountered a fatal error and requested a shutdown for the entire application."
@@ -85,7 +85,7 @@ def heartbeat(
     """Serves a heartbeat of a member that joins or stays. Raises `KafkaError`; nothing has changed then."""
     member = _member(group, request, settings.max_size)
     updated = _updated(member, request, client)
-    changes: list[Change] = [] if updated == member else [MemberChange(member.member_id, updated)]
+    changes: list[StreamsChange] = [] if updated == member else [MemberChange(member.member_id, updated)]
     seen = _see_topology(group, request, updated, topics)
     changes += seen.changes
     statuses, configured = seen.statuses, seen.configured
@@ -131,7 +131,7 @@ def heartbeat(
 class _SeenTopology(NamedTuple):
     """The group's topology with the topics as they are, and what is wrong with the member's."""
 
-    changes: list[Change]
+    changes: list[StreamsChange]
     statuses: list[StatusDetail]
     configured: ConfiguredTopology
     topics_hash: int
@@ -143,7 +143,7 @@ class _SeenTopology(NamedTuple):
 def _see_topology(group: StreamsGroup, request: Request, member: StreamsMember, topics: Topics) -> _SeenTopology:
     """Raises `KafkaError` for a topology that is not the group's, and for tasks that it does not have."""
     topology = _topology_of(group, request.topology)
-    changes: list[Change] = []
+    changes: list[StreamsChange] = []
     statuses: list[StatusDetail] = []
     if group.topology is None:
         changes.append(TopologyChange(topology))
@@ -199,7 +199,7 @@ def leave(group: StreamsGroup, request: Request, group_event: GroupEvent) -> Hea
     )
 
 
-def remove(group: StreamsGroup, member_id: str, group_event: GroupEvent) -> list[Change]:
+def remove(group: StreamsGroup, member_id: str, group_event: GroupEvent) -> list[StreamsChange]:
     """Removes a member, and begins a new epoch: the next heartbeat of another member gives its tasks away."""
     changes = removal_of(member_id)
     changes.append(
@@ -212,7 +212,7 @@ def remove(group: StreamsGroup, member_id: str, group_event: GroupEvent) -> list
     return changes
 
 
-def end_initial_delay(group: StreamsGroup, settings: StreamsSettings, group_event: GroupEvent) -> list[Change]:
+def end_initial_delay(group: StreamsGroup, settings: StreamsSettings, group_event: GroupEvent) -> list[StreamsChange]:
     """Computes the first target assignment of a group, when members have had time to join."""
     if group.is_empty or group.configured is None or group.epoch <= group.assignment_epoch:
         return []
@@ -267,7 +267,7 @@ def _updated(member: StreamsMember, request: Request, client: MemberConnection) 
         ),
         topology_epoch=member.topology_epoch if topology is None else topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
-        user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        user_endpoint=member.user_endpoint if endpoint is None else UserEndpoint(endpoint.host, endpoint.port),
         client_tags=(
             member.client_tags if tags is None else tuple(sorted({each.key: each.value for each in tags}.items()))
         ),

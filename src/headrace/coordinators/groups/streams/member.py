@@ -24,7 +24,7 @@ class StreamsMemberState(IntEnum):
     UNKNOWN = 127  # written by a later version of Kafka
 
 
-class Endpoint(NamedTuple):
+class UserEndpoint(NamedTuple):
     """Where the member's process answers interactive queries: the application's `application.server`."""
 
     host: str
@@ -42,7 +42,7 @@ class StreamsMember(NamedTuple):
     rebalance_timeout_ms: int = -1
     topology_epoch: int = -1
     process_id: str = ""
-    user_endpoint: Endpoint | None = None
+    user_endpoint: UserEndpoint | None = None
     client_tags: tuple[tuple[str, str], ...] = ()  # sorted by key
     epoch: int = 0
     previous_epoch: int = 0

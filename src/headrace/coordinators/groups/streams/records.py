@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.coordinators.groups.records import VERSION, value_version
 from headrace.coordinators.groups.streams.group import StreamsGroup
-from headrace.coordinators.groups.streams.member import Endpoint, StreamsMember, StreamsMemberState
+from headrace.coordinators.groups.streams.member import StreamsMember, StreamsMemberState, UserEndpoint
 from headrace.coordinators.groups.streams.tasks import NONE_ASSIGNED, AssignedTasks, Tasks, sorted_tasks, task_sets
 from headrace.coordinators.groups.streams.topology import Topology, record_of, topology_of_record
 from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
-    from headrace.coordinators.groups.loading import Loading
+    from headrace.coordinators.groups.loading import GroupLoading
     from headrace.coordinators.runtime import KeyValue
 
 _GROUP, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 22, 23
@@ -40,7 +40,7 @@ _Target = m.StreamsGroupTargetAssignmentMemberValue
 _Metadata = m.StreamsGroupMemberMetadataValue
 
 
-class Change(Protocol):
+class StreamsChange(Protocol):
     """One record of a group: a change that was decided, or that is replayed."""
 
     def key_value(self, group_id: str) -> KeyValue:
@@ -224,12 +224,12 @@ class TopologyChange(NamedTuple):
         group.put_topology(self.topology)
 
 
-def removal_of(member_id: str) -> list[Change]:
+def removal_of(member_id: str) -> list[StreamsChange]:
     """The changes that remove a member."""
     return [CurrentChange(member_id, None), TargetChange(member_id, None), MemberChange(member_id, None)]
 
 
-def everything_of(group: StreamsGroup, lost_members: Iterable[str]) -> list[Change]:
+def everything_of(group: StreamsGroup, lost_members: Iterable[str]) -> list[StreamsChange]:
     """The changes that make the group out of any earlier state of it whose other members were `lost_members`."""
     changes = [each for name in sorted(lost_members) if name not in group.members for each in removal_of(name)]
     changes += [
@@ -245,7 +245,7 @@ def everything_of(group: StreamsGroup, lost_members: Iterable[str]) -> list[Chan
 def tombstones_of(group: StreamsGroup) -> list[KeyValue]:
     """The tombstones of all records of a group, in Kafka's order."""
     member_ids = list(group.members)
-    changes: list[Change] = [
+    changes: list[StreamsChange] = [
         *(CurrentChange(each, None) for each in member_ids),
         *(TargetChange(each, None) for each in member_ids),
         TargetEpochChange(None),
@@ -256,7 +256,7 @@ def tombstones_of(group: StreamsGroup) -> list[KeyValue]:
     return [*records, TopologyChange(None).key_value(group.group_id)]
 
 
-def replay(loading: Loading, version: int, key: bytes, value: bytes | None) -> None:
+def replay(loading: GroupLoading, version: int, key: bytes, value: bytes | None) -> None:
     """Replays one record. Raises `CorruptMessage`. A tombstone of a group that is gone changes nothing."""
     if value is not None:
         value_version(value, _VALUE_VERSIONS)
@@ -272,7 +272,7 @@ def replay(loading: Loading, version: int, key: bytes, value: bytes | None) -> N
         change.apply(group)
 
 
-def read_change(version: int, key: bytes, value: bytes | None) -> tuple[str, Change | None]:
+def read_change(version: int, key: bytes, value: bytes | None) -> tuple[str, StreamsChange | None]:
     """The group id and the change; None for the tombstone of the group."""
     after = VERSION.size
     if version == _GROUP:
@@ -320,7 +320,7 @@ def _read_member(member_id: str, value: bytes) -> StreamsMember:
         each.rebalance_timeout_ms,
         each.topology_epoch,
         each.process_id,
-        None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        None if endpoint is None else UserEndpoint(endpoint.host, endpoint.port),
         tuple(sorted((tag.key, tag.value) for tag in each.client_tags)),
     )
 

@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.registry import Groups
     from headrace.coordinators.groups.replies import Reply
     from headrace.coordinators.groups.streams.assignment import AssigningTasks
-    from headrace.coordinators.groups.streams.configured_topology import InternalTopic
+    from headrace.coordinators.groups.streams.configured_topology import TopologyInternalTopic
     from headrace.coordinators.groups.streams.tasks import Tasks
     from headrace.coordinators.runtime import KeyValue
 
 
-class Beat(NamedTuple):
+class StreamsBeat(NamedTuple):
     """The answer to a heartbeat, and the internal topics that are to be created for its principal."""
 
     response: m.StreamsGroupHeartbeatResponse
-    to_create: tuple[InternalTopic, ...] = ()
+    to_create: tuple[TopologyInternalTopic, ...] = ()
 
-    def refused(self, error: ErrorCode) -> Beat:
+    def refused(self, error: ErrorCode) -> StreamsBeat:
         return refused(error)
 
 
-def refused(error: ErrorCode, message: str | None = None) -> Beat:
+def refused(error: ErrorCode, message: str | None = None) -> StreamsBeat:
     """The answer with an error."""
-    return Beat(m.StreamsGroupHeartbeatResponse(error_code=error, error_message=message, status=[]))
+    return StreamsBeat(m.StreamsGroupHeartbeatResponse(error_code=error, error_message=message, status=[]))
 
 
 class StreamsGroups:
@@ -68,7 +68,7 @@ class StreamsGroups:
     def heartbeat(
         self, request: m.StreamsGroupHeartbeatRequest, client_id: str, client_host: str, reply: Reply, now_ms: int
     ) -> Actions:
-        """StreamsGroupHeartbeat; answered with a `Beat` when its changes are stored."""
+        """StreamsGroupHeartbeat; answered with a `StreamsBeat` when its changes are stored."""
         client = MemberConnection(client_id, client_host)
         group_event = self._groups.event(now_ms)
         try:
@@ -86,7 +86,7 @@ class StreamsGroups:
             if replaced is not None:
                 self._replace(replaced, group, group_event)
             self._groups.put(group)
-        write(group, outcome.changes, Waiting(reply, Beat(outcome.response, outcome.to_create)), group_event)
+        write(group, outcome.changes, Waiting(reply, StreamsBeat(outcome.response, outcome.to_create)), group_event)
         return group_event.actions
 
     def assigned(self, assigning: AssigningTasks, targets: Mapping[str, Tasks] | None, now_ms: int) -> Actions:

@@ -22,7 +22,7 @@ Request = m.StreamsGroupHeartbeatRequest
 Value = m.StreamsGroupTopologyValue
 
 
-class TopicInfo(NamedTuple):
+class TopologyTopic(NamedTuple):
     """An internal topic as the application asks for it; 0 leaves a number to the broker."""
 
     name: str
@@ -45,9 +45,9 @@ class Subtopology(NamedTuple):
     subtopology_id: str
     source_topics: tuple[str, ...]
     source_topic_regex: tuple[str, ...]
-    changelogs: tuple[TopicInfo, ...]
+    changelogs: tuple[TopologyTopic, ...]
     repartition_sinks: tuple[str, ...]
-    repartition_sources: tuple[TopicInfo, ...]
+    repartition_sources: tuple[TopologyTopic, ...]
     copartition_groups: tuple[CopartitionGroup, ...]
 
     @property
@@ -159,7 +159,7 @@ _Either: TypeAlias = "Request.Subtopology | Value.Subtopology"
 
 
 def _subtopology(
-    each: _Either, changelogs: tuple[TopicInfo, ...], repartition_sources: tuple[TopicInfo, ...]
+    each: _Either, changelogs: tuple[TopologyTopic, ...], repartition_sources: tuple[TopologyTopic, ...]
 ) -> Subtopology:
     return Subtopology(
         each.subtopology_id,
@@ -177,17 +177,17 @@ def _subtopology(
     )
 
 
-def _of_request_info(info: Request.TopicInfo) -> TopicInfo:
+def _of_request_info(info: Request.TopicInfo) -> TopologyTopic:
     configs = tuple((each.key, each.value) for each in info.topic_configs)
-    return TopicInfo(info.name, info.partitions, info.replication_factor, configs)
+    return TopologyTopic(info.name, info.partitions, info.replication_factor, configs)
 
 
-def _of_record_info(info: Value.TopicInfo) -> TopicInfo:
+def _of_record_info(info: Value.TopicInfo) -> TopologyTopic:
     configs = tuple((each.key, each.value) for each in info.topic_configs)
-    return TopicInfo(info.name, info.partitions, info.replication_factor, configs)
+    return TopologyTopic(info.name, info.partitions, info.replication_factor, configs)
 
 
-def _info_of(info: TopicInfo) -> Value.TopicInfo:
+def _info_of(info: TopologyTopic) -> Value.TopicInfo:
     return Value.TopicInfo(
         name=info.name,
         partitions=info.partitions,

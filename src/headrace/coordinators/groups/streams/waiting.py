@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Writes:
+class WaitingWrites:
     """The appends of one group that are under way, and the answers that wait for all of them."""
 
     under_way: int = 0

@@ -21,15 +21,15 @@ from headrace.limits import STREAMS_RECORDS_PER_BATCH_MAX
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group_event import GroupEvent
     from headrace.coordinators.groups.streams.group import StreamsGroup
-    from headrace.coordinators.groups.streams.records import Change
+    from headrace.coordinators.groups.streams.records import StreamsChange
     from headrace.coordinators.groups.streams.waiting import Waiting
 
 
-class Stored(NamedTuple):
+class ChangeStored(NamedTuple):
     """The second step of an append."""
 
     group: StreamsGroup
-    changes: tuple[Change, ...]
+    changes: tuple[StreamsChange, ...]
     waiting: Waiting | None
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
@@ -47,7 +47,9 @@ class Stored(NamedTuple):
             answer_all(self.group, error, group_event)
 
 
-def write(group: StreamsGroup, changes: Iterable[Change], waiting: Waiting | None, group_event: GroupEvent) -> None:
+def write(
+    group: StreamsGroup, changes: Iterable[StreamsChange], waiting: Waiting | None, group_event: GroupEvent
+) -> None:
     """Appends the records of changes that the group already has, and answers when they are stored."""
     writes = group.writes
     batch = list(changes)
@@ -64,7 +66,7 @@ def write(group: StreamsGroup, changes: Iterable[Change], waiting: Waiting | Non
             group_event.append(
                 group,
                 [each.key_value(group.group_id) for each in part],
-                Stored(group, part, waiting if is_last else None),
+                ChangeStored(group, part, waiting if is_last else None),
             )
     elif waiting is not None:
         if writes.under_way:
@@ -87,5 +89,5 @@ def _answer(waiting: Waiting, error: ErrorCode, group_event: GroupEvent) -> None
         group_event.answer(waiting.reply, waiting.answer.refused(APPEND_ERRORS.get(error, error)))
 
 
-def _members_in(changes: Iterable[Change]) -> set[str]:
+def _members_in(changes: Iterable[StreamsChange]) -> set[str]:
     return {each.member_id for each in changes if hasattr(each, "member_id")}

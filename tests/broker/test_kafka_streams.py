@@ -11,6 +11,7 @@ from headrace.client.producer.producer import Producer
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
+from tests import rotation
 from tests.asker import Asker
 from tests.conftest import StartHeadrace
 from tests.eventually import eventually
@@ -36,7 +37,10 @@ KILLS = 1
 @pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.xdist_group("java-programs")
-@pytest.mark.parametrize("protocol", ["classic", "streams"])
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(each, marks=rotation.unless_today(number, 2)) for number, each in enumerate(("classic", "streams"))],
+)
 def test_a_word_count_that_is_killed_and_restarted_counts_every_word_once(
     protocol: str, headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:

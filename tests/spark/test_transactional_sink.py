@@ -186,7 +186,7 @@ def test_a_batch_that_spark_believes_unfinished_adds_nothing(
 @pytest.mark.parametrize(
     ("point", "left", "reading"),
     [
-        pytest.param(point, left, reading, marks=rotation.unless_today(number, 2), id=point)
+        pytest.param(point, left, reading, marks=rotation.unless_today(number, 3), id=point)
         for number, (point, left, reading) in enumerate(
             [
                 (Point.BEFORE_DECISION, {"Ongoing": 2}, {"minPartitions": "1"}),
@@ -219,7 +219,9 @@ def test_a_killed_driver_leaves_every_row_once(
     assert committed_for_confluent_kafka(broker, topic, expected.total()) == expected
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(2, marks=rotation.unless_today(2, 3)), pytest.param(10, marks=pytest.mark.soak)]
+)
 def test_a_driver_killed_again_and_again_leaves_every_row_once(
     spark: SparkSession, broker: str, topic: str, tmp_path: Path, drive: Drive, kills: int
 ) -> None:

@@ -28,7 +28,7 @@ from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.format2.header import read_header
 from headrace.types import TopicPartition
 from tests.asker import Asker
-from tests.eventually import WITHIN_SECONDS
+from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.wire import batch
 
 TOPIC, OWN = "plain", "with-own"
@@ -79,12 +79,6 @@ class Run(NamedTuple):
         ]
         await self.services.settings.rewrite(entity, Alteration(changes))
 
-    async def eventually(self, is_so: Callable[[], bool], what: str) -> None:
-        ends = time.monotonic() + WITHIN_SECONDS
-        while not is_so():
-            assert time.monotonic() < ends, what
-            await asyncio.sleep(0.01)
-
     async def produce(self, records: bytes, acks: int = 1) -> m.ProduceResponse.PartitionProduceResponse:
         each = m.ProduceRequest.PartitionProduceData(index=0, records=records)
         data = [m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[each])]
@@ -119,10 +113,10 @@ async def test_each_default_of_topics_reaches_the_logs_of_a_running_broker(tmp_p
             wanted, before = parse_value(setting, text, name), getattr(log.config, attribute)
             assert wanted != before, name
             await run.change({name: text}, entity)
-            await run.eventually(lambda: getattr(log.config, attribute) == wanted, name)  # noqa: B023
+            await eventually_async(lambda: getattr(log.config, attribute) == wanted, name)  # noqa: B023
             assert kept.config.retention_ms == 99, "a topic's own config takes precedence"
             await run.change({name: None}, entity)
-            await run.eventually(lambda: getattr(log.config, attribute) == before, name)  # noqa: B023
+            await eventually_async(lambda: getattr(log.config, attribute) == before, name)  # noqa: B023
 
 
 class Effect(NamedTuple):
@@ -195,14 +189,14 @@ async def test_the_size_of_the_isr_that_a_produce_needs_changes(tmp_path: Path) 
     async with broker(tmp_path / "data") as run:
         state = run.services.replicas.leader(TOPIC, 0).state
         await run.set(min_insync_replicas="2")
-        await run.eventually(lambda: state.min_insync_replicas == 2, "the new default")
+        await eventually_async(lambda: state.min_insync_replicas == 2, "the new default")
 
 
 async def test_stored_batches_are_compressed_and_segments_rolled_by_new_defaults(tmp_path: Path) -> None:
     async with broker(tmp_path / "data") as run:
         log = run.services.replicas.leader(TOPIC, 0).log
         await run.set(compression_type="gzip", log_segment_bytes="1500", log_retention_bytes="2000")
-        await run.eventually(lambda: log.config.segment_bytes == 1500, "the new defaults")
+        await eventually_async(lambda: log.config.segment_bytes == 1500, "the new defaults")
         for _ in range(8):
             assert not (await run.produce(batch([bytes(range(256)) * 4]))).error_code
         found = log.read(0, 10_000, end_offset=log.log_end_offset, at_least_one=True)

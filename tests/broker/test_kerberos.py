@@ -23,6 +23,7 @@ from headrace.network.sasl.kerberos import Initiator
 from headrace.protocol import messages as m
 from headrace.security.kerberos_login import KerberosLogin
 from headrace.testing import Broker
+from tests import rotation
 from tests.broker.test_authentication import AUTHENTICATE, authenticate, handshake, is_closed, serves
 from tests.harness import receive_frame
 from tests.kerberos import KEYTAB_LOGIN, MODULE, Realm, client_options, missing_tools, server_settings
@@ -207,7 +208,7 @@ GARBAGE: dict[str, Callable[[bytes], bytes]] = {
     "flipped": lambda token: token[:-20] + bytes([token[-20] ^ 1]) + token[-19:],
     "a length that lies": lambda token: token[:2] + b"\xff\xff" + token[4:],
     "text": lambda token: b"n,,n=alice,r=nonce",
-    "100 KiB": lambda token: token + os.urandom(100 << 10),
+    "100 KiB": lambda token: token + rotation.random_bytes("kerberos", 100 << 10),
     "zeros": lambda token: bytes(4096),
     "of another mechanism": lambda token: token.replace(bytes.fromhex("2a864886f712010202"), b"\x2b" * 9),
 }

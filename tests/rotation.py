@@ -7,8 +7,12 @@ each run prints the seed. `make soak` draws one, and prints it first.
 import os
 from datetime import UTC, datetime
 from random import Random
+from typing import TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
+
+T = TypeVar("T")
 
 VARIABLE = "HEADRACE_SEED"
 
@@ -40,3 +44,9 @@ def unless_today(number: int, of: int, turn: int = 0) -> list[pytest.MarkDecorat
     Each `turn` begins with another parameter, so that where many tests take turns, each day has some of each kind.
     """
     return [] if (seed() + turn) % of == number else [pytest.mark.soak]
+
+
+def in_turn(*values: T, a_day: int = 1, turn: int = 0) -> list[ParameterSet]:
+    """Parameters that take turns, `a_day` of them each day; `make soak` has all."""
+    days = -(-len(values) // a_day)
+    return [pytest.param(value, marks=unless_today(number % days, days, turn)) for number, value in enumerate(values)]

@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
+from tests import rotation
 from tests.asker import Asker
 from tests.cli.conftest import run_headrace
 from tests.cluster.mixed_cluster import OURS, MixedCluster, Security
@@ -67,7 +68,7 @@ def is_made(mixed: MixedCluster, broker: int, topic: str) -> bool:
     return not answer.error_code and bool(answer.partitions)
 
 
-@pytest.mark.parametrize("controller", [OURS, 1])
+@pytest.mark.parametrize("controller", rotation.in_turn(OURS, 1))
 def test_brokers_with_no_more_than_cluster_action_replicate_and_create_topics(
     mixed: MixedCluster, controller: int
 ) -> None:

@@ -10,6 +10,7 @@ from kazoo.exceptions import NoAuthError
 from headrace.config import BrokerConfig
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
+from tests import rotation
 from tests.asker import Asker
 from tests.cluster.mixed_cluster import OURS, MixedCluster, Security
 from tests.cluster.securing import CLIENTS_MAY, add_user, permit, scram_settings, write_properties
@@ -57,7 +58,7 @@ def mixed(shared: MixedCluster) -> MixedCluster:
     return shared
 
 
-@pytest.mark.parametrize("controller", [1, OURS])
+@pytest.mark.parametrize("controller", rotation.in_turn(1, OURS))
 def test_both_kinds_lead_and_follow_and_die_under_a_controller_of_each(mixed: MixedCluster, controller: int) -> None:
     topic = unused("secured")
     mixed.have_control(controller)

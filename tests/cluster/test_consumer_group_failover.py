@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from headrace.protocol import messages as m
+from tests import rotation
 from tests.asker import Asker
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.transactional_clients import FAST, WAIT_S, coordinator
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 PARTITIONS = 4
 
 
-@pytest.mark.parametrize("fault", ["clean stop", "kill"])
+@pytest.mark.parametrize("fault", rotation.in_turn("clean stop", "kill"))
 def test_members_keep_their_partitions_when_the_coordinator_goes(cluster: LocalCluster, fault: str) -> None:
     topic = f"members-{time.monotonic_ns()}"
     group = f"{topic}-group"

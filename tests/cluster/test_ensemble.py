@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import rotation
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.faults import FAULTS, PAUSE_SECONDS
 from tests.cluster.local_cluster import LocalCluster
@@ -35,12 +36,12 @@ def cluster(ensemble: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactor
         yield brokers
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", rotation.in_turn(*FAULTS, a_day=2))
 def test_the_leader_of_the_ensemble_goes_while_a_producer_writes(
     cluster: LocalCluster, ensemble: ZooKeeperEnsemble, fault: str
 ) -> None:
     number = FAULTS.index(fault)
-    is_idempotent, codec = IDEMPOTENT[(number + ROTATION) % 2], CODECS[(number // 2 + ROTATION) % 2]
+    is_idempotent, codec = IDEMPOTENT[(number // 2 + ROTATION) % 2], CODECS[(number // 2 + ROTATION // 2) % 2]
     print(f"rotation {ROTATION}: {is_idempotent=} {codec=}")
     cluster.make_whole()
     topic = f"ensemble-{time.monotonic_ns()}"

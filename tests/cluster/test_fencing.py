@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import rotation
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.test_controller_failover import Eyes
 from tests.cluster.verifying import VerifyingProducer, verify
@@ -83,7 +84,7 @@ def topic_led(cluster: LocalCluster, store: MetadataStore, name: str, *, by_cont
     raise AssertionError("the leader is never the one that is wanted")
 
 
-@pytest.mark.parametrize("is_controller", (False, True), ids=("another broker", "the controller"))
+@pytest.mark.parametrize("is_controller", rotation.in_turn(False, True), ids=("another broker", "the controller"))
 def test_a_killed_leader_is_replaced_though_its_session_lives_on(
     whole: LocalCluster, store: MetadataStore, is_controller: bool
 ) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client.core.metadata import PartitionInfo
 from headrace.protocol import messages as m
+from tests import rotation
 from tests.asker import Asker
 from tests.cluster.conftest import FAST_SESSIONS
 from tests.cluster.local_cluster import LocalCluster
@@ -105,7 +106,7 @@ def test_two_followers_that_do_not_hear_each_other_change_nothing(cluster: Local
     assert not verify(cluster.bootstrap, topic, producer).faults()
 
 
-@pytest.mark.parametrize("is_controller", [True, False], ids=["the controller leads", "another leads"])
+@pytest.mark.parametrize("is_controller", rotation.in_turn(True, False), ids=["the controller leads", "another leads"])
 def test_a_leader_that_hears_no_follower_acknowledges_nothing(cluster: LocalCluster, is_controller: bool) -> None:
     controller = cluster.controller()
     leader = controller if is_controller else min({1, 2, 3} - {controller})

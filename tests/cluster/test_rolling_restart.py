@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import rotation
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.verifying import VerifyingProducer, verify
 from tests.zookeeper_server import ZooKeeperServer
@@ -35,7 +36,7 @@ def cluster(patient: LocalCluster, request: pytest.FixtureRequest) -> Iterator[L
         print(patient.logs())
 
 
-@pytest.mark.parametrize("is_idempotent", [True, False], ids=["idempotent", "plain"])
+@pytest.mark.parametrize("is_idempotent", rotation.in_turn(True, False), ids=["idempotent", "plain"])
 def test_no_partition_pauses_while_each_broker_is_restarted(cluster: LocalCluster, is_idempotent: bool) -> None:
     topic = f"rolled-{is_idempotent}-{time.monotonic_ns()}"
     cluster.create_topic(topic, PARTITIONS, 3)

@@ -7,6 +7,7 @@ from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.topics import TRANSACTIONS_TOPIC
+from tests import rotation
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.transactional_clients import FAST, WAIT_S, coordinator, keys_by_leader, read_committed
 from tests.eventually import WITHIN_SECONDS, eventually
@@ -63,7 +64,7 @@ def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction(clust
     again.init_transactions(WAIT_S)  # refused until the transaction is complete
 
 
-@pytest.mark.parametrize("fault", ["clean stop", "kill"])
+@pytest.mark.parametrize("fault", rotation.in_turn("kill", "clean stop"))
 def test_an_ongoing_transaction_outlives_its_coordinator(cluster: LocalCluster, fault: str) -> None:
     topic = f"ongoing-{time.monotonic_ns()}"
     cluster.create_topic(topic, PARTITIONS, 3)

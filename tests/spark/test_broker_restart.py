@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.client.producer.producer import Producer
 from headrace.spark.source.options import parse_options
 from headrace.spark.source.source import BatchReader
+from tests import rotation
 from tests.eventually import eventually_equal
 from tests.harness import HeadraceServer
 from tests.spark.conftest import fill_readings
@@ -61,7 +62,7 @@ def test_tasks_wait_for_the_broker(server: HeadraceServer) -> None:
         assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 40
 
 
-@pytest.mark.parametrize("mode", [{"idempotent": "true"}, {"transactional": "true"}])
+@pytest.mark.parametrize("mode", rotation.in_turn({"idempotent": "true"}, {"transactional": "true"}))
 def test_a_write_waits_for_the_broker(spark: SparkSession, server: HeadraceServer, mode: dict[str, str]) -> None:
     topic = f"copies-{next(iter(mode))}"
     fill_readings(server.bootstrap, topic, {0: 0})

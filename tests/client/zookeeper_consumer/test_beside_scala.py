@@ -11,6 +11,7 @@ import pytest
 
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.operations.group_admin import GroupAdmin
+from tests import rotation
 from tests.client.brokers import topic_name
 from tests.client.zookeeper_consumer.conftest import Site
 from tests.client.zookeeper_consumer.members import IN_KAFKA, Member, Seen, own_command, scala_command
@@ -78,7 +79,7 @@ def group(site: Site, tmp_path: Path) -> Iterator[Group]:
         yield made
 
 
-@pytest.mark.parametrize("release", [SCALA, LAST_SCALA])
+@pytest.mark.parametrize("release", rotation.in_turn(SCALA, LAST_SCALA))
 def test_either_takes_over_when_the_other_is_killed(group: Group, site: Site, release: str) -> None:
     topic = site.topic("orders", PARTITIONS)
     ours, scala = group.start("ours", "topic", topic, "2"), group.start(release, "topic", topic, "2")
@@ -161,7 +162,7 @@ def test_a_member_that_slept_moves_no_offset_of_its_successor(group: Group, site
     assert repeated(group) == theirs
 
 
-@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+@pytest.mark.parametrize("storage", rotation.in_turn("zookeeper", "kafka"))
 def test_a_commit_at_the_moment_of_waking_moves_no_offset(group: Group, site: Site, storage: str) -> None:
     """The member has not noticed yet that its session ended and that another one has its partitions."""
     settings = {"offsets.storage": storage, "dual.commit.enabled": "false"}

@@ -20,7 +20,7 @@ HEAD = '''\
 
 from typing import ClassVar, dataclass_transform, overload
 
-from headrace.protocol.codec.message import MessageSchema as _Message
+from headrace.protocol.codec.message import Message as _Message
 from headrace.protocol.codec.message import Struct as _Struct
 from headrace.protocol.codec.wire import Buffer, Chunk
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from contextlib import closing
@@ -82,6 +83,23 @@ async def test_what_was_answered_is_there_after_kill_9_and_ephemeral_nodes_are_n
     assert len(await store.children("/n")) in (answered, answered + 1)
     assert await store.exists("/eph") is None
     await store.close()
+
+
+@pytest.mark.parametrize("was_open", [False, True])
+async def test_no_other_user_can_read_it_whatever_the_umask(tmp_path: Path, was_open: bool) -> None:
+    """`headrace user add` may open it before the first start of a broker, in a directory that is there."""
+    if was_open:
+        await (await EmbeddedStore.open(tmp_path)).close()
+        (tmp_path / "headrace-tree.sqlite").chmod(0o644)
+    before = os.umask(0o022)
+    try:
+        store = await EmbeddedStore.open(tmp_path)
+        await store.create("/secret")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("headrace-tree*")}
+        assert len(modes) > 1 and set(modes.values()) == {0o600}, modes
+        await store.close()
+    finally:
+        os.umask(before)
 
 
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:

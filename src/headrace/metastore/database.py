@@ -12,7 +12,9 @@ they fire, before the write that fired them returns.
 """
 
 import logging
+import os
 import sqlite3
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -87,6 +89,18 @@ Watches = dict[str, list[tuple[int, Watch]]]
 """Of each path: who watches it, and the callback."""
 
 
+def _make_private(path: Path) -> None:
+    """Lets only its user read the file, whatever the umask and whoever opens it first: it has verifiers of passwords.
+    SQLite gives its write-ahead log the same mode."""
+    with suppress(OSError):  # opening says why
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:  # not opened: closing it would end the locks of a store that this process has open
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & 0o077:
+                path.chmod(mode & ~0o077)
+
+
 class TreeDatabase:
     """The database and the watches."""
 
@@ -95,6 +109,7 @@ class TreeDatabase:
         self._data_watches: Watches = defaultdict(list)
         self._child_watches: Watches = defaultdict(list)
         self._events: list[WatchEvent] = []
+        _make_private(path)
         try:
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:

@@ -127,6 +127,28 @@ def test_fetches_keys_again_for_a_new_key_but_not_for_every_token(tmp_path: Path
         log_in(broker, tmp_path, issuer.token("first"))
 
 
+def test_a_key_that_is_replaced_under_its_name_counts_no_more(tmp_path: Path) -> None:
+    """Its successor has the same name: whoever has the old one could log in for an hour."""
+    old, new, file = Issuer(), Issuer(), tmp_path / "jwks.json"
+    file.write_bytes(old.jwks())
+    with Broker(settings={**SETTINGS, "sasl.oauthbearer.jwks.endpoint.url": file.as_uri()}) as broker:
+        log_in(broker, tmp_path, old.token())
+        (tmp_path / "next.json").write_bytes(new.jwks())
+        (tmp_path / "next.json").rename(file)
+
+        def is_refused(issuer: Issuer) -> bool:
+            try:
+                log_in(broker, tmp_path, issuer.token())
+            except AuthenticationFailed:
+                return True
+            return False
+
+        eventually(lambda: is_refused(old), "the end of the old key")
+        eventually(lambda: not is_refused(new), "the new key")
+        file.unlink()
+        log_in(broker, tmp_path, new.token())
+
+
 @pytest.mark.parametrize("kind", [["RSA"], {"RSA": 1}, None, 7, "oct"])
 def test_a_key_that_makes_no_sense_costs_no_other_key(tmp_path: Path, kind: object) -> None:
     issuer, file = Issuer(), tmp_path / "jwks.json"

@@ -4,8 +4,9 @@
                           └─ no: read the keys again, not too often, and try once more
 
 Only algorithms with a public key are accepted: a token that says `none`, or HMAC with a public key as its secret, is
-refused, whatever the keys are. Keys are fetched on a thread of its own, within a time and a size, so that a slow
-endpoint delays only tokens with unknown keys. With `headrace.sasl.oauthbearer.unsecured.validator.enable` tokens
+refused, whatever the keys are. A changed file counts within a second, whatever its keys are called: a key that has
+leaked may have a successor of the same name. Keys are fetched on a thread of its own, within a time and a size, so that
+a slow endpoint delays only tokens with unknown keys. With `headrace.sasl.oauthbearer.unsecured.validator.enable` tokens
 without a signature are accepted, which is for development only. `ssl.*` in the login module says whom to trust there.
 Source: Kafka's `BrokerJwtValidator`, `RefreshingHttpsJwks`.
 """
@@ -50,6 +51,10 @@ _ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 """The algorithms that a key of a type may verify."""
 
 
+_Stamp = tuple[int, int, int] | None
+"""What changes with a file; None if there is none."""
+
+
 class _Key(NamedTuple):
     key: Any
     algorithms: tuple[str, ...]
@@ -81,7 +86,8 @@ class TokenVerifier:
         self._tls = _endpoint_tls(settings)
         self._refresh_s = settings.number(MECHANISM, "sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000
         self._keys: Mapping[str, _Key] = {}
-        self._fetched_at = float("-inf")
+        self._fetched_at = self._looked_at = float("-inf")
+        self._stamp: _Stamp = None
         self._fetch: asyncio.Task[None] | None = None
         self._jws = PyJWS()
 
@@ -101,6 +107,8 @@ class TokenVerifier:
                 return check_claims(read_unsecured(token), self._expected, self._now_ms())
             if self._loop.time() - self._fetched_at > self._refresh_s:
                 self._begin_fetch()
+            if self._is_file_changed():
+                await self._refreshed()
             for is_last in (False, True):
                 payload = await self._verifying.run(partial(self._payload, token, self._keys), has_left)
                 if payload is not None:
@@ -130,6 +138,14 @@ class TokenVerifier:
         assert isinstance(payload, bytes)
         return payload
 
+    def _is_file_changed(self) -> bool:
+        """Whether the file is another one than when it was last read. Looks at it once in a while."""
+        now = self._loop.time()
+        if self._scheme != "file" or now - self._looked_at < _FETCH_AGAIN_S["file"]:
+            return False
+        self._looked_at = now
+        return _stamp(self._url) != self._stamp
+
     async def _refreshed(self) -> bool:
         """Whether the keys were just fetched; False if that was too short a time ago."""
         if self._fetch is None and self._loop.time() - self._fetched_at < _FETCH_AGAIN_S[self._scheme]:
@@ -144,6 +160,8 @@ class TokenVerifier:
         return self._fetch
 
     async def _fetch_keys(self) -> None:
+        if self._scheme == "file":
+            self._stamp = _stamp(self._url)  # before it is read: it may change meanwhile
         try:
             self._keys = await self._loop.run_in_executor(self._fetching, _read_keys, self._url, self._tls)
         except (InvalidToken, InvalidConfig, HttpFailed, OSError) as error:
@@ -152,11 +170,23 @@ class TokenVerifier:
             self._fetch = None
 
 
+def _path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
+
+
+def _stamp(url: str) -> _Stamp:
+    try:
+        found = _path(url).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def _read_keys(url: str, make_tls: MakeContext | None) -> dict[str, _Key]:
     """The keys for signatures, by kid. On a thread."""
     parts = urlsplit(url)
     if parts.scheme == "file":
-        with Path(unquote(parts.path)).open("rb") as file:
+        with _path(url).open("rb") as file:
             data = file.read(_JWKS_BYTES_MAX + 1)
         if len(data) > _JWKS_BYTES_MAX:
             raise InvalidToken(f"the file has more than {_JWKS_BYTES_MAX} bytes")

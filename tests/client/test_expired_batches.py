@@ -1,7 +1,7 @@
 """A batch that expires while its request is on its way is delivered to its own topic, or nowhere.
 
-CVE-2026-35554: Apache Kafka's producer gave the memory of such a batch to the next one, maybe of another topic, while the
-request was still being sent, so that records went where others may read them.
+CVE-2026-35554: Apache Kafka's producer gave the memory of such a batch to the next one, maybe of another topic, while
+the request was still being sent, so that records went where others may read them.
 """
 
 from contextlib import suppress

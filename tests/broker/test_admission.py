@@ -78,7 +78,9 @@ class Refusing:
     ) -> Sequence[Operation]:
         return [each for each in operations if self.permits(origin, each, resource, name)]
 
-    def permits_any(self, origin: RequestOrigin, operation: Operation, resource: ResourceType) -> bool:
+    def permits_any(
+        self, origin: RequestOrigin, operation: Operation, resource: ResourceType, *, prefix: str = ""
+    ) -> bool:
         return origin.client_id not in self.clients
 
 

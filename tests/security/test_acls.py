@@ -283,6 +283,49 @@ def test_decides_like_a_model_that_looks_at_every_rule(
             assert found is model.permits_any(principal, host, operation, resource)
 
 
+def as_under(prefix: str, rules: Sequence[Binding]) -> list[Binding]:
+    """The rules that matter under a prefix, with names that lack it; what is for all of them is for `*`."""
+    found = []
+    for each in rules:
+        resource, name, kind = each.pattern
+        if (kind is PREFIXED and prefix.startswith(name)) or (kind is LITERAL and name == "*"):
+            found.append(each._replace(pattern=Pattern(resource, "*")))
+        elif name.startswith(prefix):
+            found.append(each._replace(pattern=Pattern(resource, name.removeprefix(prefix), kind)))
+    return found
+
+
+SPACES = st.sampled_from(["a.", "b.", "ab.", "", "a"])
+
+
+@given(
+    st.lists(
+        st.builds(
+            Binding,
+            st.builds(
+                Pattern,
+                st.sampled_from([TOPIC, GROUP]),
+                st.builds("{}{}".format, SPACES, st.sampled_from(["a", "b", "ab", "a.b"]))
+                | st.sampled_from(["*", "a."]),
+                st.sampled_from([LITERAL, PREFIXED]),
+            ),
+            st.builds(Entry, PRINCIPALS, st.just("*"), st.just(Operation.WRITE), st.sampled_from([ALLOW, DENY])),
+        ),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_whether_anything_under_a_prefix_is_permitted_depends_on_rules_for_what_is_under_it(
+    added: list[Binding], allow_if_no_rule: bool
+) -> None:
+    rules = authorizer(*added, allow_if_no_rule=allow_if_no_rule)
+    for prefix in ("a.", "b.", "c."):
+        model = Naive(as_under(prefix, added), allow_if_no_rule=allow_if_no_rule)
+        for principal in (ALICE, BOB):
+            found = rules.permits_any(origin(principal, HOST), Operation.WRITE, TOPIC, prefix=prefix)
+            assert found is model.permits_any(principal, HOST, Operation.WRITE, TOPIC), (prefix, principal)
+
+
 FILTERS = st.builds(
     BindingFilter,
     st.builds(

@@ -131,8 +131,11 @@ class Rules(Protocol):
     ) -> Sequence[Operation]:
         """Those of `operations` that `origin` may do to the resource."""
 
-    def permits_any(self, origin: RequestOrigin, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there may be a resource of that type to which `origin` may do `operation`."""
+    def permits_any(
+        self, origin: RequestOrigin, operation: Operation, resource: ResourceType, *, prefix: str = ""
+    ) -> bool:
+        """Whether there may be a resource of that type to which `origin` may do `operation`: one whose name begins with
+        `prefix`, which is empty or ends with the first dot of the name. Users have no such prefix."""
 
 
 def refusal(origin: RequestOrigin, operation: Operation, resource: ResourceType, name: str) -> Refusal:

@@ -61,10 +61,13 @@ class InstanceRules:
     ) -> Sequence[Operation]:
         return [each for each in operations if self.permits(origin, each, resource, name)]
 
-    def permits_any(self, origin: RequestOrigin, operation: Operation, resource: ResourceType) -> bool:
+    def permits_any(
+        self, origin: RequestOrigin, operation: Operation, resource: ResourceType, *, prefix: str = ""
+    ) -> bool:
         if origin.principal in self._view.admins or self._of_cluster is None:
             return True
-        return self._of_cluster.permits_any(origin, operation, resource)
+        assert not prefix
+        return self._of_cluster.permits_any(origin, operation, resource, prefix=self._view.names.prefix)
 
 
 class InstanceAdmission(Admission):

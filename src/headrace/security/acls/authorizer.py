@@ -21,6 +21,7 @@ Source: Kafka's AclAuthorizer and StandardAuthorizerData, which decide alike.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from headrace.limits import ACL_DECISIONS_KEPT_MAX
 from headrace.security.access import Operation, RequestOrigin, ResourceType
@@ -59,6 +60,17 @@ class _Rights:
 
 
 _ByPrincipal = dict[str, _Rights]
+_NO_NAMES: set[str] = set()
+
+
+class _Under(NamedTuple):
+    """The patterns for resources of one type that matter under a prefix. What is asked of them takes a time that does
+    not depend on the other rules: an instance must not learn how many others have."""
+
+    literal: set[str]
+    prefixed: set[str]
+    covering: set[str]
+    """The prefixes, if they have rules, of which each is one of all names under the prefix."""
 
 
 class _RulesOfType:
@@ -119,7 +131,7 @@ class AclAuthorizer:
         self._entries: dict[Pattern, tuple[Entry, ...]] = {}
         self._names: dict[tuple[Entry, ResourceType, PatternType], set[str]] = {}
         """The patterns' names by entry, type of resource and type of pattern; for `permits_any`."""
-        self._any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
+        self._any: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
         self._by_first: dict[str, dict[Pattern, None]] = {}
         """The patterns whose names have a dot, by what is before it."""
 
@@ -207,13 +219,18 @@ class AclAuthorizer:
                     found.append(rights)
         return found if has_rules else None
 
-    def permits_any(self, origin: RequestOrigin, operation: Operation, resource: ResourceType) -> bool:
+    def permits_any(
+        self, origin: RequestOrigin, operation: Operation, resource: ResourceType, *, prefix: str = ""
+    ) -> bool:
         """See `Rules.permits_any`. As in Apache Kafka, no operation implies another here, and a name that is allowed
         counts unless a DENY covers it whole. Kafka's two authorizers differ where everybody may use a resource without
-        rules, but a rule for `*` leaves none: AclAuthorizer permits then, StandardAuthorizer and this one do not."""
+        rules, but a rule for `*` leaves none: AclAuthorizer permits then, StandardAuthorizer and this one do not.
+
+        Under a prefix, rules for names that are not under it do not count, and one for all names under it is one for
+        `*`."""
         if origin.principal in self._super_users:
             return True
-        key = (origin.principal, canonical_host(origin.host), operation, resource)
+        key = (origin.principal, canonical_host(origin.host), operation, resource, prefix)
         permitted = self._any.get(key)
         if permitted is None:
             if len(self._any) >= ACL_DECISIONS_KEPT_MAX:
@@ -221,23 +238,32 @@ class AclAuthorizer:
             permitted = self._any[key] = self._permits_any(*key)
         return permitted
 
-    def _permits_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+    def _permits_any(
+        self, principal: str, host: str, operation: Operation, resource: ResourceType, prefix: str
+    ) -> bool:
+        rules = self._types[resource]
+        under = self._under(prefix, resource) if prefix else None
+
         def names(permission: Permission, kind: PatternType) -> list[set[str]]:
-            found = (
-                self._names.get((Entry(who, where, what, permission), resource, kind))
+            entries = (
+                Entry(who, where, what, permission)
                 for who in (principal, EVERYBODY)
                 for where in (host, WILDCARD)
                 for what in (operation, Operation.ALL)
             )
-            return [each for each in found if each is not None]
+            found = (self._names_of(each, resource, kind, under) for each in entries)
+            return [each for each in found if each]
 
         denied = names(Permission.DENY, PatternType.LITERAL)
         if any(WILDCARD in each for each in denied):
             return False
-        if self._allow_if_no_rule and WILDCARD not in self._types[resource].literal:
+        has_rule_for_all = WILDCARD in rules.literal or (
+            under is not None and not under.covering.isdisjoint(rules.prefixed)
+        )
+        if self._allow_if_no_rule and not has_rule_for_all:
             return True  # of a resource without rules
         denied_prefixes = names(Permission.DENY, PatternType.PREFIXED)
-        lengths = self._types[resource].lengths
+        lengths = rules.lengths
 
         def is_covered(name: str) -> bool:
             return any(name[:length] in each for each in denied_prefixes for length in lengths if length <= len(name))
@@ -251,6 +277,25 @@ class AclAuthorizer:
             ):
                 return True
         return False
+
+    def _under(self, prefix: str, resource: ResourceType) -> _Under:
+        own = [each for each in self.patterns_under(prefix.partition(".")[0]) if each.resource is resource]
+        return _Under(
+            {each.name for each in own if each.kind is PatternType.LITERAL},
+            {each.name for each in own if each.kind is PatternType.PREFIXED and len(each.name) > len(prefix)},
+            {prefix[:length] for length in self._types[resource].lengths if length <= len(prefix)},
+        )
+
+    def _names_of(self, entry: Entry, resource: ResourceType, kind: PatternType, under: _Under | None) -> set[str]:
+        """The names of the patterns that have a rule; under a prefix, `*` stands for all names under it."""
+        found = self._names.get((entry, resource, kind), _NO_NAMES)
+        if under is None:
+            return found
+        if kind is PatternType.PREFIXED:
+            return under.prefixed & found
+        own = under.literal & found
+        prefixes = self._names.get((entry, resource, PatternType.PREFIXED), _NO_NAMES)
+        return own | {WILDCARD} if WILDCARD in found or not under.covering.isdisjoint(prefixes) else own
 
     def matching_patterns(self, wanted: PatternFilter) -> list[Pattern]:
         """The patterns with rules that a filter selects."""

@@ -1,16 +1,23 @@
 """Every field of what instances are served is classified, and translated as its kind says."""
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.broker.handlers import all_modules
 from headrace.broker.instances import consumer_protocol
 from headrace.broker.instances.fields import EVERYWHERE, SERVED, TEXT_TYPES, Fields, Kind, kind_of, leaves
 from headrace.broker.instances.names import Names
 from headrace.broker.instances.translation import ELEMENTS_PER_SLICE, Translate, message_class, of_request, of_response
+from headrace.coordinators.groups.consumer.embedded_protocol import read_assignment, read_subscription
+from headrace.errors import KafkaError
 from headrace.instances.names import Namespace
+from headrace.limits import TOPIC_NAME_CHARS_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec import schema
@@ -248,6 +255,40 @@ def test_the_bytes_of_consumers_name_qualified_topics(version: int) -> None:
         return version.to_bytes(2) + told(assigned_partitions=partitions, user_data=None).encode(version)
 
     assert run(consumer_protocol.assignment(assigned("orders"), ACME.qualified))[0] == assigned("acme.orders")
+
+
+LONG = 32767
+NAMES = st.sampled_from(["orders", "beta.orders", "x" * (LONG - 2), "x" * LONG, "\u00fc"])
+NUMBERS = st.sampled_from([b"\xff\xff", b"\0\1", b"\x7f\xff", b"\xff\xff\xff\xff", b"\0\0\0\3", b"\xc3\x28"])
+
+
+@given(
+    st.lists(NAMES, max_size=3),
+    st.lists(NAMES, max_size=3),
+    st.integers(-2, 5),
+    st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 80), NUMBERS), max_size=2),
+)
+def test_whatever_a_member_sends_the_broker_reads_no_name_of_others(
+    topics: list[str], owned: list[str], version: int, written: int, damage: list[tuple[int, bytes]]
+) -> None:
+    """Names too long to be qualified are nobody's."""
+    told = m.ConsumerProtocolAssignment
+    partitions = [told.TopicPartition(topic=each, partitions=[0]) for each in owned]
+    subscribed = bytearray(version.to_bytes(2, signed=True) + subscription(topics, owned, written)[2:])
+    assigned = bytearray(
+        version.to_bytes(2, signed=True) + told(assigned_partitions=partitions, user_data=None).encode(0)
+    )
+    for place, number in damage:
+        subscribed[place : place + len(number)] = number
+        assigned[place : place + len(number)] = number
+    asked: list[str] = []
+    known = cast(Any, SimpleNamespace(by_name=asked.append))
+    with suppress(KafkaError):
+        asked += read_subscription(run(consumer_protocol.subscription(bytes(subscribed), ACME.qualified))[0], known)[0]
+    with suppress(KafkaError):
+        read_assignment(run(consumer_protocol.assignment(bytes(assigned), ACME.qualified))[0], known)
+    assert not [each for each in asked if not each.startswith("acme.") and len(each) <= TOPIC_NAME_CHARS_MAX]
 
 
 def test_bytes_that_are_no_consumers_stay_as_they_are() -> None:

@@ -6,7 +6,8 @@
 
 The broker reads them too: offsets of subscribed topics do not expire, and a group may go over to the protocol of
 KIP-848. What is not read here, such as the user data of an assignor, stays as it is. Bytes that are not of this form
-are not changed at all: nobody else reads them either.
+are not changed at all: nobody else reads them either. So whatever the broker can read has to be read here, or a member
+could name the topics of others.
 Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json.
 """
 
@@ -82,7 +83,7 @@ def _topics(
         if name is not None:
             encoded = name.encode()
             if len(encoded) > _STRING_BYTES_MAX:
-                raise _Malformed(name)
+                encoded = data[pos - length : pos]  # no topic has such a name, whoever's it is
             out += _int16.pack(len(encoded))
             out += encoded
             out += data[pos:end]

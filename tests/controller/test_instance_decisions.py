@@ -23,7 +23,9 @@ from headrace.metadata.model import NO_UUID, Broker, Endpoint, Replicas, Topic
 from headrace.types import BrokerId
 
 NOW_MS = 1_000_000
-BROKERS = {BrokerId(each): Broker(BrokerId(each), (Endpoint("PLAINTEXT", "h", 9090 + each),)) for each in (1, 2, 3)}
+BROKERS = {
+    BrokerId(each): Broker(BrokerId(each), (Endpoint("PLAINTEXT", f"h{each}", 9090 + each),)) for each in (1, 2, 3)
+}
 EMPTY = Contents()
 FULL = Contents(2, 12, frozenset({BrokerId(1), BrokerId(2)}), "acme.orders", stored=500)
 ACME = Instance("acme", "I", port=9500)
@@ -65,7 +67,9 @@ def test_a_new_instance_has_the_fields_of_the_request() -> None:
         ("new", {"allow": ["10.0.0.1/8"]}, "is not a network"),
         ("new", {"port": 9091}, "listener PLAINTEXT of broker 1 has it"),
         ("new", {"port": 9500}, "instance acme has it"),
-        ("new", {"brokers": [1], "addresses": ["2=h:1"]}, "a broker that does not serve"),
+        ("new", {"port": 9500, "brokers": [2]}, "instance acme has it"),
+        ("new", {"addresses": ["2=h:9092"]}, "listener PLAINTEXT of broker 2 has it"),
+        ("new", {"addresses": ["2=10.8.0.5:9500"]}, "instance acme has it"),
         ("new", {"adopt": "yes"}, "adopt cannot be 'yes'"),
     ],
 )
@@ -86,12 +90,38 @@ def test_topics_with_its_names_are_adopted_only_if_the_request_says_so() -> None
     assert create("acme", {"adopt": True}, contents=FULL).name == "acme"
 
 
-def test_two_instances_share_a_port_on_different_brokers_only() -> None:
+def test_two_instances_do_not_share_a_port_whichever_brokers_hold_their_partitions() -> None:
+    """Every broker has a listener for each: any may coordinate its groups."""
     one = Instance("one", "I", port=9500, brokers=(1,))
-    assert create("two", {"port": 9500, "brokers": [2, 3]}, one).port == 9500
-    assert refused(create, "two", {"port": 9500, "brokers": [1, 2]}, one)[0] is ErrorCode.INVALID_CONFIG
+    assert refused(create, "two", {"port": 9500, "brokers": [2, 3]}, one)[0] is ErrorCode.INVALID_CONFIG
     assert refused(create, "two", {"port": 9500}, one)[0] is ErrorCode.INVALID_CONFIG
     assert create("two", {"port": 9500}, plan_deletion(one, {}, EMPTY, view())).port == 9500
+    assert create("two", {"brokers": [2], "addresses": ["1=h:9600"]}, one).addresses == ("1=h:9600",)
+
+
+def test_two_instances_share_a_port_on_addresses_of_their_own() -> None:
+    def each(number: int) -> list[str]:
+        return [f"{broker}=10.{number}.0.{broker}:9500" for broker in BROKERS]
+
+    one = Instance("one", "I", addresses=tuple(each(1)))
+    assert create("two", {"addresses": each(2)}, one).addresses == tuple(each(2))
+    assert refused(create, "two", {"addresses": each(1)}, one)[0] is ErrorCode.INVALID_CONFIG
+    assert refused(create, "two", {"port": 9500}, one)[0] is ErrorCode.INVALID_CONFIG
+
+
+def test_brokers_of_one_host_do_not_share_a_port() -> None:
+    """As the workers of one supervisor, or brokers behind one address."""
+    one_host = {
+        each: broker._replace(endpoints=(Endpoint("PLAINTEXT", "h", 9090 + each),)) for each, broker in BROKERS.items()
+    }
+    workers = InstancesView((), one_host, NOW_MS)
+    with pytest.raises(KafkaError, match="brokers 1 and 2 are on one host"):
+        plan_creation("new", "ID", {"port": 9500}, EMPTY, workers)
+    with pytest.raises(KafkaError, match="brokers 1 and 3 are on one host"):
+        plan_creation("new", "ID", {"port": 9500, "addresses": ["2=127.0.0.1:9600"]}, EMPTY, workers)
+    assert plan_creation("new", "ID", {}, EMPTY, workers).port == 0
+    ports = [f"{each}=127.0.0.1:{9600 + each}" for each in BROKERS]
+    assert plan_creation("new", "ID", {"addresses": ports}, EMPTY, workers).port == 0
 
 
 def test_an_alteration_keeps_what_it_does_not_name() -> None:

@@ -96,6 +96,15 @@ def parse_address(text: str) -> tuple[bool, int]:
     return True, value
 
 
+def is_address(text: str) -> bool:
+    """Whether a host is written as an address."""
+    try:
+        parse_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_network(text: str) -> Network:
     """Reads `10.1.0.0/16`, `2001:db8::/32`, or one address. Raises `ValueError` for anything else, and for a network
     with bits behind its prefix, which may be a slip."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.broker.instances.visitors import FindDispatch, InstanceRoute, Visitors
 from headrace.errors import InvalidConfig, KafkaError
-from headrace.instances.address_list import AddressList, parse_address
+from headrace.instances.address_list import AddressList, is_address
 from headrace.instances.definition import State
 from headrace.limits import INLINE_NETWORKS_MAX
 from headrace.metadata.instance_ports import read_ports, write_ports
@@ -352,17 +352,9 @@ def address_of(instance: Instance, broker: BrokerId, own: Host) -> Address | Non
         if int(number) == broker:
             host, _, text = rest.rpartition(":")
             host, port = host.strip("[]"), int(text)
-            bind = host if _is_address(host) else own.bind
+            bind = host if is_address(host) else own.bind
             return Address(bind, instance.port or port, host, port, instance.protocol)
     return Address(own.bind, instance.port, own.advertised, 0, instance.protocol)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        parse_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 async def _address_list(instance: Instance) -> AddressList:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import DeadlineExceeded, error_for
 from headrace.client.core.timing import Deadline
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, KafkaError
 from headrace.instances.definition import Instance, read_fields
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
@@ -97,18 +97,21 @@ class InstanceAdmin:
         """The instance once each live broker has opened its listener, or at once if it has none of its own. Raises
         `DeadlineExceeded` after `api_timeout_ms`."""
         deadline = self._cluster.deadline()
-        while True:
-            # The controller knows an instance that it has just made; another broker hears of it moments later.
-            [found] = self._describe([name], self._cluster.call_controller, deadline)
-            missing = set(self._cluster.refresh([], deadline).brokers) - set(found.endpoints)
+        missing: set[BrokerId] = set()
+        while not (missing and deadline.expired):
+            try:
+                # The controller knows an instance that it has just made; another broker hears of it moments later.
+                [found] = self._describe([name], self._cluster.call_controller, deadline)
+                missing = set(self._cluster.refresh([], deadline).brokers) - set(found.endpoints)
+            except KafkaError:
+                if missing and deadline.expired:
+                    break
+                raise
             if found.instance.port is None or not missing:
                 return found
-            if deadline.expired:
-                raise DeadlineExceeded(
-                    f"instance {name} has no listener on brokers {', '.join(map(str, sorted(missing)))} yet: see their "
-                    "logs"
-                )
             deadline.sleep_ms(self._cluster.settings.retry_backoff_ms)
+        numbers = ", ".join(map(str, sorted(missing)))
+        raise DeadlineExceeded(f"instance {name} has no listener on brokers {numbers} yet: see their logs")
 
     def _alter(self, action: int, name: str, document: Mapping[str, object], validate_only: bool) -> DescribedInstance:
         deadline = self._cluster.deadline()

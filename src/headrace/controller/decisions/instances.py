@@ -12,8 +12,10 @@ The requests are JSON objects: the fields of an `Instance`, and the words above.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
+from headrace.instances.address_list import is_address
 from headrace.instances.definition import Instance, State
 from headrace.metadata.model import Broker, Topic
 from headrace.types import BrokerId
@@ -179,31 +181,56 @@ def _check_brokers(instance: Instance, new: Iterable[int], view: InstancesView) 
             f"brokers of instance {instance.name} cannot be {_listed(unknown)}: the live brokers are "
             f"{_listed(view.brokers)}"
         )
-    serving = instance.brokers
+
+
+class _Bound(NamedTuple):
+    """What an instance's own listener binds on a broker."""
+
+    host: str
+    """Empty for the host of the broker's own listener."""
+    port: int
+    """0 for any free one."""
+
+    def meets(self, other: "_Bound") -> bool:
+        """Whether both cannot be bound on one broker."""
+        return self.port == other.port != 0 and (self.host == other.host or not self.host or not other.host)
+
+
+def _bound(instance: Instance, broker: Broker) -> _Bound | None:
+    if instance.port is None or instance.state is not State.ACTIVE:
+        return None
     for each in instance.addresses:
-        broker = int(each.partition("=")[0])
-        if serving and broker not in serving:
-            raise InvalidConfig(f"{each} is the address of a broker that does not serve instance {instance.name}")
+        number, _, address = each.partition("=")
+        if int(number) == broker.id:
+            host, _, port = address.rpartition(":")
+            host = host.strip("[]")
+            return _Bound(host if is_address(host) else "", instance.port or int(port))
+    return _Bound("", instance.port)
 
 
 def _check_ports(instance: Instance, view: InstancesView) -> None:
-    """No port is used twice on one broker: not by another instance, nor by a listener of the broker."""
-    if not instance.port or instance.state is not State.ACTIVE:
-        return
-    serving = [each for each in view.brokers.values() if not instance.brokers or each.id in instance.brokers]
-    for broker in serving:
-        for endpoint in broker.endpoints:
-            if endpoint.port == instance.port:
-                raise InvalidConfig(
-                    f"instance {instance.name} cannot have port {instance.port}: listener {endpoint.listener} of "
-                    f"broker {broker.id} has it"
-                )
-    for other in view.instances:
-        if other.port != instance.port or other.name == instance.name or other.state is not State.ACTIVE:
+    """No port is used twice on one broker, whichever brokers hold the partitions: not by another instance, nor by a
+    listener of the broker. Nor by two brokers of one host, such as the workers of one supervisor."""
+    hosts: dict[frozenset[str], BrokerId] = {}
+    for broker in view.brokers.values():
+        bound = _bound(instance, broker)
+        if bound is None or not bound.port:
             continue
-        if not instance.brokers or not other.brokers or set(instance.brokers) & set(other.brokers):
+        refusal = f"instance {instance.name} cannot have port {bound.port}: "
+        for endpoint in broker.endpoints:
+            if endpoint.port == bound.port:
+                raise InvalidConfig(f"{refusal}listener {endpoint.listener} of broker {broker.id} has it")
+        for other in view.instances:
+            theirs = None if other.name == instance.name else _bound(other, broker)
+            if theirs is not None and bound.meets(theirs):
+                raise InvalidConfig(f"{refusal}instance {other.name} has it")
+        if any(each.startswith(f"{broker.id}=") for each in instance.addresses):
+            continue
+        neighbour = hosts.setdefault(frozenset(each.host for each in broker.endpoints), broker.id)
+        if neighbour != broker.id:
             raise InvalidConfig(
-                f"instance {instance.name} cannot have port {instance.port}: instance {other.name} has it"
+                f"{refusal}brokers {neighbour} and {broker.id} are on one host; leave the port to the system, or give "
+                "each an address ID=HOST:PORT"
             )
 
 

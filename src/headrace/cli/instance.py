@@ -29,7 +29,10 @@ def create(
     name: Name,
     options: InstanceOptions,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Take over topics that are called NAME.… already; refused otherwise.")
+        bool,
+        typer.Option(
+            "--adopt", help="Take over topics, users and groups that are called NAME.… already; refused otherwise."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dry_run: DryRun = False,

@@ -1,8 +1,10 @@
 """Instances over the wire: created, described, altered, refused, and deleted with everything that is theirs."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -244,6 +246,36 @@ def test_topics_of_the_name_are_adopted_only_if_it_is_said(cluster: Cluster, adm
     eventually_gone(admin, "acme")
 
 
+def test_users_groups_and_rules_of_the_name_are_adopted_only_if_it_is_said(
+    cluster: Cluster, admin: InstanceAdmin
+) -> None:
+    """An operator who called somebody `first.last` would hand him to the instance `first`, with his password."""
+    Admin(cluster).create_topic("plain", 1)
+    UserAdmin(cluster).set_password("first.last", "secret", ("SCRAM-SHA-256",))
+    QuotaAdmin(cluster).alter_quotas({CLIENT_ID: "first.c"}, {"producer_byte_rate": 7.0})
+    AclAdmin(cluster).create_acls([allow("User:eve", Pattern(ResourceType.TOPIC, "first.t"))])
+    GroupAdmin(cluster).commit("first.app", {TopicPartition("plain", 0): 0})
+    for dry_run in (True, False):
+        with pytest.raises(KafkaError, match="have names of instance first: remove them") as refused:
+            admin.create_instance("first", NO_LISTENER, validate_only=dry_run)
+        for what in (
+            "1 users with passwords or quotas, such as first.last,",
+            "1 client ids with quotas, such as first.c,",
+            "1 resources with access control lists, such as first.t,",
+            "1 groups and transactional ids",
+        ):
+            assert what in refused.value.message
+    admin.create_instance("firs", NO_LISTENER)
+    admin.create_instance("first", NO_LISTENER, adopt=True)
+    for name in ("first", "firs"):
+        admin.delete_instance(name)
+        eventually_gone(admin, name)
+    admin.create_instance("first", NO_LISTENER)  # nothing of it is left
+    admin.delete_instance("first")
+    eventually_gone(admin, "first")
+    Admin(cluster).delete_topics(["plain"])
+
+
 def allow(principal: str, pattern: Pattern) -> Binding:
     return Binding(pattern, Entry(principal, "*", Operation.READ, Permission.ALLOW))
 
@@ -357,6 +389,19 @@ def test_one_of_several_that_ask_for_a_port_at_once_gets_it(broker: Broker, admi
     assert sum(refused in each for each in outcomes) == 5
     admin.delete_instance(made)
     eventually_gone(admin, made)
+
+
+def test_a_listener_that_does_not_open_is_told(broker: Broker, admin: InstanceAdmin) -> None:
+    settings = replace(broker.client_settings("admin"), api_timeout_ms=1500)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        Cluster(broker.bootstrap, settings) as hasty,
+        pytest.raises(KafkaError, match="instance shut has no listener on brokers 0 yet: see their logs"),
+    ):
+        admin.create_instance("shut", {"port": taken.getsockname()[1]})
+        InstanceAdmin(hasty).await_listeners("shut")
+    admin.delete_instance("shut")
+    eventually_gone(admin, "shut")
 
 
 def test_a_deletion_goes_on_after_a_restart(broker: Broker, admin: InstanceAdmin, cluster: Cluster) -> None:

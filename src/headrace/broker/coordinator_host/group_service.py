@@ -180,9 +180,9 @@ class GroupService:
 
     # administration
 
-    def overview(self) -> tuple[ErrorCode, list[GroupOverview]]:
-        """ListGroups: every group that this broker coordinates."""
-        return self._coordinator.overview()
+    def overview(self, prefix: str = "") -> tuple[ErrorCode, list[GroupOverview]]:
+        """ListGroups: every group that this broker coordinates; those of an instance, by the prefix of its names."""
+        return self._coordinator.overview(prefix)
 
     def positions(self) -> list[GroupPosition]:
         """Returns all offsets committed by groups of this coordinator."""

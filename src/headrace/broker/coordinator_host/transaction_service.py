@@ -179,9 +179,9 @@ class TransactionService:
         """DescribeTransactions of one id."""
         return self._coordinator.describe(transactional_id)
 
-    def overview(self) -> tuple[ErrorCode, Collection[Transaction]]:
-        """ListTransactions: every id that this broker coordinates."""
-        return self._coordinator.overview()
+    def overview(self, prefix: str = "") -> tuple[ErrorCode, Collection[Transaction]]:
+        """ListTransactions: every id that this broker coordinates; those of an instance, by the prefix of its names."""
+        return self._coordinator.overview(prefix)
 
     def remove_with(self, prefix: str) -> int:
         """Removes the ids that begin with `prefix`, as far as that is possible now, and returns how many there are."""

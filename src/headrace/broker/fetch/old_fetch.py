@@ -176,15 +176,18 @@ class OldFetch:
 
     def _finish(self) -> m.FetchResponse:
         """Completes the response, and counts what is sent: converted records differ in size from those that were
-        read. It is empty if the client is throttled."""
-        if throttle_ms := self._fetch.throttle_ms():
-            return m.FetchResponse(throttle_time_ms=throttle_ms)
-        replicas = self._ctx.services.replicas
+        read. Quotas count what is larger. It is empty if the client is throttled."""
+        sent: list[tuple[str, int]] = []
         for topic in self._fetch.response.responses:
             for each in topic.partitions:
                 records = cast("bytes | SegmentRange", each.records)
-                size = len(records) if isinstance(records, bytes) else records.size
-                replicas.traffic.known(topic.topic).bytes_out += size
+                sent.append((topic.topic, len(records) if isinstance(records, bytes) else records.size))
+        self._fetch.size = max(self._fetch.size, sum(size for _, size in sent))
+        if throttle_ms := self._fetch.throttle_ms():
+            return m.FetchResponse(throttle_time_ms=throttle_ms)
+        traffic = self._ctx.services.replicas.traffic
+        for name, size in sent:
+            traffic.known(name).bytes_out += size
         return self._fetch.response
 
 

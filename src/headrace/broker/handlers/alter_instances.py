@@ -57,8 +57,13 @@ async def _altered(ctx: RequestContext, wanted: m.AlterInstancesRequest.Alterati
     from headrace.broker.instances.administration import Action  # few clusters have instances
     from headrace.instances.definition import described
 
+    document = _read(wanted.document)
+    if wanted.action == Action.CREATE and ctx.services.controller.is_active and not document.get("adopt"):
+        from headrace.broker.instances.claims import refuse_claimed
+
+        await refuse_claimed(ctx.services, wanted.name)
     outcome = await ctx.services.instance_administration().alter(
-        wanted.action, wanted.name, _read(wanted.document), validate_only=validate_only
+        wanted.action, wanted.name, document, validate_only=validate_only
     )
     if not validate_only:
         what = Action(wanted.action).name.lower()

@@ -53,10 +53,15 @@ def _failed(path: Path) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
 
 
 def _requested(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> list[Partition]:
-    if request.topics is None:
-        return list(ctx.services.replicas)
-    wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    return [each for each in ctx.services.replicas if each.key in wanted]
+    replicas = ctx.services.replicas
+    if request.topics is not None:
+        wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    elif ctx.prefix:
+        topics = ctx.services.metadata.topics
+        wanted = {(name, number) for name, topic in topics.items() for number in topic.partitions}
+    else:
+        return list(replicas)
+    return [found for each in wanted if (found := replicas.find(each)) is not None]
 
 
 def _futures(

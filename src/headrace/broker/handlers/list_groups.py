@@ -34,7 +34,7 @@ _DECIDED_PER_SLICE = 200
 
 def handle(ctx: RequestContext, request: m.ListGroupsRequest) -> Answer:
     """Returns the groups of this coordinator; COORDINATOR_LOAD_IN_PROGRESS while groups are still loading."""
-    error, overviews = ctx.services.groups.overview()
+    error, overviews = ctx.services.groups.overview(ctx.prefix)
     admission = ctx.services.admission
     if not admission.has_rules:
         return _response(ctx, request, error, overviews)

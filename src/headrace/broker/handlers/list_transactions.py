@@ -32,7 +32,7 @@ def handle(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
         matches = _matcher(request.transactional_id_pattern)
     except KafkaError as error:
         return m.ListTransactionsResponse(error_code=error.code)
-    error_code, transactions = ctx.services.transactions.overview()
+    error_code, transactions = ctx.services.transactions.overview(ctx.prefix)
     states = {BY_LABEL[each] for each in request.state_filters if each in BY_LABEL}
     producer_ids = frozenset(request.producer_id_filters)
     oldest_ms = None if request.duration_filter <= 0 else ctx.services.now_ms() - request.duration_filter

@@ -293,6 +293,8 @@ def _append(
         raise batch
     if is_reliable:
         check_reliable(partition, batch)
+    traffic = partition.traffic
+    stored = traffic.bytes_in
     if isinstance(batch, CheckedBatch):
         if version < ZSTD_FROM and batch.header.codec is Codec.ZSTD:
             raise UnsupportedCompressionType(
@@ -304,6 +306,8 @@ def _append(
         if converted is None:
             return m.ProduceResponse.PartitionProduceResponse(index=each.index, base_offset=-1), None
         appended = converted
+    if ctx.is_of_instance and each.records is not None:
+        ctx.stored_more(traffic.bytes_in - stored - len(each.records))
     pending = broker.appends.pending(partition, appended, acks=acks, now_ms=now_ms)
     answer = m.ProduceResponse.PartitionProduceResponse(
         index=each.index,

@@ -3,7 +3,8 @@
 The controller asks each live broker to remove the groups, with their offsets, and the transactional ids that it
 coordinates for an instance that is being removed. The answer says how many were found, with the topics that the broker
 has not heard the deletion of; what is in use is left, and asked for again. A broker that has answered does not serve
-the instance any more. An instance that is not being removed is not touched.
+the instance any more. An instance that is not being removed is not touched. With `only_counts` nothing is removed: so
+the controller learns what has the names of an instance that is to be created.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def fail(request: m.RemoveInstanceStateRequest, code: ErrorCode) -> m.RemoveInst
 
 
 async def _remove(ctx: RequestContext, request: m.RemoveInstanceStateRequest) -> m.RemoveInstanceStateResponse:
-    from headrace.broker.instances.state_removal import remove_state
+    from headrace.broker.instances.state_removal import count_state, remove_state
     from headrace.instances.definition import State
 
+    if request.only_counts:
+        return m.RemoveInstanceStateResponse(error_message=None, found=count_state(ctx.services, request.name))
     instances = ctx.services.instances
     instance = instances.get(request.name)
     if instance is not None and instance.state is not State.REMOVING:

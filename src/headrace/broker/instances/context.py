@@ -28,6 +28,17 @@ class InstanceContext(RequestContext):
         """True."""
         return True
 
+    @property
+    def prefix(self) -> str:
+        """See `RequestContext`."""
+        return self.view.names.prefix
+
+    def stored_more(self, size: int) -> None:
+        """See `RequestContext`."""
+        if size > 0:
+            throttling: Any = self.services.throttling  # that of the instance
+            self.told_ms = max(self.told_ms, throttling.stored_more(self, size))
+
     def reply(self, message: Message) -> None:
         self._translate_and(message, in_slices=False)
 

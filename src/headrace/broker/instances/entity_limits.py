@@ -39,6 +39,10 @@ class OwnedEntities:
         """How many entities of an instance have something."""
         return len(self._found.get((instance, what), ()))
 
+    def nodes(self, instance: str, kind: str) -> set[str]:
+        """The nodes of an instance's entities of a kind, found without a look at those of others."""
+        return {node for what in _WORDS for of, node in self._found.get((instance, what), ()) if of == kind}
+
     def _take(self, kind: str, node: str, configs: Mapping[str, str]) -> None:
         instance = instance_of(desanitize(node.partition("/")[0]))
         if not instance:
@@ -74,6 +78,11 @@ class LimitedEntities:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._of_cluster, name)
+
+    def all(self, entity_type: str) -> Mapping[str, Mapping[str, str]]:
+        """As `EntityConfigs.all`, of the instance's own users, client ids and groups: there are no others to see."""
+        of_cluster, nodes = self._of_cluster, self._owned.nodes(self._view.instance.name, entity_type)
+        return {each: of_cluster.get(entity_type, each) for each in nodes}
 
     async def rewrite(
         self, entity_type: str, name: str, decide: Decide, *, validate_only: bool = False, must_exist: str | None = None

@@ -2,7 +2,9 @@
 
 It takes the place of `Throttling` for the connections of one instance, with the same methods. What it counts:
 
-    in     the bytes of Produce requests, when they come; also with acks=0, whose client only the hold delays
+    in     the bytes of Produce requests, when they come; also with acks=0, whose client only the hold delays. What is
+           stored beyond that counts when it is appended: a topic's settings may ask for batches to be decompressed, or
+           converted, and a kilobyte can be a hundred megabytes then
     out    the bytes of records in Fetch responses, before they are sent, and in ShareFetch responses, afterwards: what
            was acquired cannot be taken back
 
@@ -166,6 +168,10 @@ class InstanceThrottling:
             for each in topic.partition_data
         )
         return self._produced(ctx.connection, ctx.client_id, ctx.request_bytes, partitions)
+
+    def stored_more(self, ctx: CountedRequest, size: int) -> int:
+        """Counts what a produce has stored beyond its own size. Returns the time for which the client has to wait."""
+        return self._produced(ctx.connection, ctx.client_id, size, ())
 
     def postpones(self, connection: Connection, api_key: int, frame: memoryview) -> bool:
         """Whether a request that is paid for afterwards has to wait for its turn. The connection then keeps it, or is

@@ -1,6 +1,6 @@
 """What the operator has bounded of an instance, as demands beside those of the handlers.
 
-    AlterConfigs, IncrementalAlterConfigs    the bounds of retention and of files
+    AlterConfigs, IncrementalAlterConfigs    the bounds of retention and of files, and the operator's own settings
     AlterClientQuotas                        quotas of the instance's own users and client ids only: the defaults, and
                                              addresses, are the cluster's
     requests that make a group                the number of groups, at each broker that coordinates some
@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.instances.names import ENTITIES
-from headrace.broker.instances.topics import AFTER_MAX_MS, BOUNDED, CLEANUP_POLICY, cleanup_error, setting_error
+from headrace.broker.instances.topics import (
+    AFTER_MAX_MS,
+    BOUNDED,
+    CLEANUP_POLICY,
+    cleanup_error,
+    operators_error,
+    setting_error,
+)
 from headrace.broker.request.demands import Demand, Demands, Entries, Place
 from headrace.config.topic_bounds import DELETE
 from headrace.errors import ErrorCode
@@ -46,6 +53,8 @@ def _settings(ctx: InstanceContext, resource: Any) -> str | None:
     defaults = ctx.services.settings.current.topic_defaults
     for each in resource.configs:
         if each.name == CLEANUP_POLICY and (why := _cleanup(ctx, each)):
+            return why
+        if getattr(each, "config_operation", _SET) == _SET and (why := operators_error(each.name, each.value)):
             return why
     for name, attribute in BOUNDED.items():
         found = [each for each in resource.configs if each.name == name]

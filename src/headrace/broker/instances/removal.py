@@ -15,18 +15,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.broker.instances.state_removal import remove_state
+from headrace.broker.instances.state_removal import TIMEOUT_MS, state_on
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.instances import begin_removal
-from headrace.errors import KafkaError, known_code
+from headrace.errors import KafkaError
 from headrace.in_slices import in_slices
 from headrace.instances.definition import Instance, State
 from headrace.instances.names import Namespace
 from headrace.metadata.entity_configs import CLIENT_METRICS, CLIENTS, GROUPS, USERS, desanitize
 from headrace.metastore.store import StoreError
-from headrace.network.peers.broker_addresses import peer_address
 from headrace.network.peers.peers import PeerUnreachable
-from headrace.protocol import messages as m
 from headrace.security.acls.model import Pattern
 from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
@@ -39,8 +37,6 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 """How often the broker looks whether it is the controller, a grace period has passed, or a step can go on."""
-TIMEOUT_MS = 10_000
-LANE = "instances"
 
 _COORDINATED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """The topics whose leaders are coordinators. The state of share groups goes with the groups."""
@@ -136,7 +132,7 @@ class InstanceRemovals:
             self._tell(name, f"its removal waits for leaders of {' and '.join(_COORDINATED)}")
             return False
         brokers = {*self._services.metadata.brokers, *(leader for leader, _ in before.values())}
-        found = sum(await asyncio.gather(*(self._remove_state_on(each, name) for each in sorted(brokers))))
+        found = sum(await asyncio.gather(*(state_on(self._services, each, name) for each in sorted(brokers))))
         if found:
             self._tell(name, "its groups and transactional ids are being removed")
             self._woken.set()
@@ -153,25 +149,6 @@ class InstanceRemovals:
                     return None
                 leaders[TopicPartition(name, number)] = each.leader, each.leader_epoch
         return leaders
-
-    async def _remove_state_on(self, broker: BrokerId, name: str) -> int:
-        services = self._services
-        if broker == services.replication.broker_id:
-            return await remove_state(services, name)
-        known = services.metadata.brokers.get(broker)
-        address = None if known is None else peer_address(known, services.config.inter_broker_listener_name)
-        if address is None:
-            raise PeerUnreachable(f"broker {broker} is not live")
-        answer = await services.replication.peers.send(
-            address,
-            m.RemoveInstanceStateRequest(name=name),
-            m.RemoveInstanceStateResponse,
-            timeout_ms=TIMEOUT_MS,
-            lane=LANE,
-        )
-        if answer.error_code:
-            raise KafkaError(f"broker {broker}: {answer.error_message or ''}", known_code(answer.error_code))
-        return answer.found
 
     async def _entities_gone(self, name: str) -> bool:
         """Removes users with their tokens, quotas, and configs of groups."""

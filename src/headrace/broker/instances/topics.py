@@ -9,6 +9,8 @@
     file.delete.delay.ms            at most the broker's default: the files take up space that nobody counts
     segments and their indexes      not smaller than `_LEAST` has it, unless the broker's default is: each segment is
                                     several open files of the broker, and a few bytes of a client would make one
+    headrace.lake, .kafka07.enable  the operator's: they have a program of the operator write where the topic says, and
+                                    let clients in that pass the instance's listeners and limits by
     brokers                         replicas are put on these; an assignment that names another broker is refused as
                                     one that names a broker that does not exist
 
@@ -55,6 +57,8 @@ _LEAST = {
     "max.compaction.lag.ms": 60_000,
 }
 """With these an index has room for all entries of the smallest segment."""
+OPERATORS = {"headrace.lake": "", "headrace.kafka07.enable": "false"}
+"""The settings of a topic that are the operator's, with the value that says nothing."""
 _WAIT_MS = 30_000
 _KNOWN_WITHIN_MS = 10_000
 _FOR_EVER = -1
@@ -78,6 +82,14 @@ def setting_error(view: View, defaults: TopicConfig, name: str, value: int) -> s
     if low is not None and not is_for_ever and value < low:
         return f"{name} of {value} is below what this cluster allows: {low}"
     return None
+
+
+def operators_error(name: str, value: str | None) -> str | None:
+    """Why a topic of an instance may not have a value of a config, if that is the operator's; None if it may."""
+    harmless = OPERATORS.get(name)
+    if harmless is None or value is None or value.strip().lower() == harmless:
+        return None
+    return f"{name} is set by the operator of this cluster only"
 
 
 def cleanup_error(view: View, policies: str) -> str | None:
@@ -275,6 +287,9 @@ class InstanceTopics:
         defaults, instance = self._services.settings.current.topic_defaults, self._view.instance
         configs = dict(topic.configs)
         most = {RETENTION_MS: instance.retention_ms_max, RETENTION_BYTES: instance.retention_bytes_max}
+        for name in OPERATORS:
+            if why := operators_error(name, configs.get(name)):
+                raise _policy(why)
         policies = configs.get(CLEANUP_POLICY)
         if policies is not None and (why := cleanup_error(self._view, policies)):
             raise _policy(why)

@@ -117,6 +117,15 @@ class RequestContext:
         return False
 
     @property
+    def prefix(self) -> str:
+        """What the names of the client's instance begin with; empty for a client of the cluster. Lists are made of the
+        instance's own: their time must not tell how many there are of others."""
+        return ""
+
+    def stored_more(self, size: int) -> None:
+        """Counts what a produce has stored beyond what it sent, as the limits of instances do; none if below 1."""
+
+    @property
     def principal(self) -> str:
         """The one that the connection has authenticated as."""
         return self.connection.principal

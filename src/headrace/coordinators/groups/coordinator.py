@@ -229,10 +229,11 @@ class GroupCoordinator:
 
     # Administration
 
-    def overview(self) -> tuple[ErrorCode, list[GroupOverview]]:
-        """ListGroups: every group here, and COORDINATOR_LOAD_IN_PROGRESS while partitions are loading."""
+    def overview(self, prefix: str = "") -> tuple[ErrorCode, list[GroupOverview]]:
+        """ListGroups: every group here, or those whose ids begin with a name and a dot. COORDINATOR_LOAD_IN_PROGRESS
+        while partitions are loading."""
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.partitions.loading else ErrorCode.NONE
-        return error, [each.overview() for each in self._groups]
+        return error, [each.overview() for each in (self._groups.with_prefix(prefix) if prefix else self._groups)]
 
     def positions(self) -> list[GroupPosition]:
         """Every committed offset of every group here."""

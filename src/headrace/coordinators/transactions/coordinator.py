@@ -259,11 +259,13 @@ class TransactionCoordinator:
             return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
         return ErrorCode.NONE, entry.transaction
 
-    def overview(self) -> tuple[ErrorCode, Collection[Transaction]]:
-        """ListTransactions: every id here, and COORDINATOR_LOAD_IN_PROGRESS while partitions are loading."""
+    def overview(self, prefix: str = "") -> tuple[ErrorCode, Collection[Transaction]]:
+        """ListTransactions: every id here, or those that begin with a name and a dot; and COORDINATOR_LOAD_IN_PROGRESS
+        while partitions are loading."""
         if self.partitions.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ()
-        return ErrorCode.NONE, [each.transaction for each in self._ids.entries.values() if not each.transaction.is_new]
+        entries = self._ids.with_prefix(prefix) if prefix else self._ids.entries.values()
+        return ErrorCode.NONE, [each.transaction for each in entries if not each.transaction.is_new]
 
     def remove_with(self, prefix: str, now_ms: int) -> tuple[int, Actions]:
         """Removes the ids that begin with `prefix`, as far as that is possible now, and returns how many there are."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
@@ -49,7 +48,7 @@ class TransactionalIds:
         cluster's transaction.version."""
         self._partition_for, self._version = partition_for, version
         self.entries: dict[str, TransactionEntry] = {}
-        self._in_prefixes: Counter[str] = Counter()
+        self._in_prefixes: dict[str, dict[str, None]] = {}
         self.partitions = OwnedPartitions(TransactionLoading)
         self.deadlines: Deadlines[TransactionTimer] = Deadlines()
 
@@ -65,19 +64,23 @@ class TransactionalIds:
         """Takes an entry, in place of an earlier one of its id."""
         transactional_id = entry.transaction.transactional_id
         if transactional_id not in self.entries:
-            self._in_prefixes[prefix_of(transactional_id)] += 1
+            self._in_prefixes.setdefault(prefix_of(transactional_id), {})[transactional_id] = None
         self.entries[transactional_id] = entry
         return entry
 
     def count(self, prefix: str) -> int:
         """The number of ids that have this before their first dot, and the dot."""
-        return self._in_prefixes[prefix]
+        return len(self._in_prefixes.get(prefix, ()))
+
+    def with_prefix(self, prefix: str) -> list[TransactionEntry]:
+        """These ids."""
+        return [self.entries[each] for each in self._in_prefixes.get(prefix, ())]
 
     def drop(self, transactional_id: str) -> None:
         """Removes an id and its deadlines."""
         del self.entries[transactional_id]
         prefix = prefix_of(transactional_id)
-        self._in_prefixes[prefix] -= 1
+        del self._in_prefixes[prefix][transactional_id]
         if not self._in_prefixes[prefix]:
             del self._in_prefixes[prefix]
         for kind in (TransactionTimerKind.TIMEOUT, TransactionTimerKind.RETRY_COMPLETE):

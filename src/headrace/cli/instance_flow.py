@@ -35,6 +35,7 @@ def why(
         return
     for direction in _DIRECTIONS:
         _print_direction(name, direction, flow)
+    _print_groups(name, flow)
     _print_storage(name, flow)
     if flow.silent:
         print(f"brokers that did not answer: {', '.join(map(str, flow.silent))}")
@@ -145,7 +146,7 @@ def _top(name: str, flow: ClusterFlow, direction: str, kind: str) -> list[tuple[
     """Who was held the longest, over all brokers."""
     sums: dict[str, float] = {}
     for found in flow.of(name).values():
-        for key, seconds in found[direction].get(kind, ()):
+        for key, seconds in found.get(direction, {}).get(kind, ()):
             sums[key] = sums.get(key, 0.0) + seconds
     return sorted(sums.items(), key=lambda item: -item[1])[:TOP_COUNT]
 
@@ -190,6 +191,18 @@ def _print_direction(name: str, direction: str, flow: ClusterFlow) -> None:
         top = _top(name, flow, direction, kind)
         if top:
             print_table((heading, "SECONDS HELD"), [(key or "-", f"{seconds:.1f}") for key, seconds in top])
+
+
+def _print_groups(name: str, flow: ClusterFlow) -> None:
+    """What groups commit and say of themselves is limited, and has hardly ever to wait."""
+    found = [each.get("groups") or {} for each in flow.of(name).values()]
+    held, told = sum(each.get("held", 0) for each in found), sum(each.get("told_count", 0) for each in found)
+    if not held and not told:
+        return
+    print(f"groups: {told} commits and other requests had to wait, {held} connections are held")
+    top = _top(name, flow, "groups", "clients")
+    if top:
+        print_table(("CLIENT", "SECONDS HELD"), [(key or "-", f"{seconds:.1f}") for key, seconds in top])
 
 
 def _print_storage(name: str, flow: ClusterFlow) -> None:

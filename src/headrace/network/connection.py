@@ -71,6 +71,8 @@ class Held(IntFlag):
     """The instance has used up its rate of bytes in; the instance's gate releases the connection at its turn."""
     FLOW_OUT = 256
     """The same of bytes out."""
+    FLOW_GROUPS = 1024
+    """The same of what is written about groups."""
     NAMES = 512
     """The names in a large request or response are translated in slices, for a client of an instance."""
 

@@ -3,12 +3,14 @@ broker reads, lists, and settings that other programs of the operator obey."""
 
 import gzip
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import crc32c
 import pytest
 
+from headrace.broker.instances.flow_throttling import GROUP_BYTES_MIN
 from headrace.coordinators.groups.classic.group import ClassicGroup
 from headrace.errors import ErrorCode
 from headrace.instances.definition import Instance
@@ -161,6 +163,42 @@ def test_what_is_converted_for_an_old_consumer_counts_as_it_is_sent(houses: Hous
         sent = wire.ask(fetch, 3).responses[0].partitions[0].records
         assert len(sent) > 2 * len(records)
         assert flow.bytes_out - before == len(sent)
+
+
+def test_commits_pass_no_more_than_a_rate(houses: Houses) -> None:
+    """Their metadata is written as records are: 70 MB/s of it went by a limit of 0.1 MB/s. A new connection for each
+    gains nothing, and what is produced and consumed does not wait for them."""
+    partitions, commits = 180, 4
+    commit = m.OffsetCommitRequest
+    wide = [
+        commit.OffsetCommitRequestPartition(partition_index=each, committed_offset=1, committed_metadata="x" * 4000)
+        for each in range(partitions)
+    ]
+    topic = commit.OffsetCommitRequestTopic(name="wide", partitions=wide)
+    request = commit(group_id="wide", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+    size = len(request.encode(8))
+    assert size > 700_000
+    with houses.ask("slow") as wire:
+        assert create(wire, "wide", partitions) == ErrorCode.NONE
+        coordinated(wire, "wide")
+        began, told = time.monotonic(), 0
+        for _ in range(commits):
+            with houses.ask("slow") as other:
+                answer = other.ask(request, 8)
+                assert answer.topics[0].partitions[-1].error_code == 0
+                told += answer.throttle_time_ms > 0
+        took = time.monotonic() - began
+        assert told
+        assert took >= ((commits - 1) * size - GROUP_BYTES_MIN) / GROUP_BYTES_MIN
+        flow = houses.broker.instance_flow().flows()["slow"]
+        assert flow.gate_groups is not None
+        assert flow.gate_groups.throttled.count == told
+        assert flow.gate_in is not None
+        assert flow.gate_in.waiting_count == 0
+        beat = m.HeartbeatRequest(group_id="wide", generation_id=1, member_id="nobody")
+        assert wire.ask(beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    described = houses.run(lambda: houses.broker.instance_flow().describe(["slow"]))["instances"]["slow"]  # type: ignore[index]
+    assert described["groups"]["told_count"] == told  # `headrace instance why` prints it
 
 
 def test_lists_are_made_of_the_own_alone(houses: Houses, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.broker.handlers.produce import refused
 from headrace.broker.instances.context import InstanceContext
+from headrace.broker.instances.flow_throttling import ABOUT_GROUPS
 from headrace.broker.instances.translation import ELEMENTS_PER_SLICE, Translating, of_request
 from headrace.broker.produce.plain_produce import find_partition
 from headrace.broker.request.dispatch import Dispatcher, Handler
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.protocol.plain_produce import PlainProduce
 
 _PLAIN_NAMES_MAX = 10_000
-_PAID_AFTERWARDS = (int(ApiKey.PRODUCE), int(ApiKey.SHARE_FETCH))
+_PAID_AFTERWARDS = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.SHARE_FETCH, *ABOUT_GROUPS)))
 
 
 class InstanceDispatcher(Dispatcher):

@@ -233,6 +233,7 @@ class InstanceFlow:
                 fair.rate_out,
                 None if flow is None else (flow.bytes_out, flow.last_out, flow.gate_out),
             ),
+            "groups": {} if flow is None or flow.gate_groups is None else _held(flow.gate_groups),
             "capacity": instance.capacity,
             "stored_here": here,
             "stored": self.counts.stored(name),
@@ -254,11 +255,14 @@ def _direction(
     total, last, gate = flow
     described |= {"total": total, "bytes_per_s": last.bytes_per_s, "throttled_s": last.throttled_s}
     if gate is not None:
-        described |= {
-            "held": gate.waiting_count,
-            "told_count": gate.throttled.count,
-            "held_s": gate.held_s,
-            "clients": gate.clients.largest(TOP_COUNT),
-            "partitions": gate.partitions.largest(TOP_COUNT),
-        }
+        described |= {**_held(gate), "partitions": gate.partitions.largest(TOP_COUNT)}
     return described
+
+
+def _held(gate: Gate) -> dict[str, object]:
+    return {
+        "held": gate.waiting_count,
+        "told_count": gate.throttled.count,
+        "held_s": gate.held_s,
+        "clients": gate.clients.largest(TOP_COUNT),
+    }

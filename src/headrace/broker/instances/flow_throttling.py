@@ -8,16 +8,20 @@ It takes the place of `Throttling` for the connections of one instance, with the
     out    the bytes of records in Fetch responses, before they are sent, and in ShareFetch responses, afterwards: what
            was acquired cannot be taken back
 
-Nothing else counts: metadata, groups and commits are never delayed for the instance's rates. Each direction has a
-`Gate`, whose rate follows the leases. A produce that is refused because the storage is full counts at F, so that
-clients which try again and again do not get the broker for free.
+    groups what has something written about a group, if what comes in is limited: a commit may have 4 KiB of metadata
+           for each partition, and a client that commits again and again writes as much as one that produces
+
+Nothing else counts. Each of the three has a `Gate`, so that none waits for another. The rates of in and out follow the
+leases; that of groups is the one of in that is in force here, and `GROUP_BYTES_MIN` at least: far more than they need.
+A produce that is refused because the storage is full counts at F, so that clients which try again and again do not get
+the broker for free.
 
 The quotas of users and client ids are those of the cluster, by qualified names: `User:acme.alice`, client `acme.app`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.instances.flow_gate import Gate, Who
@@ -45,6 +49,12 @@ if TYPE_CHECKING:
     from headrace.quotas.mutations import MutationQuota
 
 NOTHING = Metered(0.0, 0.0)
+HEARTBEATS = frozenset((ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_HEARTBEAT))
+ABOUT_GROUPS = HEARTBEATS | {ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
+"""The requests of which the groups' coordinators write what they bring."""
+GROUP_BYTES_MIN = 1 << 20
+HEARTBEAT_BYTES_MAX = 1024
+"""A smaller heartbeat has nothing written, and does not wait."""
 FULL_HOLD_S = 1.0
 """How long a producer is held whose produce full storage has refused, if the instance says so."""
 
@@ -54,7 +64,8 @@ class InstanceThrottling:
 
     __slots__ = (
         "_instance", "_is_full", "_loop", "_metadata", "_prefix", "_rates", "_reported_at", "_tuned", "_users",
-        "bytes_in", "bytes_out", "gate_in", "gate_out", "is_active", "last_in", "last_out", "meter_in", "meter_out",
+        "bytes_in", "bytes_out", "gate_groups", "gate_in", "gate_out", "is_active", "last_in", "last_out", "meter_in",
+        "meter_out",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +85,7 @@ class InstanceThrottling:
         """What was counted since the broker started."""
         self.gate_in: Gate | None = None
         self.gate_out: Gate | None = None
+        self.gate_groups: Gate | None = None
         self._instance, self._users, self._rates, self._loop = instance, users, rates, loop
         self._prefix = instance.name + "."
         self._is_full, self._reported_at, self._metadata = is_full, reported_at, metadata
@@ -85,7 +97,12 @@ class InstanceThrottling:
     @property
     def is_holding(self) -> bool:
         """Whether connections are held."""
-        return any(each is not None and each.waiting_count for each in (self.gate_in, self.gate_out))
+        return any(each is not None and each.waiting_count for each in self.gates.values())
+
+    @property
+    def gates(self) -> Mapping[str, Gate | None]:
+        """The gates, by what they let through."""
+        return {"in": self.gate_in, "out": self.gate_out, "groups": self.gate_groups}
 
     def set_instance(self, instance: Instance) -> None:
         """Takes the instance as it is now defined."""
@@ -93,7 +110,8 @@ class InstanceThrottling:
 
     def close(self) -> None:
         """Lets go of all connections."""
-        gates, self.gate_in, self.gate_out = (self.gate_in, self.gate_out), None, None
+        gates = self.gates.values()
+        self.gate_in = self.gate_out = self.gate_groups = None
         for gate in gates:
             if gate is not None:
                 gate.close()
@@ -108,10 +126,13 @@ class InstanceThrottling:
         name = self._instance.name
         rates = self._rates.rates(name)
         rate_in = self._rates.fair(name).rate_in if self._is_full() else rates.rate_in
-        before = self.gate_in, self.gate_out
+        before = self.gates
         self.gate_in, self.meter_in = self._tuned_gate(self.gate_in, self.meter_in, rate_in, Held.FLOW_IN)
         self.gate_out, self.meter_out = self._tuned_gate(self.gate_out, self.meter_out, rates.rate_out, Held.FLOW_OUT)
-        for was, now in zip(before, (self.gate_in, self.gate_out), strict=True):
+        of_groups = rates.rate_in if rates.rate_in == UNLIMITED else max(rates.rate_in, GROUP_BYTES_MIN)
+        self.gate_groups, _ = self._tuned_gate(self.gate_groups, self.meter_in, of_groups, Held.FLOW_GROUPS)
+        for name, now in self.gates.items():
+            was = before[name]
             if was is not None and now is None:
                 was.close()
 
@@ -154,6 +175,8 @@ class InstanceThrottling:
             wait_ms = getattr(ctx, "told_ms", 0)
         elif ctx.api_key is ApiKey.SHARE_FETCH:
             wait_ms = self._took(ctx, message)
+        elif ctx.api_key in ABOUT_GROUPS:
+            wait_ms = self._wrote(ctx)
         else:
             return
         if wait_ms > message.throttle_time_ms:  # type: ignore[attr-defined]
@@ -177,10 +200,15 @@ class InstanceThrottling:
         """Whether a request that is paid for afterwards has to wait for its turn. The connection then keeps it, or is
         closed."""
         self.tune()
-        gate = self.gate_in if api_key == ApiKey.PRODUCE else self.gate_out
+        if api_key == ApiKey.PRODUCE:
+            gate = self.gate_in
+        elif api_key == ApiKey.SHARE_FETCH:
+            gate = self.gate_out
+        else:
+            gate = None if _says_nothing_new(api_key, len(frame)) else self.gate_groups
         if gate is None or gate.is_open_to(connection):
             return False
-        plain = read_plain_produce(frame)
+        plain = read_plain_produce(frame) if api_key == ApiKey.PRODUCE else None
         client_id = read_request_header(frame)[0].client_id if plain is None else plain.client_id
         partitions = () if plain is None else (self._partition(each.topic, each.index) for each in plain.batches)
         gate.postpone(connection, len(frame), Who(client_id or "", partitions))
@@ -271,10 +299,23 @@ class InstanceThrottling:
             return 0
         return self.gate_out.spend(ctx.connection, size, Who(ctx.client_id or "", partitions))
 
+    def _wrote(self, ctx: CountedRequest) -> int:
+        """Counts a request about a group, which is answered."""
+        self.tune()
+        gate = self.gate_groups
+        if gate is None or _says_nothing_new(ctx.api_key, ctx.request_bytes):
+            return 0
+        return gate.spend(ctx.connection, ctx.request_bytes, Who(ctx.client_id or "", ()))
+
     def _partition(self, topic: str | bytes, number: int) -> str:
         """A partition as the instance's clients name it."""
         name = topic if isinstance(topic, str) else self._metadata.snapshot.names_by_id.get(topic, topic.hex())
         return f"{name.removeprefix(self._prefix)}-{number}"
+
+
+def _says_nothing_new(api_key: int, size: int) -> bool:
+    """Whether a request about a group is a heartbeat that changes nothing."""
+    return size <= HEARTBEAT_BYTES_MAX and api_key in HEARTBEATS
 
 
 class _NamedPlain:

@@ -42,13 +42,15 @@ def families(instances: Iterable[Instance], flow: InstanceFlow) -> Iterable[Fami
             if rate < UNLIMITED:
                 rates.append((labels, rate))
             if known is not None:
-                gate: Gate | None = known.gate_in if direction == "in" else known.gate_out
                 totals.append((labels, known.bytes_in if direction == "in" else known.bytes_out))
-                if gate is not None:
-                    held.append((labels, gate.waiting_count))
-                    held_s.append((labels, gate.held_s))
-                    told.append(Sample("_count", labels, gate.throttled.count))
-                    told.append(Sample("_sum", labels, gate.throttled.total_ms))
+        gates: Mapping[str, Gate | None] = {} if known is None else known.gates
+        for direction, gate in gates.items():
+            if gate is not None:
+                labels = {"instance": name, "direction": direction}
+                held.append((labels, gate.waiting_count))
+                held_s.append((labels, gate.held_s))
+                told.append(Sample("_count", labels, gate.throttled.count))
+                told.append(Sample("_sum", labels, gate.throttled.total_ms))
         if instance.capacity is not None:
             of = {"instance": name}
             storage["stored"].append((of, flow.counts.stored(name) or 0))

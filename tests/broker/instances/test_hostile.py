@@ -30,7 +30,9 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Houses]:
     instances = (
         Instance("acme", "AAAAAAAAQACAAAAAAAAAAA"),
         Instance("beta", "BBBBBBBBQBCBBBBBBBBBBA"),
-        Instance("slow", "CCCCCCCCQCCCCCCCCCCCCA", bytes_in=LIMIT, bytes_out=LIMIT),
+        Instance("slow", "CCCCCCCCQCCCCCCCCCCCCA", bytes_in=LIMIT),
+        Instance("busy", "DDDDDDDDQDCDDDDDDDDDDA", bytes_in=LIMIT),
+        Instance("late", "EEEEEEEEQECEEEEEEEEEEA", bytes_out=LIMIT),
     )
     with Houses(tmp_path_factory.mktemp("hostile") / "data", instances) as found:
         yield found
@@ -154,11 +156,11 @@ def test_what_is_converted_for_an_old_consumer_counts_as_it_is_sent(houses: Hous
         max_bytes=1 << 20,
         topics=[m.FetchRequest.FetchTopic(topic="old", partitions=[part])],
     )
-    with houses.ask("slow") as wire:
+    with houses.ask("late") as wire:
         assert create(wire, "old", configs={"retention.ms": "-1"}) == ErrorCode.NONE
         records = batch([b""] * 500)
         assert wire.ask(produce("old", records), 9).responses[0].partition_responses[0].error_code == 0
-        flow = houses.broker.instance_flow().flows()["slow"]
+        flow = houses.broker.instance_flow().flows()["late"]
         before = flow.bytes_out
         sent = wire.ask(fetch, 3).responses[0].partitions[0].records
         assert len(sent) > 2 * len(records)
@@ -178,26 +180,26 @@ def test_commits_pass_no_more_than_a_rate(houses: Houses) -> None:
     request = commit(group_id="wide", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
     size = len(request.encode(8))
     assert size > 700_000
-    with houses.ask("slow") as wire:
+    with houses.ask("busy") as wire:
         assert create(wire, "wide", partitions) == ErrorCode.NONE
         coordinated(wire, "wide")
         began, told = time.monotonic(), 0
         for _ in range(commits):
-            with houses.ask("slow") as other:
+            with houses.ask("busy") as other:
                 answer = other.ask(request, 8)
                 assert answer.topics[0].partitions[-1].error_code == 0
                 told += answer.throttle_time_ms > 0
         took = time.monotonic() - began
         assert told
         assert took >= ((commits - 1) * size - GROUP_BYTES_MIN) / GROUP_BYTES_MIN
-        flow = houses.broker.instance_flow().flows()["slow"]
+        flow = houses.broker.instance_flow().flows()["busy"]
         assert flow.gate_groups is not None
         assert flow.gate_groups.throttled.count == told
         assert flow.gate_in is not None
         assert flow.gate_in.waiting_count == 0
         beat = m.HeartbeatRequest(group_id="wide", generation_id=1, member_id="nobody")
         assert wire.ask(beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    described = houses.run(lambda: houses.broker.instance_flow().describe(["slow"]))["instances"]["slow"]  # type: ignore[index]
+    described = houses.run(lambda: houses.broker.instance_flow().describe(["busy"]))["instances"]["busy"]  # type: ignore[index]
     assert described["groups"]["told_count"] == told  # `headrace instance why` prints it
 
 

@@ -14,7 +14,7 @@ from headrace.metadata.acl_nodes import decode_change, decode_entries, encode_ch
 from headrace.metadata.stored_acls import Decide, StoredAcls
 from headrace.metadata.znodes import CorruptNode
 from headrace.metastore.embedded import EmbeddedStore
-from headrace.metastore.store import NoNode, SessionState
+from headrace.metastore.store import NoNode
 from headrace.security.access import Operation, ResourceType
 from headrace.security.acls.authorizer import AclAuthorizer
 from headrace.security.acls.model import Entry, Pattern, PatternType, Permission
@@ -172,10 +172,9 @@ async def test_rules_are_read_again_when_notifications_were_missed(
 
 async def test_rules_are_read_again_after_a_session_was_lost(store: EmbeddedStore, acls: Following) -> None:
     await acls.change({TOPIC: add(READ)})
-    acls._on_session(SessionState.LOST)
     await store.delete("/kafka-acl/Topic/t")
     await store.create("/kafka-acl/Topic/unseen", STORED_READ)
-    acls._on_session(SessionState.CONNECTED)
+    acls._on_new_session()
     assert acls._reloading is not None
     await acls._reloading
     assert acls.rules.patterns == (Pattern(ResourceType.TOPIC, "unseen"),)

@@ -14,7 +14,7 @@ from headrace.metadata.instance_endpoints import ENDPOINTS, decode_endpoints, en
 from headrace.metadata.stored_instances import CHANGES, INSTANCES, StoredInstances
 from headrace.metadata.znodes import CorruptNode
 from headrace.metastore.embedded import EmbeddedStore
-from headrace.metastore.store import MetadataStore, Node, SessionState, Watch
+from headrace.metastore.store import MetadataStore, Node, Watch
 from headrace.types import BrokerId
 from tests.eventually import eventually_async
 from tests.zookeeper_server import ZooKeeperServer
@@ -206,8 +206,7 @@ async def test_missed_notices_and_lost_sessions_are_made_up_for(
     monkeypatch.setattr(change_feed, "NOTIFICATIONS_KEPT_MAX", 1)
     for name in ("b", "c", "d"):
         await store.create(f"{INSTANCES}/{name}", b'{"version":1,"name":"%s","id":"i"}' % name.encode())
-    other._on_session(SessionState.LOST)
-    other._on_session(SessionState.CONNECTED)
+    other._on_new_session()
     await other.settle()
     assert [each.name for each in other.all()] == ["acme", "b", "c", "d"]
 
@@ -237,8 +236,7 @@ async def test_listeners_of_a_broker_go_with_its_session(store: MetadataStore, s
     await store.delete(f"{ENDPOINTS}/1")
     await one.settle()
     assert one.endpoints() == {}
-    one._on_session(SessionState.LOST)
-    one._on_session(SessionState.CONNECTED)
+    one._on_new_session()
     await one.settle()
     assert one.endpoints() == {"acme": {1: ("a", 1)}}
 

@@ -18,6 +18,7 @@ from headrace.metastore.store import (
     MetadataStore,
     NoNode,
     SessionLost,
+    SessionState,
     StoreError,
     WatchEvent,
     ensure_path,
@@ -27,6 +28,21 @@ log = logging.getLogger(__name__)
 
 NOTIFICATIONS_KEPT_MAX = 1000
 """Notifications beyond this are deleted, oldest first; Apache Kafka deletes them after 15 minutes."""
+
+
+def on_new_session(store: MetadataStore, begun: Callable[[], None]) -> None:
+    """Calls `begun` when a session follows one that was lost: notifications may have come and gone in between."""
+    is_lost = False
+
+    def follow(state: SessionState) -> None:
+        nonlocal is_lost
+        if state is SessionState.LOST:
+            is_lost = True
+        elif state is SessionState.CONNECTED and is_lost:
+            is_lost = False
+            begun()
+
+    store.on_session(follow)
 
 
 class ChangeFeed:

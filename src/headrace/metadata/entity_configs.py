@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote_plus
 
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.metadata import znodes
-from headrace.metadata.change_feed import has_gap, numbered
+from headrace.metadata.change_feed import has_gap, numbered, on_new_session
 from headrace.metastore.store import (
     BadPath,
     BadVersion,
@@ -39,7 +39,6 @@ from headrace.metastore.store import (
     NotEmpty,
     Op,
     SessionLost,
-    SessionState,
     Set,
     StoreError,
     TooLarge,
@@ -93,7 +92,6 @@ class EntityConfigs:
         self._configs: dict[str, dict[str, Mapping[str, str]]] = {each: {} for each in TYPES}
         self._listeners: dict[str, list[Listener]] = {each: [] for each in TYPES}
         self._last_seen = ""
-        self._is_lost = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_change(self, entity_type: str, listener: Listener) -> None:
@@ -113,7 +111,7 @@ class EntityConfigs:
 
     async def start(self) -> None:
         """Starts to watch for changes, then reads all configs."""
-        self.store.on_session(self._on_session)
+        on_new_session(self.store, self._on_new_session)
         names = await self._changes()
         self._last_seen = names[-1] if names else ""
         await asyncio.gather(*(self._load_all(each) for each in TYPES))
@@ -247,12 +245,8 @@ class EntityConfigs:
         except NoNode:
             return []
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._is_lost = True
-        elif state is SessionState.CONNECTED and self._is_lost:
-            self._is_lost = False
-            self._spawn(self._follow(self._reload))
+    def _on_new_session(self) -> None:
+        self._spawn(self._follow(self._reload))
 
     def _on_watch(self, event: WatchEvent) -> None:
         self._spawn(self._follow(self._read_changes))

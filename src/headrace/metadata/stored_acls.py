@@ -20,7 +20,7 @@ from itertools import islice
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.limits import ACL_PATTERNS_PER_WRITE_MAX
 from headrace.metadata import acl_nodes
-from headrace.metadata.change_feed import ChangeFeed
+from headrace.metadata.change_feed import ChangeFeed, on_new_session
 from headrace.metadata.entity_configs import READ_AT_ONCE_MAX, REWRITES_MAX
 from headrace.metadata.znodes import CorruptNode
 from headrace.metastore.store import (
@@ -34,7 +34,6 @@ from headrace.metastore.store import (
     NoNode,
     Op,
     SessionLost,
-    SessionState,
     Set,
     StoreError,
     TooLarge,
@@ -57,7 +56,6 @@ class StoredAcls:
         """`on_change` is called after rules have changed."""
         self._store, self.rules, self._on_change = store, rules, on_change
         self._lock = asyncio.Lock()
-        self._is_lost = False
         self._reloading: asyncio.Task[None] | None = None
         self._feeds = [
             ChangeFeed(
@@ -74,7 +72,7 @@ class StoredAcls:
     async def start(self) -> None:
         """Starts to watch for changes, then reads all rules. Raises `CorruptNode`, which names the node."""
         await asyncio.gather(*(ensure_path(self._store, each) for each in acl_nodes.PERSISTENT))
-        self._store.on_session(self._on_session)
+        on_new_session(self._store, self._on_new_session)
         for feed in self._feeds:
             await feed.start()
         async with self._lock:
@@ -170,12 +168,8 @@ class StoredAcls:
         except NoNode:
             return []
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._is_lost = True
-        elif state is SessionState.CONNECTED and self._is_lost:
-            self._is_lost = False
-            self._reloading = asyncio.get_running_loop().create_task(self._reload_after_loss())
+    def _on_new_session(self) -> None:
+        self._reloading = asyncio.get_running_loop().create_task(self._reload_after_loss())
 
     async def _reload_after_loss(self) -> None:
         """Reads all rules, since notifications may have come and gone while there was no session."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Optional
 
 from headrace.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from headrace.limits import INLINE_INSTANCE_BYTES_MAX
-from headrace.metadata.change_feed import ChangeFeed
+from headrace.metadata.change_feed import ChangeFeed, on_new_session
 from headrace.metadata.entity_configs import READ_AT_ONCE_MAX, REWRITES_MAX
 from headrace.metadata.instance_endpoints import (
     ENDPOINTS,
@@ -39,7 +39,6 @@ from headrace.metastore.store import (
     NoNode,
     Op,
     SessionLost,
-    SessionState,
     Set,
     StoreError,
     TooLarge,
@@ -72,7 +71,7 @@ class StoredInstances:
         self._listeners: list[Listener] = []
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_following = self._is_lost = False
+        self._is_following = False
         self._endpoints = InstanceEndpoints(store, self._spawn)
         self._feed = ChangeFeed(
             store, CHANGES, CHANGE_PREFIX, changed=self._read_named, missed=self._read_all, lock=self._lock
@@ -117,7 +116,7 @@ class StoredInstances:
 
     async def start(self) -> None:
         """Reads all instances, and begins to follow changes."""
-        self._store.on_session(self._on_session)
+        on_new_session(self._store, self._on_new_session)
         async with self._lock:
             await self._follow()
 
@@ -230,12 +229,8 @@ class StoredInstances:
         if not self._is_following:
             self._spawn(self._follow)
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._is_lost = True
-        elif state is SessionState.CONNECTED and self._is_lost:
-            self._is_lost = False
-            self._spawn(self._read_after_loss)
+    def _on_new_session(self) -> None:
+        self._spawn(self._read_after_loss)
 
     async def _read_after_loss(self) -> None:
         """Reads everything, since notices may have come and gone while there was no session."""

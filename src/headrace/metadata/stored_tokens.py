@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT64_MAX
-from headrace.metadata.change_feed import has_gap, numbered
+from headrace.metadata.change_feed import has_gap, numbered, on_new_session
 from headrace.metadata.entity_configs import desanitize, sanitize
 from headrace.metadata.znodes import CorruptNode, as_text, load_object
 from headrace.metastore.store import (
@@ -29,7 +29,6 @@ from headrace.metastore.store import (
     NoNode,
     Op,
     SessionLost,
-    SessionState,
     Set,
     StoreError,
     TooLarge,
@@ -66,7 +65,6 @@ class StoredTokens:
         self._known: dict[str, _Known] = {}
         self._listeners: list[Listener] = []
         self._last_seen = ""
-        self._is_lost = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -89,7 +87,7 @@ class StoredTokens:
         """Reads all tokens, and begins to follow changes."""
         for path in (CHANGES, TOKENS):
             await ensure_path(self._store, path)
-        self._store.on_session(self._on_session)
+        on_new_session(self._store, self._on_new_session)
         names = await self._changes()
         self._last_seen = names[-1] if names else ""
         await self._load_all()
@@ -182,12 +180,8 @@ class StoredTokens:
             log.error("a notice in %s cannot be read, all tokens are read again: %s", CHANGES, error)
             await self._load_all()
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._is_lost = True
-        elif state is SessionState.CONNECTED and self._is_lost:
-            self._is_lost = False
-            self._spawn(is_reload=True)
+    def _on_new_session(self) -> None:
+        self._spawn(is_reload=True)
 
     def _on_watch(self, _event: WatchEvent) -> None:
         self._spawn(is_reload=False)

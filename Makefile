@@ -10,10 +10,10 @@ COMPILED := $(shell find src -name "*.pxd")
 # Without its caches pytest compiles each test file again, in each worker and each run: half a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo cluster test quick fast lint format generate grid lock bench soak clean
+.PHONY: help setup demo cluster test quick fast lint format generate grid lock bench bench-check soak clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(STAMP)  ## create .venv with headrace (editable) and all tools
 
@@ -52,11 +52,12 @@ soak: $(STAMP)  ## run the tests that are too long for `make test` (SEEDS=10000 
 	@export HEADRACE_SEED=$${HEADRACE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "HEADRACE_SEED=$$HEADRACE_SEED"; \
 		HEADRACE_SOAK_SEEDS=$(SEEDS) HEADRACE_SOAK_FROM=$(FROM) $(PY) -m pytest -v -n 2 --dist loadgroup -m soak --timeout 7200 $(TESTS)
 
-bench: $(STAMP)  ## run the main benchmarks, beside Apache Kafka if Java and Maven are installed
-	@for each in broker/startup broker/phases log/append records/batches protocol/codecs client/throughput \
-		broker/small_requests broker/durable broker/one_in_flight broker/java_clients broker/transactions \
-		broker/launch_and_memory; do \
-		echo "== $$each"; $(PY) benchmarks/$$each.py || exit 1; done
+bench: $(STAMP)  ## run the main benchmarks, and record those beside Apache Kafka in docs/performance.md
+	@$(PY) benchmarks/run.py
+
+BASE ?=
+bench-check: $(STAMP)  ## compare with the newest tag in two minutes (BASE=REVISION: with another one)
+	@$(PY) benchmarks/check.py $(BASE)
 
 generate: $(STAMP)  ## rewrite the pages that are generated from the code
 	@$(PY) scripts/reference_pages.py

@@ -1,5 +1,6 @@
 """Generates docs/commands.md, docs/settings.md, docs/apis.md, docs/rights.md, the tables of docs/formats.md,
-docs/file-map.md, the settings in docs/client.md, and the tables of clients in docs/clients.md and README.md.
+docs/file-map.md, the settings in docs/client.md, the tables of clients in docs/clients.md and README.md, and the tables
+of docs/performance.md that `make bench` records.
 
 Usage: python scripts/reference_pages.py [--check]      --check writes nothing; the exit status is 1 if a page is stale
 """
@@ -16,6 +17,7 @@ from apache_kafka_apis import APACHE_KAFKA, NOT_SERVED
 from client_page import client_page
 from client_table import clients_page, readme_page
 from formats_page import formats_page
+from performance_page import performance_page
 from rights_page import rights_page
 
 from headrace.broker import options as serve_options
@@ -274,6 +276,7 @@ def main() -> int:
         "docs/formats.md": formats_page(),
         "docs/client.md": client_page(),
         "docs/clients.md": clients_page(),
+        "docs/performance.md": performance_page(),
         "README.md": readme_page(),
     }
     for name, text in pages.items():

@@ -1,16 +1,14 @@
 """Runs Apache Kafka's performance tools against headrace and against Apache Kafka, in turns.
 
 ProducerPerformance runs with default settings and acks=all at 100 B, 1 KiB and 10 KiB, then ConsumerPerformance over
-the 1 KiB topic. Both brokers run at the same time, but receive requests in turns. Reports medians of the rounds, and
-the ratio of each pair. CPU seconds are those of the broker, per round. Needs Java and Maven.
+the 1 KiB topic. Both brokers run at the same time, but receive requests in turns. Reports medians of the rounds with
+their spread, and the ratios of the pairs. CPU seconds are those of the broker, per round. Needs Java and Maven.
 
     python benchmarks/broker/java_clients.py [--rounds 5] [--scale 1.0] [--json]
 """
 
 import argparse
-import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import Peer, peers
+from benchmarks.paired import report, summarise
 from tests.peers import kafka
 from tests.wire import Wire
 
@@ -94,35 +93,11 @@ def main() -> None:
         for _ in range(options.rounds):
             for peer in found:
                 rows[peer.name].append(consume(peer, _topic("1 KiB"), count))
-    results = {work: _summary(rows) for work, rows in runs.items()}
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    print(f"{'work':16} {'':14} {'records/s':>11} {'p99 ms':>8} {'CPU s':>7}")
-    for work, summary in results.items():
-        for name, row in summary.items():
-            print(
-                f"{work:16} {name:14} {row['records_per_s']:>11.2f} {row['p99_ms']:>8.2f} {row['broker_cpu_s']:>7.2f}"
-            )
+    report({work: summarise(rows) for work, rows in runs.items()}, as_json=options.json)
 
 
 def _topic(name: str) -> str:
     return "java-" + name.replace(" ", "-")
-
-
-def _summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
-    ours, theirs = rows.values()
-    summary = {
-        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Run._fields}
-        for name, runs in rows.items()
-    }
-    summary["ratio"] = {
-        field: statistics.median(
-            getattr(a, field) / max(getattr(b, field), 1e-9) for a, b in zip(ours, theirs, strict=True)
-        )
-        for field in Run._fields
-    }
-    return summary
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ Maven; without them headrace is measured alone.
 """
 
 import argparse
-import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,11 +16,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.paired import report, summarise
 from tests.harness import child_environment, free_ports, stop_process
 from tests.peers import kafka
 from tests.wire import Wire, batch
@@ -33,6 +33,19 @@ PATIENCE_SECONDS = 120
 BATCH_BYTES = 1_000_000
 
 Command = Callable[[int], list[str]]
+
+
+class Start(NamedTuple):
+    """From the launch to the first acknowledged record."""
+
+    first_record_s: float
+
+
+class Memory(NamedTuple):
+    """Resident memory of a broker."""
+
+    idle_mib: float
+    loaded_mib: float
 
 
 def headrace(data: Path) -> Command:
@@ -107,7 +120,8 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    results: dict[str, dict[str, float]] = {}
+    rounds: dict[str, list[Start]] = {}
+    memory: dict[str, list[Memory]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         found = {"headrace": headrace(root / "headrace")}
@@ -115,31 +129,18 @@ def main() -> None:
             found["Apache Kafka"] = apache_kafka(root / "kafka")
         for name, command in found.items():  # makes the topic
             stop_process(launched(command, root / f"{name}.log")[0])
-        seconds: dict[str, list[float]] = {name: [] for name in found}
         for number in range(options.rounds):
             for name, command in found.items():
                 process, port, took_s = launched(command, root / f"{name}.log")
                 try:
-                    seconds[name].append(took_s)
+                    rounds.setdefault(name, []).append(Start(took_s))
                     if number == options.rounds - 1:
                         time.sleep(IDLE_SECONDS)
                         idle_mib = resident_mib(process)
-                        results[name] = {
-                            "launch_to_first_acked_s": statistics.median(seconds[name]),
-                            "idle_mib": idle_mib,
-                            "loaded_mib": loaded_mib(process, port, options.gigabytes),
-                        }
+                        memory[name] = [Memory(idle_mib, loaded_mib(process, port, options.gigabytes))]
                 finally:
                     stop_process(process)
-    if len(results) > 1:
-        ours, theirs = results["headrace"], results["Apache Kafka"]
-        results["ratio"] = {figure: ours[figure] / theirs[figure] for figure in ours}
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    print(f"{'':12}  {'first record, s':>15}  {'idle MiB':>9}  {'after the load':>14}")
-    for name, row in results.items():
-        print("{:12}  {:>15.3f}  {:>9.2f}  {:>14.2f}".format(name, *row.values()))
+    report({"launch": summarise(rounds), "resident memory": summarise(memory)}, as_json=options.json)
 
 
 if __name__ == "__main__":

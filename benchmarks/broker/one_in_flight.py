@@ -1,16 +1,14 @@
 """Measures the latency of one 1 KiB record in flight, acks=all, with franz-go: headrace beside Apache Kafka.
 
 The producer waits for each record before it sends the next one. Both brokers run at the same time on this machine, but
-receive requests in turns. Reports medians of the rounds, and the ratio of each pair. Needs Go; Apache Kafka needs Java
-and Maven.
+receive requests in turns. Reports medians of the rounds with their spread, and the ratios of the pairs. Needs Go;
+Apache Kafka needs Java and Maven.
 
     python benchmarks/broker/one_in_flight.py [--seconds 4] [--rounds 5] [--json]
 """
 
 import argparse
-import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import TOPIC, Peer, peers
+from benchmarks.paired import report, summarise
 
 RECORD_BYTES = 1024
 HERE = Path(__file__).parent
@@ -64,22 +63,7 @@ def main() -> None:
             for _ in range(options.rounds):
                 for peer in found:
                     rounds[peer.name].append(run_round(program, peer, options.seconds))
-    results = {
-        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Round._fields}
-        for name, runs in rounds.items()
-    }
-    if len(rounds) > 1:
-        ours, theirs = rounds.values()
-        results["ratio"] = {
-            field: statistics.median(getattr(a, field) / getattr(b, field) for a, b in zip(ours, theirs, strict=True))
-            for field in Round._fields
-        }
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    print(f"{'':12}  {'p50 ms':>7}  {'p99 ms':>7}  {'p99.9 ms':>8}  {'CPU us a record':>15}")
-    for name, row in results.items():
-        print("{:12}  {:>7.3f}  {:>7.3f}  {:>8.3f}  {:>15.2f}".format(name, *row.values()))
+    report({"one record in flight": summarise(rounds)}, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,19 @@ three replicas of every partition, of the transaction log too. Needs Java and Ma
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import peers
 from benchmarks.cluster.replicated import Cluster, both_clusters, cpu_seconds
+from benchmarks.paired import report, summarise
 from headrace.client.operations.admin import Admin, NewTopic
 from tests.peers import kafka
 
@@ -92,17 +91,8 @@ def main() -> None:
         for _ in range(options.rounds):
             for side in sides:
                 runs[side.name].append(commit(side, options.commits))
-    ours, theirs = runs.values()
-    results = {name: Run(*map(median, zip(*rounds, strict=True)))._asdict() for name, rounds in runs.items()}
-    ratios = [[a / b for a, b in zip(mine, other, strict=True)] for mine, other in zip(ours, theirs, strict=True)]
-    results["ratio"] = Run(*map(median, zip(*ratios, strict=True)))._asdict()
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    print(f"{'':14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU s/1000':>11}")
-    for name, row in results.items():
-        print(f"{name:14} {row['commits_per_s']:>10.2f} {row['p50_ms']:>8.2f} {row['p99_ms']:>8.2f}", end="")
-        print(f" {row['brokers_cpu_s_per_1000']:>11.3f}")
+    nodes = "one broker" if options.nodes == 1 else "three brokers"
+    report({f"transactions, {nodes}": summarise(runs)}, as_json=options.json)
 
 
 if __name__ == "__main__":

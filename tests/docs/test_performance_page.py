@@ -1,0 +1,78 @@
+"""What `make bench` records: medians and ratios of pairs, the tables of docs/performance.md, and their chart."""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from performance_page import section
+
+from benchmarks import chart
+from benchmarks.paired import RATIO, number, shown, summarise
+
+
+class Round(NamedTuple):
+    requests_per_s: float
+    p99_ms: float
+
+
+ROUNDS = {
+    "headrace": [Round(30_000, 1.0), Round(10_000, 4.0), Round(20_000, 2.0)],
+    "Apache Kafka": [Round(10_000, 4.0), Round(10_000, 8.0), Round(5_000, 8.0)],
+}
+
+
+def recorded() -> dict[str, Any]:
+    """A run as benchmarks/run.py stores it."""
+    return {
+        "benchmark": "broker/small_requests",
+        "command": "python benchmarks/broker/small_requests.py",
+        "day": "2026-11-27",
+        "machine": "2 cores",
+        "load": [0.5, 2.0],
+        "versions": {"headrace": "0.1.0", "Apache Kafka": "4.3.1"},
+        "results": {"10 connections": summarise(ROUNDS)},
+    }
+
+
+def test_a_ratio_is_the_median_of_pairs_and_not_of_medians() -> None:
+    summary = summarise(ROUNDS)
+    assert summary["headrace"]["requests_per_s"] == {"median": 20_000, "least": 10_000, "most": 30_000}
+    assert summary[RATIO]["requests_per_s"] == {"median": 3.0, "least": 1.0, "most": 4.0}
+    assert summary[RATIO]["p99_ms"] == {"median": 0.25, "least": 0.25, "most": 0.5}
+
+
+def test_one_side_alone_has_no_ratio() -> None:
+    assert RATIO not in summarise({"headrace": ROUNDS["headrace"]})
+
+
+def test_numbers_have_three_digits_that_count() -> None:
+    assert [number(each) for each in (20_000, 123.4, 12.34, 1.234, 0.0123)] == [
+        "20,000",
+        "123",
+        "12.3",
+        "1.23",
+        "0.012",
+    ]
+    assert shown({"median": 2, "least": 1, "most": 30}) == "2.00 (1.00–30.0)"
+
+
+def test_the_page_has_medians_spread_command_machine_load_and_versions() -> None:
+    text = "\n".join(section(recorded()))
+    assert "### Small requests" in text
+    assert "| | | requests/s | p99, ms |" in text
+    assert "| 10 connections | headrace | 20,000 (10,000–30,000) | 2.00 (1.00–4.00) |" in text
+    assert "|  | ratio | **3.00 ×** (1.00–4.00) | **0.25 ×** (0.25–0.50) |" in text
+    for part in ("python benchmarks/broker/small_requests.py", "2026-11-27", "2 cores", "0.5 before", "4.3.1"):
+        assert part in text
+
+
+def test_the_chart_has_each_ratio_and_is_the_same_for_the_same_results(tmp_path: Path) -> None:
+    once, again = tmp_path / "once.svg", tmp_path / "again.svg"
+    for each in (once, again):
+        chart.draw([recorded()], each)
+    drawn = once.read_text()
+    assert drawn == again.read_text()
+    assert "10 connections: requests per s" in drawn
+    assert "3.00 ×" in drawn

@@ -25,20 +25,25 @@ UNDEFINED = -1
 class LeaderEpochs:
     """The leader epochs of one partition, kept in its directory."""
 
-    __slots__ = ("_epochs", "_files", "_is_dirty", "_path", "_starts", "latest")
+    __slots__ = ("_directory", "_epochs", "_files", "_is_dirty", "_starts", "latest")
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
-        self._path = directory / LEADER_EPOCH
+        self._directory = directory
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED
         self._is_dirty = False
         try:
-            for epoch, start_offset in read_epochs(files, self._path):
+            for epoch, start_offset in read_epochs(files, self.path):
                 self._put(epoch, start_offset)
         except CorruptCheckpoint as error:
             logger.warning("the leader epoch checkpoint is ignored, and leader epochs are read from the log: %s", error)
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint."""
+        return self._directory / LEADER_EPOCH
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -112,13 +117,13 @@ class LeaderEpochs:
 
     def relocated(self, directory: Path) -> None:
         """Note that the file is in another directory now, with the same content."""
-        self._path = directory / LEADER_EPOCH
+        self._directory = directory
         self._is_dirty = True
 
     def take_unsynced(self) -> Path | None:
         """The file's path when it has changed since the last call, else None. The caller syncs the file."""
         was_dirty, self._is_dirty = self._is_dirty, False
-        return self._path if was_dirty else None
+        return self.path if was_dirty else None
 
     def _put(self, epoch: int, start_offset: int) -> None:
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -128,5 +133,5 @@ class LeaderEpochs:
         self.latest = epoch
 
     def _save(self) -> None:
-        write_epochs(self._files, self._path, self.entries, sync=False)
+        write_epochs(self._files, self.path, self.entries, sync=False)
         self._is_dirty = True

@@ -13,6 +13,7 @@ Source: Kafka's `PartitionState` (KIP-497).
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.types import BrokerId
@@ -72,5 +73,10 @@ IsrState = CommittedIsr | PendingExpand | PendingShrink
 
 
 def committed(isr: Iterable[BrokerId]) -> CommittedIsr:
-    """The state for an ISR that the controller sent."""
-    return CommittedIsr(frozenset(isr))
+    """The state for an ISR that the controller sent. Partitions with the same ISR share it."""
+    return _shared(frozenset(isr))
+
+
+@lru_cache(maxsize=4096)
+def _shared(isr: frozenset[BrokerId]) -> CommittedIsr:
+    return CommittedIsr(isr)

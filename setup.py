@@ -1,17 +1,26 @@
 """The compiled modules, each by Cython from the same file that runs as plain Python."""
 
 import warnings
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 COMPILED = (
     "headrace.records.format2.kernel",
     "headrace.records.legacy.message_kernel",
     "headrace.records.format2.rows",
+    "headrace.records.format2.plain_batch",
     "headrace.protocol.plain_produce",
+    "headrace.protocol.single_produce",
     "headrace.protocol.conversation.frames",
     "headrace.network.outbound",
+    "headrace.network.shortcut",
     "headrace.network.connection",
+    "headrace.log.append_state",
+    "headrace.replication.replica_offsets",
+    "headrace.broker.metrics.traffic",
+    "headrace.broker.produce.single_produce",
     "headrace.log.cleaning.compaction_kernel",
     "headrace.log.cleaning.compaction_runs",
     "headrace.log.recovery.recovery_kernel",
@@ -36,4 +45,17 @@ def compiled_modules() -> list[Extension]:
     return modules
 
 
-setup(ext_modules=compiled_modules())
+class AllOrNone(build_ext):
+    """The compiled modules use each other's C types, and a part of them would not start: if one fails, none is kept."""
+
+    def run(self) -> None:
+        super().run()
+        paths = [Path(self.get_ext_fullpath(each.name)) for each in self.extensions]
+        missing = [path.name for path in paths if not path.exists()]
+        if missing:
+            warnings.warn(f"nothing is compiled, records and requests will be slow: no {missing}", stacklevel=1)
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+
+setup(ext_modules=compiled_modules(), cmdclass={"build_ext": AllOrNone})

@@ -1,5 +1,6 @@
 """The short way of a plain produce does what the long way does: the same answers, the same bytes in the log."""
 
+import gc
 import re
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from headrace.broker.produce.plain_produce import append_plainly
 from headrace.broker.request import dispatch
+from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.services import Services
 from headrace.protocol import messages as m
 from headrace.protocol.plain_produce import PlainProduce
@@ -19,7 +21,7 @@ from headrace.records.format2.header import CHECKED_FROM, read_header, set_max_t
 from headrace.testing import Broker
 from tests.wire import Wire
 
-SHORT, LONG = "by-the-short-way", "by-the-long--way"
+SHORT, LONG, SHORTEST = "by-the-short-way", "by-the-long--way", "by-the-least-way"
 NOW_MS = int(time.time() * 1000)
 
 
@@ -28,13 +30,27 @@ def broker() -> Iterator[Broker]:
     with Broker() as found, Wire(found.bootstrap) as wire:
         wire.create_topic("by-id", 1)
         wire.create_topic("recent", 1, {"message.timestamp.before.max.ms": "3600000"})
-        for topic in (SHORT, LONG):
+        for topic in (SHORT, LONG, SHORTEST):
             wire.create_topic(topic, 2, {"max.message.bytes": "5000"})
-        for topic in (SHORT, LONG):
             wire.create_topic(topic + "-stamped", 1, {"message.timestamp.type": "LogAppendTime"})
             wire.create_topic(topic + "-compacted", 1, {"cleanup.policy": "compact"})
             wire.create_topic(topic + "-early", 1, {"message.timestamp.before.max.ms": "1000"})
         yield found
+
+
+@pytest.fixture
+def without_shortcut(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that are opened from now on offer no frame to the shortest way."""
+    for each in shortcuts():
+        monkeypatch.setattr(each, "shortcut", None)
+
+
+def shortcuts() -> list[Dispatcher]:
+    return [each for each in gc.get_objects() if type(each) is Dispatcher]
+
+
+def taken_by_the_shortest() -> int:
+    return sum(each.shortcut.taken for each in shortcuts() if each.shortcut is not None)
 
 
 def batch(count: int = 3, *, producer: int = -1, sequence: int = -1, at_ms: int = NOW_MS, codec: Codec = Codec.NONE,
@@ -98,10 +114,10 @@ CLOCK = re.compile(rb"\d{13,19}")
 
 @pytest.mark.parametrize("version", [3, 5, 7, 8, 9, 11, 12])
 @pytest.mark.parametrize("acks", [1, -1])
-def test_both_ways_give_the_same_answers_and_the_same_log(
+def test_all_ways_give_the_same_answers_and_the_same_log(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
 ) -> None:
-    taken = 0
+    taken, taken_before = 0, taken_by_the_shortest()
 
     def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
         nonlocal taken
@@ -109,26 +125,34 @@ def test_both_ways_give_the_same_answers_and_the_same_log(
         taken += answer is not None
         return answer
 
-    with Wire(broker.bootstrap) as wire:
-        for what, (suffix, asked) in requests().items():
-            for parts in asked:
-                monkeypatch.setattr(dispatch, "append_plainly", counted)
-                one = ask(wire, version, SHORT + suffix, acks, parts)
-                monkeypatch.setattr(dispatch, "append_plainly", lambda *_: None)
-                other = ask(wire, version, LONG + suffix, acks, parts)
-                answers = [CLOCK.sub(b"now", each) for each in (one.replace(SHORT.encode(), LONG.encode()), other)]
-                assert answers[0] == answers[1], what
-        ask(wire, version, SHORT + "-stamped", acks, [(0, batch())])
+    with Wire(broker.bootstrap) as shortest, monkeypatch.context() as way:
+        shortest.ask(18, 0, b"")  # the connection is there, with its shortcut
+        for each in shortcuts():
+            way.setattr(each, "shortcut", None)
+        with Wire(broker.bootstrap) as wire:
+            for what, (suffix, asked) in requests().items():
+                for parts in asked:
+                    way.setattr(dispatch, "append_plainly", counted)
+                    answers = [ask(wire, version, SHORT + suffix, acks, parts).replace(SHORT.encode(), LONG.encode())]
+                    way.setattr(dispatch, "append_plainly", lambda *_: None)
+                    answers.append(ask(wire, version, LONG + suffix, acks, parts))
+                    last = ask(shortest, version, SHORTEST + suffix, acks, parts)
+                    answers.append(last.replace(SHORTEST.encode(), LONG.encode()))
+                    assert len({CLOCK.sub(b"now", each) for each in answers}) == 1, what
+            ask(wire, version, SHORT + "-stamped", acks, [(0, batch())])
+            ask(shortest, version, SHORTEST + "-stamped", acks, [(0, batch())])
     assert taken > 10, "the short way was not gone"
+    assert taken_by_the_shortest() > taken_before, "the shortest way was not gone"
     for partition in (0, 1):
         logs = [
             Path(broker.data, f"{topic}-{partition}", "00000000000000000000.log").read_bytes()
-            for topic in (SHORT, LONG)
+            for topic in (SHORT, LONG, SHORTEST)
         ]
-        assert logs[0] == logs[1]
+        assert logs[0] == logs[1] == logs[2]
         assert logs[0]
 
 
+@pytest.mark.usefixtures("without_shortcut")
 def test_topics_by_id_go_the_short_way_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
@@ -147,6 +171,7 @@ def test_topics_by_id_go_the_short_way_too(broker: Broker, monkeypatch: pytest.M
     assert [each is None for each in taken] == [False, True]
 
 
+@pytest.mark.usefixtures("without_shortcut")
 def test_a_topic_that_refuses_old_records_takes_recent_ones_the_short_way(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +193,7 @@ def test_a_topic_that_refuses_old_records_takes_recent_ones_the_short_way(
     assert read_header(log).size_bytes == len(log), "more was written than the recent batch"
 
 
+@pytest.mark.usefixtures("without_shortcut")
 def test_a_disk_that_fails_behind_the_first_batch_is_said_of_the_second(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,5 +216,6 @@ def test_a_disk_that_fails_behind_the_first_batch_is_said_of_the_second(
             with monkeypatch.context() as disk:
                 disk.setattr(appending, "append", fails_for_the_second)
                 answers.append(ask(wire, 9, topic, -1, [(0, batch()), (1, batch())]))
+        ask(wire, 9, SHORTEST, -1, [(0, batch())])  # all three stay the same
     assert answers[0].replace(SHORT.encode(), LONG.encode()) == answers[1]
     assert b"no space" in answers[0]

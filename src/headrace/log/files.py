@@ -136,10 +136,23 @@ def _sync_directory(path: Path) -> None:
 _shared_syncs = SharedSyncs(_sync_directory)
 
 
+def plain_fd_of(file: LogFile) -> int:
+    """The descriptor of a file for which a write is a write to it and nothing else; -1 for any other file.
+
+    A write to the descriptor that fails has to be repeated by `LogFile.write`, which raises and reports the error."""
+    found: int = getattr(file, "plain_fd", -1)
+    return found
+
+
 class DiskFile:
     """A file of the real disk."""
 
     __slots__ = ("fd",)
+
+    @property
+    def plain_fd(self) -> int:
+        """See `plain_fd_of`."""
+        return self.fd if type(self) is DiskFile else -1
 
     def __init__(self, path: Path, flags: int) -> None:
         self.fd = -1

@@ -24,6 +24,7 @@ from threading import Lock
 
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange, StorageError
+from headrace.log.append_state import LogEnd
 from headrace.log.directories.partition_metadata import format_topic_id, read_topic_id, write_topic_id
 from headrace.log.filenames import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.files import Files
@@ -50,7 +51,7 @@ NO_POSITIONS = -1
 """An offset below that of each position."""
 
 
-class PartitionLog:
+class PartitionLog(LogEnd):
     """The log of one partition. `PartitionLog.open` creates it."""
 
     def __init__(
@@ -70,9 +71,9 @@ class PartitionLog:
         self.directory = directory
         self.partition = partition
         self.config = config
+        self.set_rules(config)
         self.topic_id = topic_id
-        self.failure: str | None = None
-        """Why the log refuses appends until it is opened again; None when it accepts them."""
+        self.failure = None
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
         self._committed: HighWatermarkOwner = StoredHighWatermark(opened.log_start_offset)
@@ -90,7 +91,6 @@ class PartitionLog:
         self.positions_lock = Lock()
         """For a thread that writes their file: `truncations`, `directory` and `failure` change outside of it."""
         self.is_truncating = False
-        """Whether a truncation waits for the disk. The log refuses appends until it is done."""
         self.flusher = Flusher(self, scheduling, opened.recovery_point, now_ms)
         self._set_segments(SegmentList(opened.segments))
 
@@ -434,6 +434,7 @@ class PartitionLog:
     def configure(self, config: TopicConfig) -> None:
         """Apply new settings."""
         self.config = config
+        self.set_rules(config)
         for segment in self.segments:
             segment.configure(config)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headrace.log.directories import meta_properties
-from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile
+from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile, plain_fd_of
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
 P = ParamSpec("P")
@@ -147,12 +147,12 @@ class WatchedFiles:
 class WatchedFile:
     """An open file that reports refused calls. Every produce writes, so each method makes its call directly."""
 
-    __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd")
+    __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd", "plain_fd")
 
     def __init__(self, file: LogFile, path: Path, watch: DirectoryWatch) -> None:
         self._file, self._path, self._watch = file, path, watch
         self._write, self._read = file.write, file.read
-        self.fd = file.fd
+        self.fd, self.plain_fd = file.fd, plain_fd_of(file)
 
     def write(self, data: Bytes, position: int) -> None:
         try:

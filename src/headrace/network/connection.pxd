@@ -1,8 +1,15 @@
 # The C types of connection.py's names; connection.py itself stays plain Python.
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
+
+from headrace.network.outbound cimport Outbound
+from headrace.network.shortcut cimport Shortcut
+from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL
+cdef Py_ssize_t _SIZE_BYTES
+
+cdef Shortcut _shortcut_of(dispatch, bint is_timed)
 
 cdef class Slot:
     cdef public list chunks
@@ -12,10 +19,13 @@ cdef class Slot:
 
 cdef class Connection:
     cdef object _transport, _loop, _owner, _dispatch, _receive_into, _slots, _frames, _throttle
-    cdef object _inbound, _outbound, _memory
+    cdef object _memory
+    cdef FrameReader _inbound
+    cdef Outbound _outbound
+    cdef Shortcut _shortcut
     cdef list _unsent
     cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
-    cdef int _reasons, _fd
+    cdef int _reasons, _fd, _direct_fd
     cdef double _throttled_until_ms
     cdef bint _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
     cdef readonly bint is_timed
@@ -29,8 +39,17 @@ cdef class Connection:
     cdef _read_pending(self)
     cpdef _read_if_reading(self)
 
-    @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t)
+    @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t, answered=Py_ssize_t, inbound=FrameReader, shortcut=Shortcut)
     cpdef _on_readable(self)
+
+    @cython.locals(count=Py_ssize_t, octets=uint8_t[::1])
+    cdef Py_ssize_t _receive(self) except -1
+
+    cdef bint _is_quiet(self) except -1
+
+    @cython.locals(inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, answer=bytes)
+    cdef Py_ssize_t _answer_shortly(self, Shortcut shortcut, Py_ssize_t count) except -1
+
 
     cdef _keep(self, list frames)
 
@@ -53,7 +72,9 @@ cdef class Connection:
     cdef _flush(self)
 
     cpdef _send(self)
+    @cython.locals(outbound=object)
     cdef _warm_up(self)
+
     cpdef _warmed(self, warming)
     cdef _pace(self)
     cdef bint _is_held(self) except -1

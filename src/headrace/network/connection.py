@@ -26,6 +26,11 @@ from enum import IntFlag
 from time import monotonic_ns
 from typing import Protocol
 
+try:
+    import cython
+except ImportError:
+    from headrace.records import uncompiled as cython
+
 from headrace.errors import InvalidRequest
 from headrace.limits import (
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
@@ -36,13 +41,19 @@ from headrace.limits import (
 from headrace.network.outbound import FileRange, Outbound, Progress
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
+from headrace.network.shortcut import Shortcut
 from headrace.network.transport import Transport, Wants
 from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, FrameReader
 from headrace.security.access import ANONYMOUS, Decisions
 
+if cython.compiled:
+    from cython.cimports.cpython.exc import PyErr_SetFromErrno
+    from cython.cimports.headrace.network.socket_calls import recv
+
 log = logging.getLogger(__name__)
 
 _THROTTLE, _FULL = 2, 4  # of `Held`, as C integers
+_SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
 
 Chunks = list[bytes | FileRange]
@@ -82,6 +93,11 @@ def _kept(frame: memoryview) -> memoryview:
     return frame if len(frame) > SCRATCH_BYTES else memoryview(bytearray(frame))
 
 
+def _shortcut_of(dispatch: "Dispatch", is_timed: bool) -> Shortcut | None:
+    """The way past the dispatcher. Where the times of requests are measured there is none."""
+    return None if is_timed else getattr(dispatch, "shortcut", None)
+
+
 class Slot:
     """The place of one request in the order of a connection's responses."""
 
@@ -96,7 +112,7 @@ class Slot:
 
 
 class Dispatch(Protocol):
-    """The receiver of a connection's frames."""
+    """The receiver of a connection's frames. Its attribute `shortcut`, if it has one, is offered each frame first."""
 
     def __call__(self, connection: "Connection", frame: memoryview) -> None:
         """Handles one request frame, which is valid until the call returns."""
@@ -113,11 +129,11 @@ class Connection:
     """One accepted stream, owned by the event loop."""
 
     __slots__ = (
-        "_counted_bytes", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_buffering", "_is_closed",
-        "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory", "_outbound", "_owner",
-        "_reasons", "_receive_into", "_slots", "_throttle", "_throttled_until_ms", "_transport", "_unsent",
-        "_waiting_bytes", "_waiting_memory", "admitted", "host", "is_timed", "listener", "looked_ns", "peer",
-        "principal", "received_ns", "session", "software",
+        "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_buffering",
+        "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory", "_outbound",
+        "_owner", "_reasons", "_receive_into", "_shortcut", "_slots", "_throttle", "_throttled_until_ms",
+        "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted", "host", "is_timed", "listener",
+        "looked_ns", "peer", "principal", "received_ns", "session", "software",
     )  # fmt: skip
 
     def __init__(
@@ -135,7 +151,8 @@ class Connection:
         """`is_timed`: whether the times of requests are measured, which metrics need."""
         self.is_timed = is_timed
         self._transport, self._loop, self._owner, self._dispatch = transport, loop, owner, dispatch
-        self._fd = transport.fileno()
+        self._shortcut = _shortcut_of(dispatch, is_timed)
+        self._fd, self._direct_fd = transport.fileno(), transport.direct_fd
         self._receive_into = transport.receive_into
         self._is_buffering = transport.is_buffering
         self._inbound, self._outbound = inbound, Outbound()
@@ -191,7 +208,7 @@ class Connection:
     def _on_readable(self) -> None:
         inbound = self._inbound
         try:
-            count = self._receive_into(inbound.target())
+            count = self._receive()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -201,8 +218,14 @@ class Connection:
             self.close("closed by the client")
             return
         self.received_ns = self.looked_ns = monotonic_ns()
+        shortcut = self._shortcut
+        answered = self._answer_shortly(shortcut, count) if shortcut is not None and self._is_quiet() else 0
+        if answered == count or self._is_closed:
+            if self._is_buffering:
+                self._read_pending()
+            return
         try:
-            frames = inbound.received(count)
+            frames = inbound.received(count, answered)
         except InvalidRequest as error:
             self.close(error.message)
             return
@@ -212,6 +235,42 @@ class Connection:
         self._flush()
         if self._is_buffering:
             self._read_pending()
+
+    def _receive(self) -> int:
+        """Receives into the target of the frames. Raises `OSError`."""
+        if cython.compiled and self._direct_fd >= 0 and self._inbound._own is None:
+            octets = self._inbound._octets
+            count: int = recv(self._direct_fd, cython.address(octets[0]), len(octets), 0)
+            if count < 0:
+                PyErr_SetFromErrno(OSError)
+            return count
+        return self._receive_into(self._inbound.target())
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing waits in the connection: what is answered now can be sent now."""
+        return not (self._reasons or self._is_sending or self._slots or self._frames or self._outbound)
+
+    def _answer_shortly(self, shortcut: Shortcut, count: int) -> int:
+        """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
+        inbound, pos, left = self._inbound, 0, REQUESTS_PER_TURN_MAX
+        try:
+            while left:
+                end = inbound.end_of_frame(pos, count)
+                if end < 0:
+                    break
+                answer = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end)
+                if answer is None:
+                    break
+                self._outbound.add(answer)
+                pos = end
+                left -= 1
+        except Exception:  # as in `_take_up`
+            log.exception("a request could not be handled", extra={"peer": self.peer})
+            self.close("an internal error")
+            return pos
+        if pos:
+            self._flush()
+        return pos
 
     def _keep(self, frames: list[memoryview]) -> None:
         """Keeps frames that cannot be dispatched yet. A peer that has yet to authenticate may send few ahead."""
@@ -310,6 +369,7 @@ class Connection:
         `announced`, for a peer that has yet to authenticate: called with the size of each frame of which a part is
         kept; of requests that cannot be dispatched, few are kept then."""
         self._dispatch, self._is_guarded = dispatch, announced is not None
+        self._shortcut = _shortcut_of(dispatch, self.is_timed)
         self._inbound.limit(frame_bytes_max, frame_bytes_min, announced)
 
     # -- out
@@ -395,7 +455,8 @@ class Connection:
             self._is_sending = True
         else:
             self._loop.remove_writer(self._fd)
-        self._loop.run_in_executor(None, self._outbound.warm).add_done_callback(self._warmed)
+        outbound = self._outbound  # compiled, an attribute without a type: its methods can be called by the executor
+        self._loop.run_in_executor(None, outbound.warm).add_done_callback(self._warmed)
 
     def _warmed(self, warming: "asyncio.Future[None]") -> None:
         self._is_sending = False
@@ -504,6 +565,7 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
+        self._direct_fd = -1
         self._reasons = 0
         self._unthrottle()
         self._stop_reading()

@@ -15,6 +15,9 @@ cdef class Outbound:
     @cython.locals(budget=Py_ssize_t, sent=Py_ssize_t, size=Py_ssize_t)
     cpdef send(self, transport)
 
+    @cython.locals(fd=int, sent=Py_ssize_t)
+    cdef Py_ssize_t _send_bytes(self, transport, data, int flags) except -1
+
     @cython.locals(size=Py_ssize_t)
     cpdef warm(self)
 

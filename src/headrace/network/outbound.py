@@ -16,8 +16,17 @@ from collections import deque
 from enum import Enum, auto
 from typing import Protocol
 
+try:
+    import cython
+except ImportError:
+    from headrace.records import uncompiled as cython
+
 from headrace.limits import COLD_READ_CHUNK_BYTES
 from headrace.network.transport import MORE, Transport
+
+if cython.compiled:
+    from cython.cimports.cpython.exc import PyErr_SetFromErrno
+    from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, send
 
 _JOIN_BYTES_MAX = 256 << 10
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -94,7 +103,8 @@ class Outbound:
             first = queue[0]
             try:
                 if isinstance(first, bytes):
-                    sent = transport.send(self._joined_bytes(first), MORE if self._file_follows() else 0)
+                    data = self._joined_bytes(first)
+                    sent = self._send_bytes(transport, data, MORE if self._file_follows() else 0)
                     self._advance(sent)
                 else:
                     size = min(first.size - self._offset, COLD_READ_CHUNK_BYTES)
@@ -114,6 +124,15 @@ class Outbound:
             if budget <= 0 and queue:
                 return Progress.YIELD
         return Progress.DONE
+
+    def _send_bytes(self, transport: Transport, data: bytes | memoryview, flags: int) -> int:
+        fd = transport.direct_fd if cython.compiled else -1
+        if fd < 0 or not isinstance(data, bytes):
+            return transport.send(data, flags)
+        sent: int = send(fd, cython.cast(cython.p_char, data), len(data), flags | MSG_NOSIGNAL)
+        if sent < 0:
+            PyErr_SetFromErrno(OSError)
+        return sent
 
     def warm(self) -> None:
         """Reads the next chunk into the page cache. Blocks, so it runs on an executor while the event loop does not

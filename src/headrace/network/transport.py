@@ -8,9 +8,10 @@ Each of the last four raises `BlockingIOError` when the socket would block, and 
 Once the handshake is over, a receive is called again when the socket is readable and a send when it is writable.
 
 `can_send_file` is False where bytes must be changed on their way (TLS): the caller reads the file and sends bytes.
-`is_buffering` is True where the transport may hold `pending()` bytes that it took from the socket and `receive_into`
-has not returned yet: the socket does not become readable for them. `turn_bytes` are sent at most before other
-connections get their turn.
+`direct_fd` is the descriptor of a socket whose own calls are all that the transport makes, so that compiled code may
+make them itself; -1 otherwise. `is_buffering` is True where the transport may hold `pending()` bytes that it took from
+the socket and `receive_into` has not returned yet: the socket does not become readable for them. `turn_bytes` are sent
+at most before other connections get their turn.
 
 A plain stream adds no cost: `receive_into`, `send` and `send_parts` are the socket's own methods.
 """
@@ -47,6 +48,7 @@ class Transport(Protocol):
     """A byte stream to a peer, over a socket that does not block."""
 
     can_send_file: bool
+    direct_fd: int
     is_buffering: bool
     turn_bytes: int
 
@@ -111,6 +113,8 @@ class SocketTransport:
 
     __slots__ = ("_address", "_sock")
 
+    direct_fd = -1
+
     def __init__(self, sock: socket.socket, address: tuple[str, int] | None = None) -> None:
         """`sock` is connected and does not block. `address`: of the peer, which is not the socket's behind a proxy."""
         self._sock, self._address = sock, address
@@ -143,7 +147,7 @@ class SocketTransport:
 class PlainTransport(SocketTransport):
     """Plain TCP."""
 
-    __slots__ = ("receive_into", "send", "send_parts")
+    __slots__ = ("direct_fd", "receive_into", "send", "send_parts")
 
     can_send_file = True
     is_buffering = False
@@ -152,6 +156,7 @@ class PlainTransport(SocketTransport):
     def __init__(self, sock: socket.socket, address: tuple[str, int] | None = None) -> None:
         """See `SocketTransport`."""
         super().__init__(sock, address)
+        self.direct_fd = sock.fileno()
         self.receive_into: Callable[[memoryview], int] = sock.recv_into
         self.send: Send = sock.send
         self.send_parts: Callable[[Sequence[memoryview]], int] = (
@@ -161,6 +166,11 @@ class PlainTransport(SocketTransport):
     def send_file(self, fd: int, position: int, size: int) -> int:
         """See `Transport`. The kernel copies the bytes; they never enter this process."""
         return send_file(self._sock, fd, position, size)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self.direct_fd = -1  # the number may soon be that of another socket
+        super().close()
 
     def handshake(self) -> Wants:
         """See `Transport`. A plain stream has none."""

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode
 from headrace.limits import INT64_MAX
 from headrace.replication.isr import IsrState, PendingExpand, PendingShrink, committed
+from headrace.replication.replica_offsets import ReplicaOffsets
 from headrace.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch
 
 UNKNOWN_OFFSET = -1
@@ -113,24 +114,19 @@ class Follower:
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
-class PartitionState:
+class PartitionState(ReplicaOffsets):
     """This broker's replica of one partition."""
 
     __slots__ = (
-        "commits_at_once",
         "epoch_start_offset",
         "flush_count",
         "flushed_offset",
         "followers",
-        "high_watermark",
-        "is_leader",
         "isr_state",
         "lag_max_ms",
         "leader",
-        "leader_epoch",
         "leading_since",
         "local_id",
-        "log_end_offset",
         "min_insync_replicas",
         "partition_epoch",
         "replicas",

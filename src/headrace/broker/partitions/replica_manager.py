@@ -66,6 +66,7 @@ class ReplicaManager:
         self._touch = touch
         self._lag_max_ms = lag_max_ms
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.partitions: Mapping[tuple[str, int], Partition] = self._partitions
         self.names_by_id: dict[bytes, str] = {}
         """Topic names by id, from LeaderAndIsr: followers fetch a new topic by id before UpdateMetadata contains it."""
         self.offline: set[tuple[str, int]] = set()

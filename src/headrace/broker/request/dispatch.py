@@ -22,6 +22,7 @@ from typing import Protocol, cast
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
 from headrace.broker.produce.plain_produce import Find, append_plainly, find_partition, with_throttle_time
+from headrace.broker.produce.single_produce import SingleProduces
 from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demands, Entries
@@ -142,6 +143,9 @@ class Dispatcher:
         else:
             served = [Handler(each.API_KEY, each.VERSIONS, partial(_given, each)) for each in modules]
         self.handlers: Mapping[int, Handler] = {int(handler.api_key): handler for handler in served}
+        produce = self.handlers.get(ApiKey.PRODUCE)
+        self.shortcut = None if produce is None else SingleProduces(services, produce.times.by_version)
+        """Answers the most frequent requests before they come here."""
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""

@@ -11,7 +11,7 @@ before their deadline.
 
 import asyncio
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
@@ -45,6 +45,8 @@ class Purgatory:
         # Dicts, not sets: they keep the order of arrival, so operations that waited longest are tried first and a
         # simulation replays.
         self._watched: dict[Hashable, dict[WaitingOperation, None]] = {}
+        self.watched: Mapping[Hashable, object] = self._watched
+        """By the keys that are watched; empty while nothing waits."""
         self._touched: dict[Hashable, None] = {}
         self._deadlines: list[tuple[float, int, WaitingOperation]] = []
         self._order = count()

@@ -10,27 +10,30 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.log.files import Bytes, Files, LogFile
+from headrace.log.append_state import FileEnd
+from headrace.log.files import Bytes, Files, LogFile, plain_fd_of
 from headrace.log.segment.batch_scan import read_headers
 from headrace.records.format2.header import BatchHeader
 
 
-class FileRecords:
+class FileRecords(FileEnd):
     """The batches in one file."""
 
-    __slots__ = ("_file", "_files", "path", "size")
+    __slots__ = ("_file", "_files", "path")
 
     def __init__(self, files: Files, path: Path, size: int) -> None:
         self._files = files
         self.path = path
         self.size = size
         self._file: LogFile | None = None
+        self.plain_fd = -1
 
     @classmethod
     def create(cls, files: Files, path: Path, *, preallocated_bytes: int) -> "FileRecords":
         """Create an empty file, or empty the one of that name. Raises OSError."""
         records = cls(files, path, 0)
-        file = records._file = files.open(path, create=True)
+        file = files.open(path, create=True)
+        records._use(file)
         file.truncate(0)
         if preallocated_bytes:
             file.extend(preallocated_bytes)
@@ -39,9 +42,11 @@ class FileRecords:
     @property
     def file(self) -> LogFile:
         """The open file."""
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        return self._file
+        return self._file or self._use(self._files.open(self.path))
+
+    def _use(self, file: LogFile) -> LogFile:
+        self._file, self.plain_fd = file, plain_fd_of(file)
+        return file
 
     @property
     def modified_ms(self) -> int:
@@ -77,4 +82,4 @@ class FileRecords:
 
     def release(self) -> None:
         """Release the file. It closes when no reader holds it."""
-        self._file = None
+        self._file, self.plain_fd = None, -1

@@ -18,6 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 from headrace.config import TopicConfig
+from headrace.log.append_state import SegmentEnd
 from headrace.log.filenames import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_file
 from headrace.log.files import Bytes, Files, LogFile
 from headrace.log.segment.file_records import FileRecords
@@ -34,21 +35,15 @@ A new segment begins at the end offset of the one before. With a larger gap the 
 segment begins behind the gap. In Apache Kafka a follower's segment begins behind any gap in the leader's log."""
 
 
-class Segment:
+class Segment(SegmentEnd):
     """One segment of a log."""
 
     __slots__ = (
-        "_first_timestamp_ms",
         "_name_ending",
-        "base_offset",
         "config",
-        "created_ms",
         "directory",
         "files",
-        "indexes",
         "is_trimmed",
-        "records",
-        "roll_after_ms",
         "txn_index",
     )
 
@@ -102,6 +97,7 @@ class Segment:
     def configure(self, config: TopicConfig) -> None:
         """Apply new settings. The jitter is computed from the segment's name, so that rolls spread out."""
         self.config = config
+        self.bytes_max = config.segment_bytes
         self.indexes.configure(config)
         age_max_ms = config.segment_age_max_ms
         jitter_ms = min(config.segment_jitter_ms, age_max_ms - 1)

@@ -21,6 +21,7 @@ from struct import Struct
 
 from headrace.config import TopicConfig
 from headrace.errors import CorruptMessage
+from headrace.log.append_state import IndexSteps
 from headrace.log.files import Bytes, Files
 from headrace.log.segment.file_records import FileRecords
 from headrace.log.segment.index_file import CorruptIndex
@@ -44,21 +45,16 @@ def _can_mean(entry: TimestampOffset, header: BatchHeader) -> bool:
     return not has_timestamp or (header.last_offset, header.max_timestamp) == (entry.offset, entry.timestamp_ms)
 
 
-class SegmentIndexes:
+class SegmentIndexes(IndexSteps):
     """The offset index, the time index and the largest timestamp of one segment."""
 
     __slots__ = (
         "_base_offset",
         "_files",
-        "_interval_bytes",
-        "_largest",
-        "_loaded",
         "_max_bytes",
         "_offset_path",
         "_records",
         "_time_path",
-        "is_full",
-        "unindexed_bytes",
     )
 
     def __init__(
@@ -78,9 +74,7 @@ class SegmentIndexes:
         self._loaded: tuple[OffsetIndex, TimeIndex] | None = None
         self._largest: TimestampOffset | None = None
         self.unindexed_bytes = 0
-        """The number of bytes behind the batch of the last entry."""
         self.is_full = False
-        """Whether an index has no room for another entry, so that the segment has to roll."""
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

@@ -107,13 +107,24 @@ class FrameReader:
         """The buffer for the next bytes."""
         return self._scratch if self._own is None else self._own[self._filled :]
 
-    def received(self, count: int) -> list[memoryview]:
+    def end_of_frame(self, pos: int, count: int) -> int:
+        """The end of the frame that begins at `pos` (with its size) of the scratch buffer, into which `count` bytes
+        were received; -1 if it is not whole there, or has a bad size."""
+        octets = self._octets
+        if self._own is not None or count - pos < _SIZE_BYTES:
+            return -1
+        size = octets[pos] << 24 | octets[pos + 1] << 16 | octets[pos + 2] << 8 | octets[pos + 3]
+        if not 0 < size <= self._frame_bytes_max or pos + _SIZE_BYTES + size > count:
+            return -1
+        return pos + _SIZE_BYTES + size
+
+    def received(self, count: int, pos: int = 0) -> list[memoryview]:
         """The frames that became whole with `count` more bytes at `target()`. Raises `InvalidRequest` on a bad size:
-        the stream cannot be followed after that."""
+        the stream cannot be followed after that. `pos`: the end of the last frame that `end_of_frame` found."""
         if self._own is not None:
             return self._received_own(self._own, count)
         frames = []
-        scratch, octets, pos = self._scratch, self._octets, 0
+        scratch, octets = self._scratch, self._octets
         while count - pos >= _SIZE_BYTES:
             size = octets[pos] << 24 | octets[pos + 1] << 16 | octets[pos + 2] << 8 | octets[pos + 3]
             if not 0 < size <= self._frame_bytes_max:

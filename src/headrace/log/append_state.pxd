@@ -1,0 +1,50 @@
+# The C types of append_state.py's names; append_state.py itself stays plain Python. See kernel.pxd on `inline`.
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+cdef int64_t _INT32_MAX
+cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX
+
+cdef class FileEnd:
+    cdef public int64_t size
+    cdef public int plain_fd
+
+cdef class IndexSteps:
+    cdef public int64_t unindexed_bytes, _interval_bytes
+    cdef public bint is_full
+    cdef public object _largest, _loaded
+
+cdef class SegmentEnd:
+    cdef public int64_t base_offset, bytes_max, created_ms, roll_after_ms
+    cdef public object _first_timestamp_ms
+    cdef public FileEnd records
+    cdef public IndexSteps indexes
+
+cdef class LogEnd:
+    cdef public int64_t log_start_offset, log_end_offset
+    cdef public object failure
+    cdef public bint is_truncating
+    cdef public SegmentEnd active
+    cdef public object producers, leader_epochs, segments
+    cdef public bint stores_what_is_sent, keys_required
+    cdef public int64_t batch_bytes_max, before_max_ms, after_max_ms
+
+    cpdef set_rules(self, config)
+
+    @cython.locals(
+        active=SegmentEnd, records=FileEnd, indexes=IndexSteps, base_offset=int64_t, size=int64_t, position=int64_t,
+        fd=int, last_offset=int64_t, first_ms=int64_t, waited_ms=int64_t, sequence=int64_t, batches=list)
+    cpdef int64_t append_plain(
+        self, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t leader_epoch, int64_t now_ms,
+        int64_t record_count, int64_t max_timestamp_ms, int64_t producer_id, int64_t producer_epoch,
+        int64_t base_sequence) except -2
+
+@cython.locals(batches=list, last=int64_t)
+cdef bint _follows(entry, int64_t epoch, int64_t base_sequence) except -1
+
+cdef inline void _put_int64(uint8_t[::1] buf, Py_ssize_t pos, int64_t value) noexcept
+
+cdef inline void _put_int32(uint8_t[::1] buf, Py_ssize_t pos, int64_t value) noexcept
+
+@cython.locals(written=Py_ssize_t)
+cdef Py_ssize_t _write(int fd, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t position) except -2

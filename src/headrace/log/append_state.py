@@ -1,0 +1,223 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: annotation_typing=False, binding=False
+"""What an append reads and moves of a log, and the append of a batch with which nothing is special.
+
+    LogEnd          the base of `PartitionLog`:    both ends, the active segment
+      SegmentEnd    the base of `Segment`:         the active one's rules for a roll
+        FileEnd     the base of `FileRecords`:     the size
+        IndexSteps  the base of `SegmentIndexes`:  bytes since the last entry, the largest timestamp
+
+The derived classes have the rules. `LogEnd.append_plain` does what `appending.append` does, for the batch for which
+that is only arithmetic and one write. It changes nothing where anything else is to be done: a roll, a new producer, a
+repetition, a new leader epoch, a file that is not on a real disk, a failed write. `appending.append` is then called
+with the same batch. Compiled, so that the fields are C integers; it also runs uncompiled.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+try:
+    import cython
+except ImportError:
+    from headrace.records import uncompiled as cython
+
+if cython.compiled:
+    from cython.cimports.posix.unistd import pwrite
+
+if TYPE_CHECKING:
+    from headrace.config import TopicConfig
+    from headrace.log.leader_epochs import LeaderEpochs
+    from headrace.log.producers.producer_state import Producers
+    from headrace.log.segment.file_records import FileRecords
+    from headrace.log.segment.offset_index import OffsetIndex
+    from headrace.log.segment.segment import Segment
+    from headrace.log.segment.segment_indexes import SegmentIndexes
+    from headrace.log.segment.time_index import TimeIndex, TimestampOffset
+    from headrace.log.segment_list import SegmentList
+
+NOT_APPENDED = -1
+"""The result of `append_plain` when nothing was done."""
+
+_INT32_MAX = 0x7FFFFFFF
+_NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
+
+
+class FileEnd:
+    """The end of a log file."""
+
+    __slots__ = ("plain_fd", "size")
+
+    size: int
+    """The number of bytes of whole batches."""
+    plain_fd: int
+    """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
+
+
+class IndexSteps:
+    """The progress towards the next index entry."""
+
+    __slots__ = ("_interval_bytes", "_largest", "_loaded", "is_full", "unindexed_bytes")
+
+    unindexed_bytes: int
+    """The number of bytes behind the batch of the last entry."""
+    is_full: bool
+    """Whether an index has no room for another entry, so that the segment has to roll."""
+    _interval_bytes: int
+    _largest: TimestampOffset | None
+    _loaded: tuple[OffsetIndex, TimeIndex] | None
+
+    def _add_entries(self, last_offset: int, position: int) -> None:
+        raise NotImplementedError
+
+
+class SegmentEnd:
+    """The end of a segment."""
+
+    __slots__ = ("_first_timestamp_ms", "base_offset", "bytes_max", "created_ms", "indexes", "records", "roll_after_ms")
+
+    base_offset: int
+    bytes_max: int
+    """`segment.bytes`."""
+    created_ms: int
+    roll_after_ms: int
+    _first_timestamp_ms: int | None
+    records: FileRecords
+    indexes: SegmentIndexes
+
+
+class LogEnd:
+    """The end of a partition's log."""
+
+    __slots__ = (
+        "active", "after_max_ms", "batch_bytes_max", "before_max_ms", "failure", "is_truncating", "keys_required",
+        "leader_epochs", "log_end_offset", "log_start_offset", "producers", "segments", "stores_what_is_sent",
+    )  # fmt: skip
+
+    log_start_offset: int
+    log_end_offset: int
+    failure: str | None
+    """Why the log refuses appends until it is opened again; None when it accepts them."""
+    is_truncating: bool
+    """Whether a truncation waits for the disk. The log refuses appends until it is done."""
+    active: Segment
+    """The segment that is written to."""
+
+    producers: Producers
+    leader_epochs: LeaderEpochs
+    segments: SegmentList
+
+    stores_what_is_sent: bool
+    keys_required: bool
+    batch_bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+
+    def set_rules(self, config: TopicConfig) -> None:
+        """Keep what the topic's settings say about batches that are appended as they are sent."""
+        self.stores_what_is_sent, self.keys_required = config.stores_what_is_sent, config.is_compacted
+        self.batch_bytes_max = config.max_message_bytes
+        self.before_max_ms, self.after_max_ms = config.before_max_ms, config.after_max_ms
+
+    def append_plain(
+        self,
+        buf: memoryview,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        now_ms: int,
+        record_count: int,
+        max_timestamp_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> int:
+        """Append the batch `buf[start:end]`, which is checked and has these fields, as the partition's leader.
+
+        Writes the offset and the epoch into it, in place. Returns its base offset, or `NOT_APPENDED` with nothing
+        done. The topic stores batches as they are sent.
+        """
+        if self.failure is not None or self.is_truncating:
+            return _NOT_APPENDED
+        active, records, indexes = self.active, self.active.records, self.active.indexes
+        base_offset, size, position, fd = self.log_end_offset, end - start, records.size, records.plain_fd
+        last_offset = base_offset + record_count - 1
+        first = active._first_timestamp_ms
+        if fd < 0 or not position or first is None:
+            return _NOT_APPENDED
+        if indexes.is_full or indexes._largest is None or indexes._loaded is None:
+            return _NOT_APPENDED
+        first_ms = first
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - active.created_ms
+        if (
+            last_offset - active.base_offset > _INT32_MAX
+            or position + size > active.bytes_max
+            or waited_ms > active.roll_after_ms
+            or leader_epoch != self.leader_epochs.latest
+        ):
+            return _NOT_APPENDED
+        producers, entry = self.producers, None
+        if producer_id >= 0:
+            entry = producers.entries.get(producer_id)
+            if entry is None or not _follows(entry, producer_epoch, base_sequence):
+                return _NOT_APPENDED
+        _put_int64(buf, start, base_offset)
+        _put_int32(buf, start + 12, leader_epoch)
+        if _write(fd, buf, start, end, position) != size:
+            return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
+        records.size = position + size
+        if max_timestamp_ms > indexes._largest[0]:
+            indexes._largest = tuple.__new__(type(indexes._largest), (max_timestamp_ms, last_offset))
+        if indexes.unindexed_bytes > indexes._interval_bytes:
+            indexes._add_entries(last_offset, position)
+        indexes.unindexed_bytes += size
+        self.log_end_offset = last_offset + 1
+        producers.end_offset = last_offset + 1
+        self.segments.recent.add(base_offset, position)
+        if entry is not None:
+            entry.seen_ms = now_ms
+            batches = entry.batches
+            kind = type(batches[0])
+            if len(batches) == _BATCHES_KEPT:
+                del batches[0]
+            sequence = base_sequence + record_count - 1 & _INT32_MAX
+            batches.append(tuple.__new__(kind, (sequence, last_offset, record_count - 1, max_timestamp_ms)))
+        return base_offset
+
+
+def _follows(entry: Any, epoch: int, base_sequence: int) -> bool:
+    """Whether a batch is the next one of a producer, which has no transaction open."""
+    batches = entry.batches
+    if not batches or entry.open_since >= 0 or entry.epoch != epoch:
+        return False
+    last = batches[len(batches) - 1][0]
+    follows: bool = base_sequence == last + 1 & _INT32_MAX
+    return follows
+
+
+def _put_int64(buf: memoryview, pos: int, value: int) -> None:
+    _put_int32(buf, pos, value >> 32)
+    _put_int32(buf, pos + 4, value)
+
+
+def _put_int32(buf: memoryview, pos: int, value: int) -> None:
+    buf[pos] = value >> 24 & 0xFF
+    buf[pos + 1] = value >> 16 & 0xFF
+    buf[pos + 2] = value >> 8 & 0xFF
+    buf[pos + 3] = value & 0xFF
+
+
+def _write(fd: int, buf: memoryview, start: int, end: int, position: int) -> int:
+    """The number of bytes that were written; less than all, or negative, after a failure."""
+    if not cython.compiled:
+        try:
+            return os.pwrite(fd, buf[start:end], position)
+        except OSError:
+            return -1
+    if end - start <= _HELD_BYTES_MAX:  # releasing the interpreter's lock, and getting it back, would take as long
+        written: int = pwrite(fd, cython.address(buf[start]), end - start, position)
+        return written
+    with cython.nogil:
+        written = pwrite(fd, cython.address(buf[start]), end - start, position)
+    return written  # noqa: RET504 - a value of C leaves the block, an object could not

@@ -1,0 +1,162 @@
+"""The shortest way of a produce leaves a log, its indexes and its producers as the general append does.
+
+Two logs take the same random batches, one of them through `append_plain` where that takes them. Rolls, index entries,
+idempotent producers with gaps and repetitions, wrapping sequences, truncations and failing disks come in between.
+"""
+
+import errno
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config import TopicConfig
+from headrace.errors import KafkaError
+from headrace.log import appending, truncation
+from headrace.log.append_state import NOT_APPENDED
+from headrace.log.files import DiskFile, LocalFiles
+from headrace.log.partition_log import PartitionLog
+from headrace.log.watched_files import DirectoryWatch, WatchedFiles
+from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.header import read_header
+from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
+from headrace.records.format2.validation import check_produced
+from headrace.types import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+SEQUENCES = 1 << 31
+
+
+def opened(directory: Path, config: TopicConfig) -> PartitionLog:
+    files = WatchedFiles(LocalFiles(), DirectoryWatch(LocalFiles(), [directory]))
+    log = PartitionLog.open(directory / "t-0", TopicPartition("t", 0), config, files=files, now_ms=NOW_MS)
+    log.leader_epochs.assign(3, 0)
+    return log
+
+
+def appended_plainly(log: PartitionLog, batch: memoryview, now_ms: int) -> int:
+    """What the shortest way does after the look-up of the partition."""
+    found = memoryview(bytearray(8 * BATCH_FIELDS)).cast("q")
+    if not is_plain(batch, 0, len(batch), log.batch_bytes_max, log.keys_required, True, found):
+        return NOT_APPENDED
+    count, max_timestamp, producer_id, epoch, sequence = found
+    return log.append_plain(batch, 0, len(batch), 3, now_ms, count, max_timestamp, producer_id, epoch, sequence)
+
+
+def appended_generally(log: PartitionLog, batch: memoryview, now_ms: int) -> tuple[object, ...]:
+    header = check_produced(batch, max_message_bytes=log.config.max_message_bytes)
+    try:
+        return appending.append(log, batch, header, leader_epoch=3, now_ms=now_ms)
+    except KafkaError as error:
+        return (error.code,)
+
+
+def state_of(log: PartitionLog) -> dict[str, Any]:
+    return {
+        "end": (log.log_end_offset, log.producers.end_offset, log.active.size, log.active.base_offset),
+        "first": log.active.first_timestamp_ms,
+        "largest": log.active.largest,
+        "unindexed": (log.active.indexes.unindexed_bytes, log.active.indexes.is_full),
+        "offset index": (log.active.indexes.offset_index.keys, log.active.indexes.offset_index.values),
+        "time index": (log.active.indexes.time_index.keys, log.active.indexes.time_index.values),
+        "recent": (log.segments.recent.offsets, log.segments.recent.positions),
+        "producers": {
+            each.producer_id: (each.epoch, each.seen_ms, each.open_since, each.batches)
+            for each in log.producers.entries.values()
+        },
+        "files": {
+            path.name: path.read_bytes()
+            for path in sorted(log.directory.iterdir())
+            if path.suffix in (".log", ".snapshot")
+        },
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_appends_leave_the_same_log(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    config = TopicConfig(segment_bytes=20_000, index_interval_bytes=1_000, segment_ms=500_000)
+    one, other = opened(tmp_path / "one", config), opened(tmp_path / "other", config)
+    next_sequence = {7: 0, 8: SEQUENCES - 5, -1: -1}
+    taken, now_ms = 0, NOW_MS
+    for _ in range(250):
+        now_ms += chance.randrange(2_000)
+        producer = chance.choice((-1, 7, 8))
+        count = chance.choice((1, 1, 2, 9))
+        sequence = next_sequence[producer]
+        if producer >= 0 and chance.random() < 0.2:
+            sequence = (sequence - chance.randrange(6)) % SEQUENCES
+        records = [
+            Record(i, now_ms - chance.randrange(5_000), None, bytes(chance.randrange(300)), ()) for i in range(count)
+        ]
+        batch = encode_batch(
+            records, producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence
+        )
+        before = state_of(one) if chance.random() < 0.1 else None
+        base_offset = appended_plainly(one, memoryview(bytearray(batch)), now_ms)
+        if base_offset == NOT_APPENDED:
+            assert before is None or state_of(one) == before
+            mine = appended_generally(one, memoryview(bytearray(batch)), now_ms)
+        else:
+            taken += 1
+            mine = (base_offset, base_offset + count - 1, -1, one.log_start_offset, False)
+        assert mine == appended_generally(other, memoryview(bytearray(batch)), now_ms)
+        if len(mine) > 1 and not mine[-1] and producer >= 0:
+            next_sequence[producer] = (sequence + count) % SEQUENCES
+        if chance.random() < 0.02:
+            for log in (one, other):
+                truncation.truncate_to(log, log.log_end_offset - 1, now_ms)
+            next_sequence = {7: 0, 8: 0, -1: -1} | {
+                each.producer_id: (each.last_sequence + 1) % SEQUENCES for each in one.producers.entries.values()
+            }
+        assert state_of(one) == state_of(other)
+    assert taken > 100, "append_plain took next to nothing"
+
+
+def test_a_failed_write_changes_nothing_and_is_reported_by_the_general_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path, TopicConfig())
+    batch = encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+    log.active.records.plain_fd = log.active.file.fd
+    assert appended_plainly(log, memoryview(bytearray(batch)), NOW_MS) == 1
+    read_only = DiskFile(tmp_path / "read-only", os.O_CREAT | os.O_RDONLY)
+    log.active.records.plain_fd = read_only.fd
+    before = state_of(log)
+    assert appended_plainly(log, memoryview(bytearray(batch)), NOW_MS) == NOT_APPENDED
+    assert state_of(log) == before
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(log.active.file, "_write", full)
+    assert len(appended_generally(log, memoryview(bytearray(batch)), NOW_MS)) == 1
+    assert state_of(log) == before
+
+
+def test_a_file_that_is_not_the_real_disks_is_written_by_its_own_method(tmp_path: Path) -> None:
+    class SlowFile(DiskFile):
+        """A file with a way of its own to write."""
+
+    class SlowFiles(LocalFiles):
+        def open(self, path: Path, *, create: bool = False) -> DiskFile:
+            return SlowFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
+
+    log = PartitionLog.open(tmp_path / "t-0", TopicPartition("t", 0), TopicConfig(), files=SlowFiles(), now_ms=NOW_MS)
+    log.leader_epochs.assign(3, 0)
+    batch = encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+    assert appended_plainly(log, memoryview(bytearray(batch)), NOW_MS) == NOT_APPENDED
+
+
+@pytest.mark.parametrize("attribute", ["failure", "is_truncating"])
+def test_a_log_that_refuses_appends_is_left_alone(tmp_path: Path, attribute: str) -> None:
+    log = opened(tmp_path, TopicConfig())
+    batch = encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+    setattr(log, attribute, "broken" if attribute == "failure" else True)
+    assert appended_plainly(log, memoryview(bytearray(batch)), NOW_MS) == NOT_APPENDED
+    assert read_header(log.active.file.read(log.active.size, 0)).size_bytes == log.active.size

@@ -1,19 +1,26 @@
-"""Measures requests with one 100-byte record, acks=1, over raw sockets: headrace beside Apache Kafka, in turns.
+"""Measures requests with one 100-byte record, acks=1, over raw sockets: headrace, the floor and Apache Kafka, in turns.
 
-Each connection has one request in flight. The client is a single thread with little work per request (10 µs), because
-it shares the machine with the broker, and a broker of several threads lacks the CPU time that the client uses. Both
-brokers run at the same time on this machine, but receive requests in turns. Reports medians of the rounds, and the
-ratio of each pair of rounds. CPU seconds are those of the broker. Apache Kafka needs Java and Maven; without them
-headrace is measured alone.
+The floor (`floor.c`) is a program in C that does the least there is to do for such a request, on one core: a ratio to
+it in the same round says how much of one core's possible rate a broker reaches. Each connection has one request in
+flight. The client is a single thread with little work per request (10 µs), because it shares the machine with the
+broker, and a broker of several threads lacks the CPU time that the client uses. All run at the same time on this
+machine, but receive requests in turns, after `--warm` seconds of load each: code that the JVM has not compiled yet
+would flatter us. Reports medians of the rounds, and the ratios of headrace in each round to the others. CPU seconds
+are those of the broker. A peer is left out where what it needs is missing: a C compiler, or Java and Maven. With
+`--workers 2` headrace is two brokers, each of which gets half of the connections from a client process of its own.
 
-    python benchmarks/broker/small_requests.py [--seconds 4] [--rounds 5] [--json]
+    python benchmarks/broker/small_requests.py [--seconds 4] [--rounds 5] [--warm 60] [--connections 1,10,50,500]
+                                               [--workers N] [--json]
 """
 
 import argparse
 import json
+import multiprocessing
 import select
+import shutil
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -30,12 +38,13 @@ from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
 from headrace.records.format2.batch import Record, encode_batch
-from tests.harness import HeadraceServer
+from tests.harness import HeadraceServer, free_ports, free_range, stop_process
 from tests.peers import kafka
 from tests.wire import Wire
 
 TOPIC = "small-requests"
-CONNECTIONS = (1, 10, 50)
+CONNECTIONS = (1, 10, 50, 500)
+FLOOR = Path(__file__).with_name("floor.c")
 VERSION = 9
 
 
@@ -49,11 +58,12 @@ class Round(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A measured broker: its name, its port, and its process."""
+    """A measured broker: its name, its port, and its process. `others`: further workers of the same name."""
 
     name: str
     port: int
     process: psutil.Process
+    others: tuple["Peer", ...] = ()
 
 
 def produce_frame(topic_name: str = TOPIC, index: int = 0) -> bytes:
@@ -99,23 +109,76 @@ def run_round(peer: Peer, connections: int, seconds: float, topic: str = TOPIC, 
     return Round(count / seconds, latencies[count // 2] * 1e3, latencies[int(count * 0.99)] * 1e3, cpu_s)
 
 
+def run_all(peer: Peer, connections: int, seconds: float) -> Round:
+    """As `run_round`, with the connections spread over the peer's workers, each of which has a client of its own."""
+    if not peer.others:
+        return run_round(peer, connections, seconds)
+    workers = [peer._replace(others=()), *peer.others]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(len(workers)) as clients:
+        share = max(1, connections // len(workers))
+        calls = [
+            clients.apply_async(
+                _of_pid, (each.port, each.process.pid, share, seconds, TOPIC if not n else f"{TOPIC}-{n}")
+            )
+            for n, each in enumerate(workers)
+        ]
+        rounds = [each.get() for each in calls]
+    rate, cpu_s = sum(each.requests_per_s for each in rounds), sum(each.broker_cpu_s for each in rounds)
+    return Round(rate, max(each.p50_ms for each in rounds), max(each.p99_ms for each in rounds), cpu_s)
+
+
+def _of_pid(port: int, pid: int, connections: int, seconds: float, topic: str) -> Round:
+    return run_round(Peer("headrace", port, psutil.Process(pid)), connections, seconds, topic)
+
+
 @contextmanager
-def peers() -> Iterator[list[Peer]]:
-    """headrace, and Apache Kafka if it can run."""
+def peers(warm_s: float = 3, workers: int = 1, *, with_floor: bool = False) -> Iterator[list[Peer]]:
+    """headrace, the floor if it is wanted and there is a compiler, and Apache Kafka if it can run."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = HeadraceServer(directory / "headrace").start()
-        stack.callback(server.stop)
-        assert server.process is not None
-        found = [Peer("headrace", server.port, psutil.Process(server.process.pid))]
+        found = [_headrace(stack, directory / "headrace", workers)]
+        compiler = shutil.which("cc")
+        if with_floor and compiler is not None:
+            found.append(_floor(stack, directory, compiler))
         if kafka.missing_tools() is None:
             port = int(stack.enter_context(kafka.run_kafka(directory / "kafka")).rpartition(":")[2])
             found.append(Peer("Apache Kafka", port, listening_process(port)))
-        for peer in found:
-            with Wire(f"127.0.0.1:{peer.port}") as wire:
+            with Wire(f"127.0.0.1:{port}") as wire:
                 wire.create_topic(TOPIC, 1)
-            run_round(peer, 10, 3)  # warms it up
+        for peer in found:
+            run_all(peer, 10, warm_s)
         yield found
+
+
+def _headrace(stack: ExitStack, directory: Path, workers: int) -> Peer:
+    """A broker, or so many workers, each of which leads a topic with one partition."""
+    arguments = () if workers == 1 else ("--workers", str(workers))
+    listen = f"127.0.0.1:{free_range(workers)}"
+    server = HeadraceServer(directory, arguments=arguments, listen=listen).start()
+    stack.callback(server.stop)
+    ports = [int(each.rpartition(":")[2]) for each in server.bootstrap.split(",")]
+    made = [Peer("headrace", port, listening_process(port)) for port in ports]
+    with Wire(f"127.0.0.1:{ports[0]}") as wire:
+        if workers == 1:
+            wire.create_topic(TOPIC, 1)
+        else:
+            admin = AdminClient({"bootstrap.servers": server.bootstrap})
+            names = [TOPIC if not number else f"{TOPIC}-{number}" for number in range(workers)]
+            topics = [NewTopic(name, replica_assignment=[[number]]) for number, name in enumerate(names)]
+            for each in admin.create_topics(topics).values():
+                each.result()
+    return made[0]._replace(others=tuple(made[1:]))
+
+
+def _floor(stack: ExitStack, directory: Path, compiler: str) -> Peer:
+    program, (port,) = directory / "floor", free_ports(1)
+    subprocess.run([compiler, "-O3", "-msse4.2", "-o", str(program), str(FLOOR)], check=True)
+    process = subprocess.Popen([str(program), str(port), str(directory)], stdout=subprocess.PIPE)
+    stack.callback(stop_process, process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return Peer("floor", port, psutil.Process(process.pid))
 
 
 def listening_process(port: int) -> psutil.Process:
@@ -131,38 +194,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=float, default=60, help="seconds of load on each broker before the rounds")
+    parser.add_argument("--connections", default=",".join(map(str, CONNECTIONS)))
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results: dict[str, dict[str, dict[str, float]]] = {}
-    with peers() as found:
-        for connections in CONNECTIONS:
+    with peers(options.warm, options.workers, with_floor=True) as found:
+        for connections in map(int, options.connections.split(",")):
             rounds: dict[str, list[Round]] = {peer.name: [] for peer in found}
             for _ in range(options.rounds):
                 for peer in found:
-                    rounds[peer.name].append(run_round(peer, connections, options.seconds))
+                    rounds[peer.name].append(run_all(peer, connections, options.seconds))
             row = {
                 name: {field: statistics.median(getattr(each, field) for each in runs) for field in Round._fields}
                 for name, runs in rounds.items()
             }
-            if len(found) > 1:
-                ours, theirs = (rounds[peer.name] for peer in found)
-                row["ratio"] = {
+            for peer in found[1:]:
+                row[f"to {peer.name}"] = {
                     field: statistics.median(
-                        getattr(a, field) / max(getattr(b, field), 1e-9) for a, b in zip(ours, theirs, strict=True)
+                        getattr(a, field) / max(getattr(b, field), 1e-9)
+                        for a, b in zip(rounds["headrace"], rounds[peer.name], strict=True)
                     )
                     for field in Round._fields
                 }
             results[str(connections)] = row
+            if not options.json:
+                show(connections, row)
     if options.json:
         print(json.dumps(results, indent=1))
-        return
-    print(f"{'connections':>11}  {'':12}  {'requests/s':>10}  {'p50 ms':>7}  {'p99 ms':>7}  {'CPU s':>6}")
-    for connection_count, row in results.items():
-        for name, each in row.items():
-            print(
-                f"{connection_count:>11}  {name:12}  {each['requests_per_s']:>10.2f}  {each['p50_ms']:>7.3f}  "
-                f"{each['p99_ms']:>7.3f}  {each['broker_cpu_s']:>6.2f}"
-            )
+
+
+def show(connections: int, row: dict[str, dict[str, float]]) -> None:
+    """Prints the results with so many connections."""
+    for name, each in row.items():
+        print(
+            f"{connections:>5} connections  {name:16}  {each['requests_per_s']:>9.2f} requests/s"
+            f"  p50 {each['p50_ms']:>7.3f} ms  p99 {each['p99_ms']:>7.3f} ms  CPU {each['broker_cpu_s']:>6.2f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ _PAID_AFTERWARDS = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.SHARE_FETCH, *ABOU
 class InstanceDispatcher(Dispatcher):
     """Calls the handler of each frame of an instance's clients."""
 
+    shortcut = None  # it knows no instances: neither their names nor their limits
+
     def __init__(self, services: Services, view: View, handlers: Mapping[int, Handler], flow: InstanceFlow) -> None:
         """`services`: those that hide what is not the instance's."""
         super().__init__(services, ())

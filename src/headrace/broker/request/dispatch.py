@@ -14,7 +14,7 @@ A large request is decoded in slices, so that other connections get their turn; 
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic_ns
 from types import ModuleType
 from typing import Protocol, cast
@@ -22,7 +22,6 @@ from typing import Protocol, cast
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
 from headrace.broker.produce.plain_produce import Find, append_plainly, find_partition, with_throttle_time
-from headrace.broker.produce.single_produce import SingleProduces
 from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demands, Entries
@@ -33,6 +32,7 @@ from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.limits import INLINE_REQUEST_BYTES_MAX
 from headrace.network.connection import Connection, Held
 from headrace.network.request_times import RequestTimes
+from headrace.network.shortcut import Shortcut
 from headrace.protocol import messages
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
@@ -143,9 +143,14 @@ class Dispatcher:
         else:
             served = [Handler(each.API_KEY, each.VERSIONS, partial(_given, each)) for each in modules]
         self.handlers: Mapping[int, Handler] = {int(handler.api_key): handler for handler in served}
+
+    @cached_property
+    def shortcut(self) -> Shortcut | None:
+        """Answers the most frequent requests before they come here. Made for the first connection."""
+        from headrace.broker.produce.single_produce import SingleProduces  # a start imports no handler either
+
         produce = self.handlers.get(ApiKey.PRODUCE)
-        self.shortcut = None if produce is None else SingleProduces(services, produce.times.by_version)
-        """Answers the most frequent requests before they come here."""
+        return None if produce is None else SingleProduces(self._services, produce.times.by_version)
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""

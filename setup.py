@@ -15,7 +15,6 @@ COMPILED = (
     "headrace.protocol.single_produce",
     "headrace.protocol.conversation.frames",
     "headrace.network.outbound",
-    "headrace.network.shortcut",
     "headrace.network.connection",
     "headrace.log.append_state",
     "headrace.replication.replica_offsets",

@@ -28,14 +28,6 @@ if cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.config import TopicConfig
-    from headrace.log.leader_epochs import LeaderEpochs
-    from headrace.log.producers.producer_state import Producers
-    from headrace.log.segment.file_records import FileRecords
-    from headrace.log.segment.offset_index import OffsetIndex
-    from headrace.log.segment.segment import Segment
-    from headrace.log.segment.segment_indexes import SegmentIndexes
-    from headrace.log.segment.time_index import TimeIndex, TimestampOffset
-    from headrace.log.segment_list import SegmentList
 
 NOT_APPENDED = -1
 """The result of `append_plain` when nothing was done."""
@@ -65,8 +57,8 @@ class IndexSteps:
     is_full: bool
     """Whether an index has no room for another entry, so that the segment has to roll."""
     _interval_bytes: int
-    _largest: TimestampOffset | None
-    _loaded: tuple[OffsetIndex, TimeIndex] | None
+    _largest: Any
+    _loaded: Any
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         raise NotImplementedError
@@ -83,8 +75,8 @@ class SegmentEnd:
     created_ms: int
     roll_after_ms: int
     _first_timestamp_ms: int | None
-    records: FileRecords
-    indexes: SegmentIndexes
+    records: FileEnd
+    indexes: IndexSteps
 
 
 class LogEnd:
@@ -101,12 +93,12 @@ class LogEnd:
     """Why the log refuses appends until it is opened again; None when it accepts them."""
     is_truncating: bool
     """Whether a truncation waits for the disk. The log refuses appends until it is done."""
-    active: Segment
+    active: SegmentEnd
     """The segment that is written to."""
 
-    producers: Producers
-    leader_epochs: LeaderEpochs
-    segments: SegmentList
+    producers: Any
+    leader_epochs: Any
+    segments: Any
 
     stores_what_is_sent: bool
     keys_required: bool

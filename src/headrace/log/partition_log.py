@@ -30,6 +30,7 @@ from headrace.log.filenames import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.files import Files
 from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork
 from headrace.log.high_watermark import HighWatermarkOwner, StoredHighWatermark
+from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.pending_deletions import PendingDeletions
 from headrace.log.positions.position_file import truncate_positions
 from headrace.log.positions.position_index import PositionIndex
@@ -53,6 +54,11 @@ NO_POSITIONS = -1
 
 class PartitionLog(LogEnd):
     """The log of one partition. `PartitionLog.open` creates it."""
+
+    active: Segment
+    segments: SegmentList
+    producers: Producers
+    leader_epochs: LeaderEpochs
 
     def __init__(
         self,

@@ -3,11 +3,15 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from headrace.network.outbound cimport Outbound
-from headrace.network.shortcut cimport Shortcut
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL
 cdef Py_ssize_t _SIZE_BYTES
+
+cdef class Connection
+
+cdef class Shortcut:
+    cpdef bytes answer(self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
 
 cdef Shortcut _shortcut_of(dispatch, bint is_timed)
 

@@ -41,7 +41,6 @@ from headrace.limits import (
 from headrace.network.outbound import FileRange, Outbound, Progress
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
-from headrace.network.shortcut import Shortcut
 from headrace.network.transport import Transport, Wants
 from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, FrameReader
 from headrace.security.access import ANONYMOUS, Decisions
@@ -91,6 +90,20 @@ class Held(IntFlag):
 def _kept(frame: memoryview) -> memoryview:
     """The frame for later: small ones lie in a buffer that other connections share."""
     return frame if len(frame) > SCRATCH_BYTES else memoryview(bytearray(frame))
+
+
+class Shortcut:
+    """Answers the most frequent requests without the dispatcher. This one answers none.
+
+    A connection offers each frame to its dispatcher's shortcut, if it has one and nothing waits in the connection. The
+    frame is a place in the buffer of received bytes: in compiled code, no object."""
+
+    __slots__ = ()
+
+    def answer(self, connection: "Connection", octets: memoryview, start: int, end: int) -> bytes | None:
+        """The whole answer to the request in `octets[start:end]`. None, with nothing done, if the dispatcher has to
+        handle it. `octets` may be written to, as a frame may."""
+        return None
 
 
 def _shortcut_of(dispatch: "Dispatch", is_timed: bool) -> Shortcut | None:

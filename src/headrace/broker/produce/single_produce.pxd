@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 from headrace.broker.metrics.traffic cimport Traffic
 from headrace.log.append_state cimport LogEnd
-from headrace.network.shortcut cimport Shortcut
+from headrace.network.connection cimport Connection, Shortcut
 from headrace.protocol.single_produce cimport read_single_produce, write_single_answer
 from headrace.records.format2.plain_batch cimport is_plain
 from headrace.replication.replica_offsets cimport ReplicaOffsets
@@ -23,7 +23,7 @@ cdef class SingleProduces(Shortcut):
     @cython.locals(
         topic_at=Py_ssize_t, topic_end=Py_ssize_t, version=int, state=ReplicaOffsets, log=LogEnd, now_ms=int64_t,
         at=Py_ssize_t, to=Py_ssize_t, count=int64_t, base_offset=int64_t, checks_records=bint, traffic=Traffic, out=uint8_t[::1])
-    cpdef bytes answer(self, object connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
+    cpdef bytes answer(self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
 
 cdef inline bytes _bytes(const uint8_t[::1] buf, Py_ssize_t size)
 

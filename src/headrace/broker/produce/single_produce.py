@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from headrace.network.shortcut import Shortcut
+from headrace.network.connection import Connection, Shortcut
 from headrace.protocol.single_produce import (
     ANSWER_BYTES,
     REQUEST_FIELDS,
@@ -64,7 +64,7 @@ class SingleProduces(Shortcut):
         self._out = memoryview(bytearray(ANSWER_BYTES + _NAME_BYTES_MAX))
         self.taken = 0
 
-    def answer(self, connection: object, octets: memoryview, start: int, end: int) -> bytes | None:
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int) -> bytes | None:
         """See `Shortcut`."""
         if self._admission.has_rules or self._throttling.is_active:
             return None

@@ -38,6 +38,9 @@ segment begins behind the gap. In Apache Kafka a follower's segment begins behin
 class Segment(SegmentEnd):
     """One segment of a log."""
 
+    records: FileRecords
+    indexes: SegmentIndexes
+
     __slots__ = (
         "_name_ending",
         "config",

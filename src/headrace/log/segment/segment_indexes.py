@@ -48,6 +48,9 @@ def _can_mean(entry: TimestampOffset, header: BatchHeader) -> bool:
 class SegmentIndexes(IndexSteps):
     """The offset index, the time index and the largest timestamp of one segment."""
 
+    _loaded: tuple[OffsetIndex, TimeIndex] | None
+    _largest: TimestampOffset | None
+
     __slots__ = (
         "_base_offset",
         "_files",
@@ -71,8 +74,8 @@ class SegmentIndexes(IndexSteps):
         self._base_offset = base_offset
         self._offset_path = offset_path
         self._time_path = time_path
-        self._loaded: tuple[OffsetIndex, TimeIndex] | None = None
-        self._largest: TimestampOffset | None = None
+        self._loaded = None
+        self._largest = None
         self.unindexed_bytes = 0
         self.is_full = False
         self.configure(config)

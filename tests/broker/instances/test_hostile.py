@@ -5,15 +5,21 @@ import gzip
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from random import Random
 from typing import Any
 
 import crc32c
 import pytest
 
+from headrace.broker.fair_threads import FairThreads
+from headrace.broker.fetch import old_fetch
+from headrace.broker.handlers import produce as produce_handler
 from headrace.broker.instances.flow_throttling import GROUP_BYTES_MIN
 from headrace.coordinators.groups.classic.group import ClassicGroup
 from headrace.errors import ErrorCode
 from headrace.instances.definition import Instance
+from headrace.limits import INLINE_DECOMPRESS_BYTES_MAX
 from headrace.protocol import messages as m
 from tests.asker import Asker
 from tests.broker.acl_requests import create_request, rule
@@ -111,9 +117,9 @@ def test_a_member_cannot_name_a_topic_of_others_in_bytes_that_only_the_broker_re
         assert upgraded(wire, "upgraded-1", "beta.hidden") == upgraded(wire, "upgraded-2", "beta.absent")
 
 
-def compressed(size: int) -> bytes:
-    """One record of so many zeros, in a batch compressed by gzip."""
-    whole = batch([bytes(size)])
+def compressed(size: int, *, chance: Random | None = None) -> bytes:
+    """One record of so many zeros, or random bytes, in a batch compressed by gzip."""
+    whole = batch([bytes(size) if chance is None else chance.randbytes(size)])
     body = gzip.compress(whole[61:])
     head = bytearray(whole[:61])
     head[8:12] = (61 - 12 + len(body)).to_bytes(4, "big")
@@ -201,6 +207,31 @@ def test_commits_pass_no_more_than_a_rate(houses: Houses) -> None:
         assert wire.ask(beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     described = houses.run(lambda: houses.broker.instance_flow().describe(["busy"]))["instances"]["busy"]  # type: ignore[index]
     assert described["groups"]["told_count"] == told  # `headrace instance why` prints it
+
+
+def test_threads_for_large_batches_are_taken_in_turns(houses: Houses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bombs of 8 KB, each within the rate, would make the large batches of all others wait."""
+    owners: list[str] = []
+
+    class Noting(FairThreads):
+        def of(self, owner: str) -> Executor:
+            owners.append(owner)
+            return super().of(owner)
+
+    monkeypatch.setattr(produce_handler, "_decompressing", Noting(1, "noted"))
+    monkeypatch.setattr(old_fetch, "_converting", Noting(1, "noted"))
+    large = compressed(200_000, chance=Random(15))
+    assert len(large) > INLINE_DECOMPRESS_BYTES_MAX
+    part = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    fetch = m.FetchRequest(
+        max_wait_ms=0, max_bytes=1 << 20, topics=[m.FetchRequest.FetchTopic(topic="turns", partitions=[part])]
+    )
+    with houses.ask("acme") as wire, Asker(houses.bootstrap) as operator:
+        for each in (wire, operator):
+            assert create(each, "turns", configs={"retention.ms": "-1"}) == ErrorCode.NONE
+            assert each.ask(produce("turns", large), 9).responses[0].partition_responses[0].error_code == 0
+            assert each.ask(fetch, 3).responses[0].partitions[0].records
+    assert owners == ["acme.", "acme.", "", ""]
 
 
 def test_lists_are_made_of_the_own_alone(houses: Houses, monkeypatch: pytest.MonkeyPatch) -> None:

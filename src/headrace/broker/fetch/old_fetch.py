@@ -16,12 +16,12 @@ Source: Kafka's KafkaApis.maybeDownConvert, FileRecords.downConvert; KIP-74, KIP
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from time import perf_counter_ns
 from typing import NamedTuple, cast
 
+from headrace.broker.fair_threads import FairThreads
 from headrace.broker.fetch.fetch import Fetch
 from headrace.broker.partitions.replica_manager import Partition
 from headrace.broker.request.context import Answer, RequestContext
@@ -38,7 +38,7 @@ AS_STORED_FROM = 4
 _FORMAT_1_FROM, _AT_LEAST_ONE_FROM = 2, 3
 _STEP_BYTES = 1 << 20
 
-_converting = ThreadPoolExecutor(CONVERTING_AT_ONCE_MAX, "convert")
+_converting = FairThreads(CONVERTING_AT_ONCE_MAX, "convert")
 _connections: set[Connection] = set()
 _turn = count()
 
@@ -148,7 +148,7 @@ class OldFetch:
         while left > 0:
             send = partial(to_send, range_, offset, self._magic, min(wanted.partition_max_bytes, left), self._is_cut)
             try:
-                sent = await broker.loop.run_in_executor(_converting, send)
+                sent = await broker.loop.run_in_executor(_converting.of(self._ctx.prefix), send)
                 each.records = sent.records
                 if sent.converted:
                     partition = broker.replicas.find(key)

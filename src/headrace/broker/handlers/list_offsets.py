@@ -22,9 +22,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 
+from headrace.broker.fair_threads import FairThreads
 from headrace.broker.partitions.replica_manager import Partition
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import TOPICS, Demand, Demands
@@ -82,7 +82,7 @@ PARTITIONS_PER_TURN_MAX = 500
 _Work = Generator[TimeSearch | None, TimeOffset | None, "m.ListOffsetsResponse"]
 """Yields the searches whose results it needs, and None where other work may have its turn."""
 
-_searching = ThreadPoolExecutor(TIME_SEARCHES_AT_ONCE_MAX, "time-search")
+_searching = FairThreads(TIME_SEARCHES_AT_ONCE_MAX, "time-search")
 
 
 def handle(ctx: RequestContext, request: m.ListOffsetsRequest) -> Answer:
@@ -120,7 +120,7 @@ async def _answer_in_order(ctx: RequestContext, work: _Work, step: TimeSearch | 
                 await asyncio.sleep(0)
             else:
                 try:
-                    found = await ctx.services.loop.run_in_executor(_searching, step.run)
+                    found = await ctx.services.loop.run_in_executor(_searching.of(ctx.prefix), step.run)
                 except (KafkaError, OSError) as error:
                     step = work.throw(error)
                     continue

@@ -28,11 +28,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from itertools import repeat
 from time import monotonic_ns
 
+from headrace.broker.fair_threads import FairThreads
 from headrace.broker.partitions.current_leader import current_leader, nodes
 from headrace.broker.partitions.durable_append import PendingAppend
 from headrace.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -93,7 +93,7 @@ RECORD_ERRORS_FROM, LEADERS_FROM, TOPIC_IDS_FROM = 8, 10, 13
 _Check = Checked | KafkaError | None
 """The result of a check before the append; None for records that are checked when they are appended."""
 
-_decompressing = ThreadPoolExecutor(DECOMPRESSING_AT_ONCE_MAX, "decompress")
+_decompressing = FairThreads(DECOMPRESSING_AT_ONCE_MAX, "decompress")
 
 
 def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
@@ -430,9 +430,10 @@ async def _on_a_thread(
     """
     broker, config = ctx.services, partition.log.config
     run, now_ms, check = broker.loop.run_in_executor, broker.now_ms(), broker.config.records_check
-    found = await run(_decompressing, validate, each.records, config, ctx.api_version, now_ms, check)
+    threads = _decompressing.of(ctx.prefix)
+    found = await run(threads, validate, each.records, config, ctx.api_version, now_ms, check)
     if isinstance(found, CheckedMessages) and found.is_costly_to_place(config):
         base_offset = partition.log.log_end_offset
-        placed = await run(_decompressing, found.at, base_offset, config, now_ms)
+        placed = await run(threads, found.at, base_offset, config, now_ms)
         return found._replace(placed_at=base_offset, placed=placed)
     return found

@@ -38,8 +38,8 @@ async def refuse_claimed(services: Services, name: str) -> None:
         found.append(f"{sum(counts)} groups and transactional ids")
     if found:
         message = (
-            f"{', '.join(found)} have names of instance {name}: remove them, or let the instance adopt them, which "
-            "makes them its own"
+            f"{', '.join(found)} have names of instance {name}: remove them, or let the instance adopt them (--adopt), "
+            "which makes them its own"
         )
         raise KafkaError(message, ErrorCode.POLICY_VIOLATION)
 

@@ -56,7 +56,7 @@ UNORDERED: Mapping[str, tuple[str, ...]] = {
     "configs": ("name",),
     "entity": ("entity_type",),
     "values": ("key",),
-    "results": ("resource_name", "name", "group_id"),
+    "results": ("resource_name", "name", "group_id", "user"),
     "api_keys": ("api_key",),
     "active_tasks": ("subtopology_id",),
     "standby_tasks": ("subtopology_id",),

@@ -36,6 +36,8 @@ VERSIONS_AT_ONCE = 4
 """The versions of a scenario run beside each other: most of their time is waiting for Apache Kafka."""
 
 Script = Callable[[Conversation], None]
+SCENARIOS: set[ApiKey] = set()
+"""The APIs that scenarios are about: those of the modules that are imported."""
 _runs = itertools.count(1)
 
 
@@ -63,6 +65,8 @@ def scenario(
 
     `alone`: one version after the other, because Apache Kafka mixes up requests of several versions.
     """
+
+    SCENARIOS.add(api)
 
     def decorate(script: Script) -> Callable[[Brokers], None]:
         def test(brokers: Brokers) -> None:

@@ -9,7 +9,7 @@ from tests.differential.deliberate import Differs
 from tests.differential.scenario import scenario
 
 API = ApiKey.FETCH
-BY_NAME, BY_ID = range(4, 13), range(13, 18)
+BY_NAME, BY_ID = range(4, 13), range(13, 19)
 UNKNOWN_ID = b"nobody has this."
 
 
@@ -108,7 +108,7 @@ def test_fetches_nothing(ask: Conversation) -> None:
     ask(m.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]))
 
 
-@scenario(API, range(9, 18))
+@scenario(API, range(9, 19))
 def test_checks_the_leader_epoch_of_fetches(ask: Conversation) -> None:
     topic = ask.topic()
     ask.produce(topic)
@@ -116,7 +116,7 @@ def test_checks_the_leader_epoch_of_fetches(ask: Conversation) -> None:
         ask(_request(ask, topic, current_leader_epoch=epoch))
 
 
-@scenario(API, range(12, 18))
+@scenario(API, range(12, 19))
 def test_checks_the_last_fetched_epoch(ask: Conversation) -> None:
     topic = ask.topic()
     ask.produce(topic)
@@ -140,7 +140,7 @@ def test_fetches_with_other_isolation_levels(ask: Conversation) -> None:
         ask(_request(ask, topic, isolation_level=level))
 
 
-@scenario(API, range(7, 18))
+@scenario(API, range(7, 19))
 def test_fetches_in_a_session(ask: Conversation) -> None:
     topic = ask.topic(partitions=2)
     answer = ask(_request(ask, topic, session_epoch=0))
@@ -159,7 +159,7 @@ def test_fetches_in_a_session(ask: Conversation) -> None:
     ask(nothing)
 
 
-@scenario(API, range(7, 18))
+@scenario(API, range(7, 19))
 def test_refuses_wrong_session_ids_and_epochs(ask: Conversation) -> None:
     topic = ask.topic()
     ask(m.FetchRequest(max_wait_ms=0, min_bytes=0, session_id=12345, session_epoch=1, topics=[]))

@@ -23,7 +23,7 @@ def _three_transactions(ask: Conversation) -> tuple[str, Transactions]:
     return topic, second
 
 
-@scenario(ApiKey.FETCH, range(4, 18))
+@scenario(ApiKey.FETCH, range(4, 19))
 def test_fetches_committed_records(ask: Conversation) -> None:
     topic, second = _three_transactions(ask)
     topic_id = ask.topic_id(topic)

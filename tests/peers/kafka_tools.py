@@ -34,6 +34,10 @@ class Tools:
             raise RuntimeError(f"{main_class} ended with {status}:\n{printed}")
         return printed
 
+    def status(self, main_class: str, *arguments: str) -> tuple[int, str]:
+        """The tool's exit status, and what it prints on stdout and stderr."""
+        return self._ask(main_class, *arguments)
+
     def _ask(self, main_class: str, *arguments: str) -> tuple[int, str]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

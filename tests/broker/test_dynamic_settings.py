@@ -34,6 +34,9 @@ from tests.wire import batch
 TOPIC, OWN = "plain", "with-own"
 
 TOPIC_DEFAULTS = {
+    "compression.gzip.level": "8",
+    "compression.lz4.level": "7",
+    "compression.zstd.level": "6",
     "compression.type": "lz4",
     "headrace.log.flush.acks": "true",
     "log.cleaner.delete.retention.ms": "5",

@@ -53,13 +53,10 @@ EVERYWHERE = (
     *(
         Differs(
             f"*.configs[{name}]",
-            "a setting that headrace does not have: tiered storage, levels of compression",
+            "a setting that headrace does not have: tiered storage",
             ours="(absent)",
         )
         for name in (
-            "compression.gzip.level",
-            "compression.lz4.level",
-            "compression.zstd.level",
             "local.retention.bytes",
             "local.retention.ms",
             "remote.copy.lag.bytes",

@@ -91,6 +91,8 @@ def test_refuses_wrong_configs_of_topics(ask: Conversation) -> None:
             ("message.timestamp.type", "Never"), ("retention.ms", None), ("segment.ms", "0"), ("", "1"),
             ("flush.messages", "0"), ("index.interval.bytes", "-1"), ("preallocate", "TRUE"),
             ("leader.replication.throttled.replicas", "1:x"), ("compression.gzip.level", "77"),
+            ("compression.gzip.level", "0"), ("compression.lz4.level", "18"), ("compression.zstd.level", "-131073"),
+            ("compression.gzip.level", "9"), ("compression.lz4.level", "17"), ("compression.zstd.level", "-131072"),
             ("remote.storage.enable", "true"), ("file.delete.delay.ms", "-1"), ("retention.bytes", " 12 "),
         )
     ):  # fmt: skip

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from random import Random
 
 import cramjam
 import pytest
@@ -33,6 +34,16 @@ def test_decompresses_what_it_compressed(codec: Codec, data: bytes, repeat: int)
 @pytest.mark.parametrize("level", [None, 1, 9])
 def test_levels_are_taken(codec: Codec, level: int | None) -> None:
     assert decompress(codec, compress(codec, memoryview(WORDS), level)) == WORDS
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_higher_level_compresses_more(codec: Codec) -> None:
+    text = b"".join(Random(1).choices(WORDS.split()[:4], k=40_000)) + bytes(Random(1).randbytes(70_000))
+    small, large = (compress(codec, text, level) for level in (9, 1))
+    assert len(small) < len(large) < len(text)
+    assert decompress(codec, small) == decompress(codec, large) == text
+    if codec is Codec.LZ4:
+        assert kafka_python_codec.lz4_decode(small) == text, "a frame that other libraries take"
 
 
 @pytest.mark.parametrize("library", [kafka_python_codec, aiokafka_codec], ids=["kafka-python", "aiokafka"])

@@ -41,7 +41,6 @@ _TIERS = "Remote storage is not supported. All segments are in log.dirs."
 _QUOTA_WINDOWS = "Rates are measured continuously, without windows."
 _PURGATORY = "Delayed requests are removed from memory as soon as they complete."
 _CONNECTIONS = "Connections between brokers have their own timeouts (replica.socket.timeout.ms for followers)."
-_LEVELS = "Batches that the broker compresses use the default level of the codec."
 
 _IGNORED_NAMES: tuple[tuple[str, str], ...] = (
     (_THREADS, "background.threads num.io.threads num.network.threads num.replica.alter.log.dirs.threads"
@@ -72,7 +71,6 @@ _IGNORED_NAMES: tuple[tuple[str, str], ...] = (
                  " producer.purgatory.purge.interval.requests share.fetch.purgatory.purge.interval.requests"),
     (_CONNECTIONS, "controller.socket.timeout.ms socket.connection.setup.timeout.max.ms"
                    " socket.connection.setup.timeout.ms replica.socket.receive.buffer.bytes"),
-    (_LEVELS, "compression.gzip.level compression.lz4.level compression.zstd.level"),
     (_TIERS, "log.local.retention.bytes log.local.retention.ms remote.fetch.max.wait.ms"),
     (_SASL, "sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class"
             " sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor"

@@ -57,7 +57,7 @@ WITHOUT_EFFECT = frozenset(
     """
     background.threads num.io.threads num.network.threads metric.reporters config.providers
     group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
-    compression.gzip.level compression.lz4.level compression.zstd.level log.message.downconversion.enable
+    log.message.downconversion.enable
     log.local.retention.bytes log.local.retention.ms follower.fetch.last.tiered.offset.enable
     remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
     remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second

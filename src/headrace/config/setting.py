@@ -110,6 +110,7 @@ def parse_value(setting: Setting, text: str, given: str, factor: int = 1) -> Val
         if factor != 1 and value >= 0:
             value = value * factor
         _check_bounds(setting, value, given, text)
+        _check_more(setting, text.strip(), given)
     return value
 
 

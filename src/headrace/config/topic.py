@@ -6,8 +6,15 @@ from headrace.config import lake_definition, message_format, throttled_replicas
 from headrace.config.setting import DAY_MS, HOUR_MS, Settings, declare
 from headrace.limits import INT64_MAX
 
+GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL = -1, 9, 3
+"""The default levels of codecs, as Apache Kafka numbers them."""
 RELIABLE_REPLICAS_MIN = 2
 """The replicas that a reliable topic needs, and the least `min.insync.replicas` of it."""
+
+
+def _check_gzip_level(text: str) -> None:
+    if int(text) == 0:
+        raise ValueError("is no level: it must be -1, or 1 to 9")
 
 
 # fmt: off
@@ -20,6 +27,18 @@ class TopicConfig(Settings):
         "What happens to old records. delete removes segments by age and size. compact keeps the latest record of "
         "each key, and refuses records without a key. Both can be given.", choices=("delete", "compact"),
         broker=(("log.cleanup.policy", 1),))
+    compression_gzip_level: int = declare(
+        GZIP_LEVEL, "compression.gzip.level", "int",
+        "The level by which the broker compresses, if compression.type is gzip and the producer used another codec: 1 "
+        "to 9, or -1 for the default of gzip.", low=-1, high=9, check=_check_gzip_level,
+        broker=(("compression.gzip.level", 1),))
+    compression_lz4_level: int = declare(
+        LZ4_LEVEL, "compression.lz4.level", "int",
+        "The same for lz4. The default is its fast compression; any other level is high compression, as in Apache "
+        "Kafka.", low=1, high=17, broker=(("compression.lz4.level", 1),))
+    compression_zstd_level: int = declare(
+        ZSTD_LEVEL, "compression.zstd.level", "int", "The same for zstd.", low=-131_072, high=22,
+        broker=(("compression.zstd.level", 1),))
     compression_type: str = declare(
         "producer", "compression.type", "string",
         "The codec that batches are stored with. producer keeps the codec of the producer.",
@@ -172,6 +191,18 @@ class TopicConfig(Settings):
         as_sent = (magic, self.compression_type, self.message_timestamp_type, flush_count)
         is_as_sent = as_sent == (message_format.NEWEST_MAGIC, "producer", "CreateTime", INT64_MAX)
         object.__setattr__(self, "stores_what_is_sent", is_as_sent)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the topic's own codec; None for the codec's default, and if there is none."""
+        match self.compression_type:
+            case "gzip":
+                return None if self.compression_gzip_level == GZIP_LEVEL else self.compression_gzip_level
+            case "lz4":  # 9 is not level 9 of high compression, but the default, fast compression: as in Apache Kafka
+                return None if self.compression_lz4_level == LZ4_LEVEL else self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
 
     @property
     def is_compacted(self) -> bool:

@@ -46,6 +46,7 @@ from headrace.broker.produce.formats import (
     RebuiltBatches,
     checked_records,
     is_costly,
+    is_costly_to_compress,
     is_plain_batch,
     validate,
     validate_if_small,
@@ -60,6 +61,7 @@ from headrace.errors import ErrorCode, InvalidTopic, KafkaError, UnsupportedComp
 from headrace.limits import (
     DECOMPRESSING_AT_ONCE_MAX,
     INLINE_CHECKS_NS_MAX,
+    INLINE_COMPRESS_BYTES_MAX,
     PARTITIONS_PER_PRODUCE_MAX,
     RECORD_ERRORS_PER_PRODUCE_MAX,
 )
@@ -110,7 +112,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
                 break
     if partitions > PARTITIONS_PER_PRODUCE_MAX:
         return fail(request, ErrorCode.INVALID_REQUEST)
-    if is_plain:
+    if is_plain and not _compresses_much(ctx, request, names):
         return _append_all(ctx, request, names, repeat(None), None)
     verifying: Future[Verified] | None = None
     batches = transactional_batches(request, names)
@@ -122,7 +124,7 @@ def handle(ctx: RequestContext, request: m.ProduceRequest) -> Answer:
     until_ns = 0
     for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
-            if not is_costly(each.records):
+            if not _takes_long(ctx, name, each):
                 checks.append(None)
                 continue
             now_ns = monotonic_ns()
@@ -361,11 +363,33 @@ def _wait(
     return ctx.wait_for(ctx.services.appends.until_durable(appends, done), keys, request.timeout_ms)
 
 
+def _compresses_much(ctx: RequestContext, request: m.ProduceRequest, names: Sequence[str]) -> bool:
+    """Whether a topic's own codec has so much to compress that it takes too long for the event loop."""
+    return any(
+        each.records is not None
+        and len(each.records) > INLINE_COMPRESS_BYTES_MAX
+        and _is_costly_to_compress(ctx, name, each)
+        for name, topic in zip(names, request.topic_data, strict=True)
+        for each in topic.partition_data
+    )
+
+
+def _takes_long(ctx: RequestContext, topic: str, each: m.ProduceRequest.PartitionProduceData) -> bool:
+    return is_costly(each.records) or _is_costly_to_compress(ctx, topic, each)
+
+
+def _is_costly_to_compress(ctx: RequestContext, topic: str, each: m.ProduceRequest.PartitionProduceData) -> bool:
+    partition = ctx.services.replicas.find((topic, each.index))
+    return partition is not None and is_costly_to_compress(each.records, partition.log.config)
+
+
 def _check_if_small(ctx: RequestContext, topic: str, each: m.ProduceRequest.PartitionProduceData) -> _Check:
     """Checks a compressed batch; returns None if the check takes too long for the event loop."""
     broker = ctx.services
     try:
         config = broker.replicas.leader(topic, each.index).log.config
+        if is_costly_to_compress(each.records, config):
+            return None
         version, check = ctx.api_version, broker.config.records_check
         return validate_if_small(each.records or b"", config, version, broker.now_ms(), check)
     except KafkaError as error:
@@ -411,7 +435,7 @@ async def _check_then_append(
     for name, topic in zip(names, request.topic_data, strict=True):
         for each in topic.partition_data:
             check: _Check = None
-            if is_costly(each.records):
+            if _takes_long(ctx, name, each):
                 try:
                     check = await _on_a_thread(ctx, ctx.services.replicas.leader(name, each.index), each)
                 except KafkaError as error:

@@ -64,7 +64,9 @@ def checked_batch(
         check_timestamps(header.base_timestamp, header.max_timestamp, config, now_ms)
     wanted = config.compression_type
     if wanted != "producer" and CODECS[wanted] != header.codec:
-        return CheckedBatch(*recompress(view, header, CODECS[wanted], max_bytes=decompressed_bytes_max))
+        return CheckedBatch(
+            *recompress(view, header, CODECS[wanted], config.compression_level, max_bytes=decompressed_bytes_max)
+        )
     return CheckedBatch(view, header)
 
 

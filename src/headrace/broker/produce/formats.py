@@ -29,6 +29,7 @@ from headrace.errors import (
 )
 from headrace.limits import (
     DECOMPRESSED_BATCH_BYTES_MAX,
+    INLINE_COMPRESS_BYTES_MAX,
     INLINE_DECOMPRESS_BYTES_MAX,
     INLINE_DECOMPRESSED_BYTES_MAX,
     INT32_MAX,
@@ -94,6 +95,7 @@ class CheckedMessages(NamedTuple):
             base_offset=base_offset,
             log_append_time_ms=now_ms if config.message_timestamp_type == "LogAppendTime" else None,
             codec=target_codec(config),
+            level=config.compression_level,
             max_message_bytes=config.max_message_bytes,
         )
 
@@ -126,13 +128,30 @@ def is_costly(records: memoryview | bytes | None) -> bool:
     return bool(records[_MESSAGE_ATTRIBUTES_AT] & _CODEC_BITS) or len(records) > INLINE_DECOMPRESS_BYTES_MAX
 
 
+def is_costly_to_compress(records: memoryview | bytes | None, config: TopicConfig) -> bool:
+    """Whether storing `records` requires compressing many bytes with the topic's own codec."""
+    if records is None or len(records) <= INLINE_COMPRESS_BYTES_MAX:
+        return False
+    codec = target_codec(config)
+    return codec not in (None, Codec.NONE, _codec_of(records))
+
+
+def _codec_of(records: memoryview | bytes) -> int:
+    """The codec of the first batch or message, whose attributes are there."""
+    at = _BATCH_ATTRIBUTES_AT if records[_MAGIC_AT] >= MAGIC else _MESSAGE_ATTRIBUTES_AT
+    return records[at] & _CODEC_BITS
+
+
 def validate_if_small(
     records: memoryview | bytes, config: TopicConfig, version: int, now_ms: int, check_records: bool
 ) -> Checked | KafkaError | None:
     """As `validate`, for compressed records; None when they are too large for the event loop, compressed or not."""
     if len(records) > INLINE_DECOMPRESS_BYTES_MAX:
         return None
-    found = validate(records, config, version, now_ms, check_records, INLINE_DECOMPRESSED_BYTES_MAX)
+    bytes_max = INLINE_DECOMPRESSED_BYTES_MAX
+    if target_codec(config) not in (None, Codec.NONE, _codec_of(records)):
+        bytes_max = INLINE_COMPRESS_BYTES_MAX  # what is decompressed is compressed again
+    found = validate(records, config, version, now_ms, check_records, bytes_max)
     is_unclear = isinstance(found, KafkaError) and found.code is CorruptMessage.code
     return None if is_unclear else found  # damaged, or larger than the limit: the check on a thread tells which
 
@@ -234,25 +253,27 @@ def _checked_messages(
     if rows.count != checked.record_count:
         raise InvalidRecord(f"only {rows.count} of {checked.record_count} messages are readable")
     target = target_codec(config)
-    codec = checked.codec if target is None else target
+    codec, level = checked.codec if target is None else target, config.compression_level
     if config.magic == MAGIC:
-        batches = _batches_of(rows, codec, config.max_message_bytes)
+        batches = _batches_of(rows, codec, level, config.max_message_bytes)
         return RebuiltBatches(batches, Conversion(rows.count, perf_counter_ns() - started))
     data = memoryview(
-        build_message_set(rows.keys, rows.values, 0, rows.count, rows.timestamps_ms, magic=config.magic, codec=codec)
+        build_message_set(
+            rows.keys, rows.values, 0, rows.count, rows.timestamps_ms, magic=config.magic, codec=codec, level=level
+        )
     )
     rebuilt = _check_set(data, config, decompressed_bytes_max)
     return CheckedMessages(data, rebuilt, Conversion(rows.count, perf_counter_ns() - started))
 
 
-def _batches_of(rows: RecordColumns, codec: Codec, max_message_bytes: int) -> list[CheckedBatch]:
+def _batches_of(rows: RecordColumns, codec: Codec, level: int | None, max_message_bytes: int) -> list[CheckedBatch]:
     """Builds batches of format 2: one when compressed, else as many as `max.message.bytes` requires."""
     limit = max_message_bytes if codec is Codec.NONE else INT32_MAX
     batches = []
     start = 0
     while start < rows.count:
         after, _ = fitting_rows(rows.keys, rows.values, start, rows.count, rows.timestamps_ms, max_batch_bytes=limit)
-        batch = build_batch(rows.keys, rows.values, start, after, rows.timestamps_ms, codec=codec)
+        batch = build_batch(rows.keys, rows.values, start, after, rows.timestamps_ms, codec=codec, level=level)
         if len(batch) > max_message_bytes:
             raise MessageTooLarge(
                 f"the converted batch has {len(batch)} bytes, more than max.message.bytes={max_message_bytes}"

@@ -143,19 +143,22 @@ def _decompress_in_steps(
 
 
 def _compress_lz4(data: Bytes, level: int | None) -> bytes:
-    """One frame of independent blocks, each stored as it is where compression does not shorten it."""
+    """One frame of independent blocks, each stored as it is where compression does not shorten it.
+
+    The library's blocks have no level: with one, each block is taken out of a frame of its own.
+    """
     import cramjam
 
     view = memoryview(data)
     parts: list[Bytes] = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         block = view[start : start + _LZ4_BLOCK_BYTES]
-        if level is None:
-            packed = memoryview(cramjam.lz4.compress_block(block, mode="fast", acceleration=1, store_size=False))
-        else:
-            packed = memoryview(
-                cramjam.lz4.compress_block(block, mode="high_compression", compression=level, store_size=False)
-            )
+        if level is not None:
+            frame = memoryview(cramjam.lz4.compress(block, level=level))
+            size = _uint32_le.unpack_from(frame, len(_LZ4_HEADER))[0] & ~_LZ4_STORED
+            parts.append(frame[len(_LZ4_HEADER) : len(_LZ4_HEADER) + _uint32_le.size + size])
+            continue
+        packed = memoryview(cramjam.lz4.compress_block(block, mode="fast", acceleration=1, store_size=False))
         if len(packed) < len(block):
             parts += (_uint32_le.pack(len(packed)), packed)
         else:

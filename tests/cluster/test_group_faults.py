@@ -1,22 +1,26 @@
-"""What happens to whom, while a group of KIP-848 or a share group takes the records of a producer: each acknowledged
-record comes, no committed offset goes back, and no record of a share group comes again that was accepted.
+"""What happens to whom, while a group of KIP-848, a share group or Kafka Streams takes the records of a producer: each
+acknowledged record comes, no committed offset goes back, no record of a share group comes again that was accepted, and
+a streams group counts each record once.
 
     {clean stop, kill -9, bounce, SIGSTOP} x {leader, coordinator, controller, ZooKeeper}
-        x {consumer group, share group}
+        x {consumer group, share group, streams group}
 
 Every run of the tests does each fault once, with others of the other two dimensions the next day; the whole grid is
-marked `soak`.
+marked `soak`. Kafka Streams needs Java and Maven.
 """
 
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import product
+from pathlib import Path
 from threading import Event, Thread
 from typing import Protocol, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from headrace.errors import KafkaError
 from tests.cluster.faults import FAULTS, do_to_broker, do_to_zookeeper, find_victim
@@ -26,13 +30,16 @@ from tests.cluster.transactional_clients import FAST, WAIT_S
 from tests.cluster.verifying import VerifyingProducer
 from tests.cluster.working_clients import committed_offsets
 from tests.eventually import eventually
+from tests.harness import stop_process
+from tests.peers import kafka
+from tests.peers.kafka_streams import start_word_count
 from tests.rotation import seed
 from tests.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.xdist_group("cluster")]
 
 VICTIMS = ("leader", "coordinator", "controller", "zookeeper")
-KINDS = ("consumer", "share")
+KINDS = ("consumer", "share", "streams")
 PER_SECOND = 100
 """Few enough for members that ask one request at a time."""
 ROTATION = seed()
@@ -42,13 +49,13 @@ GRID = list(product(FAULTS, VICTIMS, KINDS))
 
 
 def cells_of(rotation: int) -> Iterator[Cell]:
-    """Each fault once, each victim once, each kind twice."""
+    """Each fault once, each victim once, each kind once or twice."""
     for number, fault in enumerate(FAULTS):
-        yield fault, VICTIMS[(number + rotation) % 4], KINDS[(number + rotation // 4) % 2]
+        yield fault, VICTIMS[(number + rotation) % 4], KINDS[(number + rotation // 4) % 3]
 
 
 def test_every_cell_has_its_day() -> None:
-    assert {cell for rotation in range(8) for cell in cells_of(rotation)} == set(GRID)
+    assert {cell for rotation in range(12) for cell in cells_of(rotation)} == set(GRID)
 
 
 class Taking(Protocol):
@@ -154,26 +161,88 @@ class ShareGroup:
                 member.take(self._accepted)
 
 
+class StreamsGroup:
+    """Two instances of a word count of Kafka Streams with `group.protocol=streams` and exactly-once. Each value is a
+    word of its own."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, directory: Path) -> None:
+        self.name, target = f"count-{topic}", f"{topic}-counts"
+        cluster.create_topic(target, PARTITIONS, 3)
+        self._start = [partial(_word_count, cluster, topic, target, directory / name) for name in ("one", "two")]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        settings = {**FAST, "bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.auto.commit": False}
+        self._reader = Consumer({**settings, "isolation.level": "read_committed"})
+        self._reader.assign([TopicPartition(target, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+        self._counts: dict[int, list[int]] = {}
+        self._gave_up: list[object] = []
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._processes = [start() for start in self._start]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._reader.close()
+        self._gave_up = [each.args for each in self._processes if each.poll() is not None]
+        for each in self._processes:
+            stop_process(each)
+
+    def values(self) -> set[int]:
+        """See `Taking`."""
+        return set(self._counts)
+
+    def check(self) -> None:
+        """Each value was counted once, and no instance gave up."""
+        assert {value: counts for value, counts in self._counts.items() if counts != [1]} == {}
+        assert self._gave_up == []
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for each in self._reader.consume(200, 0.1):
+                if each.error() is None:
+                    self._counts.setdefault(int(each.key() or b""), []).append(int(each.value() or b""))
+
+
+def _word_count(cluster: LocalCluster, topic: str, target: str, directory: Path) -> subprocess.Popen[bytes]:
+    directory.mkdir()
+    return start_word_count(cluster.bootstrap, topic, target, directory, "streams")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_group_takes_what_was_acknowledged(cluster: LocalCluster, zookeeper: ZooKeeperServer, fault: str) -> None:
+def test_a_group_takes_what_was_acknowledged(
+    cluster: LocalCluster, zookeeper: ZooKeeperServer, tmp_path: Path, fault: str
+) -> None:
     [cell] = [each for each in cells_of(ROTATION) if each[0] == fault]
     print(f"rotation {ROTATION}: {cell}")
-    go_through(cluster, zookeeper, cell)
+    go_through(cluster, zookeeper, tmp_path, cell)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("cell", GRID, ids="-".join)
-def test_the_whole_grid(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
-    go_through(cluster, zookeeper, cell)
+def test_the_whole_grid(cluster: LocalCluster, zookeeper: ZooKeeperServer, tmp_path: Path, cell: Cell) -> None:
+    go_through(cluster, zookeeper, tmp_path, cell)
 
 
-def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, cell: Cell) -> None:
+def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, directory: Path, cell: Cell) -> None:
     """One cell of the grid."""
     fault, victim, kind = cell
+    if kind == "streams" and (reason := kafka.missing_tools()):
+        pytest.skip(reason)
     topic = f"{fault}-{victim}-{kind}-{time.monotonic_ns()}".replace(" ", "-")
     cluster.create_topic(topic, PARTITIONS, 3)
-    taking: Taking = ConsumerGroup(cluster, topic) if kind == "consumer" else ShareGroup(cluster, topic)
+    taking: Taking
+    match kind:
+        case "consumer":
+            taking = ConsumerGroup(cluster, topic)
+        case "share":
+            taking = ShareGroup(cluster, topic)
+        case _:
+            taking = StreamsGroup(cluster, topic, directory)
     with taking:
         with VerifyingProducer(cluster.bootstrap, topic, partitions=PARTITIONS, per_second=PER_SECOND) as producer:
             producer.wait_for(PER_SECOND)

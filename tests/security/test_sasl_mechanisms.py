@@ -27,7 +27,7 @@ from headrace.security.sasl.scram_client import ScramClient
 from headrace.security.sasl.scram_server import Account, ScramServer, decoys
 
 MECHANISMS = tuple(scram.HASHES)
-DECOY = decoys(b"secret", lambda _: 4096)
+DECOY = decoys(b"secret", lambda _: {4096: 7})
 CREDENTIALS = {mechanism: scram.credential(mechanism, "pencil", b"c2FsdA", 4096) for mechanism in MECHANISMS}
 
 
@@ -382,3 +382,19 @@ def test_bad_messages_end_in_one_of_two_failures(make: Callable[[], ServerExchan
             assert not isinstance(server.respond(message), Authenticated)
         except (Refused, Malformed):
             return
+
+
+def test_as_many_unknown_names_have_other_iterations_as_users_have_them() -> None:
+    """If all had the most usual ones, others would tell that a user exists."""
+    names = [f"user-{number}" for number in range(1000)]
+
+    def drawn(users: dict[int, int]) -> list[int]:
+        made = decoys(b"secret", lambda _: users)
+        return [made("SCRAM-SHA-256", name).iterations for name in names]
+
+    found = drawn({4096: 30, 8192: 10})
+    assert found == drawn({8192: 10, 4096: 30})
+    assert set(found) == {4096, 8192} and 200 < found.count(8192) < 300
+    changed = [before for before, after in zip(found, drawn({4096: 31, 8192: 10}), strict=True) if before != after]
+    assert set(changed) <= {8192} and len(changed) < 30, "a further user changes what is said of many names"
+    assert set(drawn({})) == {4096} and set(drawn({10_000: 1})) == {10_000}

@@ -24,6 +24,7 @@ from headrace.security.sasl.scram import HASHES, ITERATIONS_MIN, ScramCredential
 log = logging.getLogger(__name__)
 
 _SECRET_BYTES = 32
+_USUAL_MAX = 16  # each costs a microsecond in every login
 _KEY_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 _ABSENT = {
     mechanism: format_credential(ScramCredential(bytes(26), bytes(size), bytes(size), ITERATIONS_MIN))
@@ -39,6 +40,7 @@ class ScramUsers:
         self._entities = entities
         self._iterations: dict[str, Counter[int]] = {mechanism: Counter() for mechanism in HASHES}
         self._known: dict[str, dict[str, int]] = {}  # iterations by user and mechanism
+        self._usual: dict[str, dict[int, int]] = {}  # dropped when users change
         entities.on_change(USERS, self._changed)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential | None:
@@ -50,14 +52,17 @@ class ScramUsers:
         except ValueError:  # which was logged when it came, not at each login
             return None
 
-    def usual_iterations(self, mechanism: str) -> int:
-        """The iterations that most credentials of a mechanism have."""
-        most = self._iterations[mechanism].most_common(1)
-        return most[0][0] if most else ITERATIONS_MIN
+    def users_by_iterations(self, mechanism: str) -> Mapping[int, int]:
+        """How many credentials of a mechanism have how many iterations: the most usual ones, of those in use."""
+        found = self._usual.get(mechanism)
+        if found is None:
+            found = self._usual[mechanism] = dict(self._iterations[mechanism].most_common(_USUAL_MAX))
+        return found
 
     def _changed(self, node: str, configs: Mapping[str, str]) -> None:
         if "/" in node:
             return
+        self._usual.clear()
         for mechanism, iterations in self._known.pop(node, {}).items():
             counted = self._iterations[mechanism]
             counted[iterations] -= 1
@@ -70,6 +75,7 @@ class ScramUsers:
             except ValueError as error:
                 path = config(USERS, node)
                 log.warning("the %s credential in %s is malformed and is ignored: %s", mechanism, path, error)
+        found = {mechanism: count for mechanism, count in found.items() if count >= ITERATIONS_MIN}
         for mechanism, iterations in found.items():
             self._iterations[mechanism][iterations] += 1
         if found:

@@ -12,7 +12,7 @@ class ScramAccounts:
     def __init__(self, users: ScramUsers, tokens: DelegationTokens | None, secret: bytes) -> None:
         """`secret`: the cluster's, for the credentials of unknown names."""
         self._users, self._tokens = users, tokens
-        self._decoy = decoys(secret, users.usual_iterations)
+        self._decoy = decoys(secret, users.users_by_iterations)
 
     def account(self, mechanism: str, name: str, is_token: bool, /) -> Account | None:
         """See `mechanisms.Accounts`."""

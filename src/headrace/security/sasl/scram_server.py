@@ -8,7 +8,8 @@ Kafka refuses an unknown user at the first message.
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import log
 from typing import NamedTuple
 
 from headrace.security.sasl import scram
@@ -94,18 +95,30 @@ class ScramServer:
         )
 
 
-def decoys(secret: bytes, iterations: Callable[[str], int]) -> Callable[[str, str], ScramCredential]:
+def decoys(
+    secret: bytes, users_by_iterations: Callable[[str], Mapping[int, int]]
+) -> Callable[[str, str], ScramCredential]:
     """Makes credentials for names that nobody has, given mechanism and name; no proof matches one.
 
-    `secret`: the same on every broker of a cluster, so that brokers answer alike. `iterations`: those of a mechanism's
-    users.
+    `secret`: the same on every broker of a cluster, so that brokers answer alike. `users_by_iterations`: how many users
+    of a mechanism have how many iterations. As many of the decoys have them in proportion: if all had the most usual
+    ones, others would tell that a user exists.
     """
 
     def decoy(mechanism: str, name: str) -> ScramCredential:
         def derived(purpose: str) -> bytes:
             return hmac.digest(secret, f"{mechanism}\0{purpose}\0{name}".encode(), scram.HASHES[mechanism])
 
+        def score(iterations: int, users: int) -> float:
+            # Rendezvous hashing: a further user changes few of the decoys.
+            drawn = int.from_bytes(derived(f"iterations {iterations}")[:6], "big")
+            return -users / log((drawn + 1) / ((1 << 48) + 1))
+
         salt = scram.new_salt(derived("salt")[: scram.SALT_BYTES])
-        return ScramCredential(salt, derived("stored key"), derived("server key"), iterations(mechanism))
+        counted = users_by_iterations(mechanism) or {scram.ITERATIONS_MIN: 1}
+        iterations = next(iter(counted))
+        if len(counted) > 1:
+            iterations = max(counted, key=lambda each: score(each, counted[each]))
+        return ScramCredential(salt, derived("stored key"), derived("server key"), iterations)
 
     return decoy

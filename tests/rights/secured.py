@@ -10,7 +10,7 @@ A client without SASL is the super user, who makes the rules. The principals com
 through listeners of every protocol.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -154,8 +154,8 @@ def _made(asker: Asker, request: m.CreateTopicsRequest) -> Any:
     return made if all(each.error_code == 0 for each in made.topics) else None
 
 
-def secure(directory: Path, bootstrap: str, addresses: Mapping[str, str]) -> Secured:
-    """Makes topics, coordinators and rules."""
+def secure(directory: Path, bootstrap: str, addresses: Mapping[str, str], principals: Sequence[str]) -> Secured:
+    """Makes topics, coordinators and the rules of principals."""
     with Asker(bootstrap) as asker:
         served = asker.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
         wishes = [
@@ -167,7 +167,7 @@ def secure(directory: Path, bootstrap: str, addresses: Mapping[str, str]) -> Sec
         for kind in range(2):
             find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[MINE.group, HIDDEN.group])
             eventually(partial(_is_found, asker, find), "a coordinator")
-        for rule in (rule for each in PRINCIPALS for rule in rules_of(each)):
+        for rule in (rule for each in principals for rule in rules_of(each)):
             # One by one: Apache Kafka 3.9 gives up when it writes a node for many rules at once.
             [(error, text)] = create(asker, rule)
             assert error == 0 or rule.entry.operation is Operation.TWO_PHASE_COMMIT, text  # 3.9 does not know it
@@ -180,7 +180,7 @@ def secure(directory: Path, bootstrap: str, addresses: Mapping[str, str]) -> Sec
 
 
 @contextmanager
-def headrace(directory: Path) -> Iterator[Secured]:
+def headrace(directory: Path, principals: Sequence[str] = PRINCIPALS) -> Iterator[Secured]:
     """A headrace."""
     [port] = free_ports(1)
     listeners, addresses = listen(str(port))
@@ -195,13 +195,13 @@ def headrace(directory: Path) -> Iterator[Secured]:
     server = HeadraceServer(directory / "headrace", settings, listen=None)
     server.start()
     try:
-        yield secure(directory, f"127.0.0.1:{port}", addresses)
+        yield secure(directory, f"127.0.0.1:{port}", addresses, principals)
     finally:
         server.stop()
 
 
 @contextmanager
-def apache_kafka(directory: Path) -> Iterator[Secured]:
+def apache_kafka(directory: Path, principals: Sequence[str] = PRINCIPALS) -> Iterator[Secured]:
     """An Apache Kafka."""
     listeners, addresses = listen("{port}")
     settings: Mapping[str, str] = {
@@ -216,11 +216,11 @@ def apache_kafka(directory: Path) -> Iterator[Secured]:
         ),
     }
     with kafka.run_kafka(directory / "kafka", is_kept=False, settings=settings) as bootstrap:
-        yield secure(directory, bootstrap, addresses)
+        yield secure(directory, bootstrap, addresses, principals)
 
 
 @contextmanager
-def apache_kafka_3_9(directory: Path) -> Iterator[Secured]:
+def apache_kafka_3_9(directory: Path, principals: Sequence[str] = PRINCIPALS) -> Iterator[Secured]:
     """An Apache Kafka 3.9 on ZooKeeper, with its AclAuthorizer."""
     listeners, addresses = listen("@port@")
     settings = {
@@ -236,14 +236,17 @@ def apache_kafka_3_9(directory: Path) -> Iterator[Secured]:
         ZooKeeper(directory / "zookeeper") as zookeeper,
         KafkaNode(directory / "kafka-3.9", zookeeper=zookeeper.address, settings=text) as node,
     ):
-        yield secure(directory, node.bootstrap, addresses)
+        yield secure(directory, node.bootstrap, addresses, principals)
 
 
-Start = Callable[[Path], AbstractContextManager[Secured]]
+Start = Callable[[Path, Sequence[str]], AbstractContextManager[Secured]]
 
 
 @contextmanager
-def both(directory: Path, peer: Start = apache_kafka) -> Iterator[tuple[Secured, Secured]]:
-    """headrace and Apache Kafka."""
+def both(
+    directory: Path, peer: Start = apache_kafka, principals: Sequence[str] = PRINCIPALS
+) -> Iterator[tuple[Secured, Secured]]:
+    """headrace and Apache Kafka, with the rules of principals."""
     with ExitStack() as stack:
-        yield stack.enter_context(headrace(directory)), stack.enter_context(peer(directory))
+        ours, theirs = headrace(directory, principals), peer(directory, principals)
+        yield stack.enter_context(ours), stack.enter_context(theirs)

@@ -4,7 +4,7 @@ about both in one request. Principals come through every protocol of listeners.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.broker.conftest import PEER
 from tests.rights.comparison import UNORDERED, Case, Refused, Shown, ask, cases
 from tests.rights.requests import every_version
 from tests.rights.secured import PRINCIPALS, PROTOCOLS, Secured, apache_kafka_3_9, both, protocol_of
+from tests.rotation import seed
 
 pytestmark = PEER
 
@@ -31,6 +32,8 @@ _AT_3_9 = {
 """Versions that are asked about no settings of groups, which Apache Kafka 3.9 on ZooKeeper does not have."""
 _NOT_IN_3_9 = {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE}
 """There they are advertised and not supported."""
+_EACH_DAY = 6
+"""Principals that are compared with Apache Kafka 3.9 in one run."""
 _PRODUCE_SINCE = 3
 """Apache Kafka 4 advertises versions of Produce below and closes the connection."""
 
@@ -121,9 +124,21 @@ def test_every_principal_is_refused_at_every_version_and_listener_as_by_apache_k
     assert compare(brokers, cases(shared(brokers, newest=False), PRINCIPALS, is_whole=True), protocol) > 10_000
 
 
-@pytest.mark.soak
-def test_every_principal_is_refused_as_by_apache_kafka_3_9(tmp_path: Path) -> None:
-    with both(tmp_path, apache_kafka_3_9) as brokers:
+def refusals_beside_3_9(directory: Path, principals: Sequence[str]) -> int:
+    """Compares with Apache Kafka 3.9 and its AclAuthorizer. Returns how many refusals there were."""
+    with both(directory, apache_kafka_3_9, principals) as brokers:
         versions = dict(each for each in shared(brokers, newest=True) if each[0] not in _BROKERS | _NOT_IN_3_9)
         versions |= _AT_3_9
-        assert compare(brokers, cases(versions.items(), PRINCIPALS, is_whole=False), is_shown=False) > 3000
+        return compare(brokers, cases(versions.items(), principals, is_whole=False), is_shown=False)
+
+
+def test_some_principals_are_refused_as_by_apache_kafka_3_9(tmp_path: Path) -> None:
+    """Others each day: all of them in nine days."""
+    first = seed() * _EACH_DAY
+    some = [PRINCIPALS[(first + number) % len(PRINCIPALS)] for number in range(_EACH_DAY)]
+    assert refusals_beside_3_9(tmp_path, ["none", *some]) > 100
+
+
+@pytest.mark.soak
+def test_every_principal_is_refused_as_by_apache_kafka_3_9(tmp_path: Path) -> None:
+    assert refusals_beside_3_9(tmp_path, PRINCIPALS) > 3000

@@ -12,8 +12,9 @@ cdef class Connection
 
 cdef class Shortcut:
     cpdef bytes answer(self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
+    cpdef timed(self, Connection connection)
 
-cdef Shortcut _shortcut_of(dispatch, bint is_timed)
+cdef Shortcut _shortcut_of(dispatch)
 
 cdef class Slot:
     cdef public list chunks

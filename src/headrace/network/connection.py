@@ -105,10 +105,14 @@ class Shortcut:
         handle it. `octets` may be written to, as a frame may."""
         return None
 
+    def timed(self, connection: "Connection") -> Timed:
+        """The times of the request that was just answered, if they are measured."""
+        raise NotImplementedError
 
-def _shortcut_of(dispatch: "Dispatch", is_timed: bool) -> Shortcut | None:
-    """The way past the dispatcher. Where the times of requests are measured there is none."""
-    return None if is_timed else getattr(dispatch, "shortcut", None)
+
+def _shortcut_of(dispatch: "Dispatch") -> Shortcut | None:
+    """The way past the dispatcher."""
+    return getattr(dispatch, "shortcut", None)
 
 
 class Slot:
@@ -164,7 +168,7 @@ class Connection:
         """`is_timed`: whether the times of requests are measured, which metrics need."""
         self.is_timed = is_timed
         self._transport, self._loop, self._owner, self._dispatch = transport, loop, owner, dispatch
-        self._shortcut = _shortcut_of(dispatch, is_timed)
+        self._shortcut = _shortcut_of(dispatch)
         self._fd, self._direct_fd = transport.fileno(), transport.direct_fd
         self._receive_into = transport.receive_into
         self._is_buffering = transport.is_buffering
@@ -275,6 +279,8 @@ class Connection:
                 if answer is None:
                     break
                 self._outbound.add(answer)
+                if self.is_timed:
+                    self._unsent.append(shortcut.timed(self))
                 pos = end
                 left -= 1
         except Exception:  # as in `_take_up`
@@ -382,7 +388,7 @@ class Connection:
         `announced`, for a peer that has yet to authenticate: called with the size of each frame of which a part is
         kept; of requests that cannot be dispatched, few are kept then."""
         self._dispatch, self._is_guarded = dispatch, announced is not None
-        self._shortcut = _shortcut_of(dispatch, self.is_timed)
+        self._shortcut = _shortcut_of(dispatch)
         self._inbound.limit(frame_bytes_max, frame_bytes_min, announced)
 
     # -- out

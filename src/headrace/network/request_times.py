@@ -45,6 +45,16 @@ class Timed(Protocol):
         """When its response was encoded."""
 
 
+class AnsweredAtOnce:
+    """The times of a request that did not wait."""
+
+    __slots__ = ("answered_ns", "handed_over_ns", "received_ns", "started_ns", "times")
+
+    def __init__(self, times: "RequestTimes", received_ns: int, started_ns: int, answered_ns: int) -> None:
+        self.times, self.received_ns, self.started_ns = times, received_ns, started_ns
+        self.handed_over_ns = self.answered_ns = answered_ns
+
+
 class RequestTimes:
     """The sums over all requests of one API, in ns."""
 

@@ -13,12 +13,14 @@ cdef int _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE
 cdef int _IDS_FROM, _ID_BYTES, _NAME_BYTES_MAX
 
 cdef class SingleProduces(Shortcut):
-    cdef object _services, _admission, _throttling, _now_ms, _touch
+    cdef object _services, _admission, _throttling, _now_ms, _times, _touch
     cdef dict _partitions, _watched
     cdef list _by_version
     cdef int64_t[::1] _request, _batch
     cdef uint8_t[::1] _out
     cdef public int64_t taken
+
+    cpdef timed(self, Connection connection)
 
     @cython.locals(
         topic_at=Py_ssize_t, topic_end=Py_ssize_t, version=int, state=ReplicaOffsets, log=LogEnd, now_ms=int64_t,

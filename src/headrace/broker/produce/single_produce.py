@@ -4,7 +4,7 @@
 
 It does the work of `plain_produce` for the request that leaves nothing to decide:
 
-    no rules of access, no quota, no measured times        `admission`, `throttling`, `Connection.is_timed`
+    no rules of access, no quota                           `admission`, `throttling`
     one partition, led here, committed at once             `protocol.single_produce`, `ReplicaOffsets.commits_at_once`
     one batch without attributes that may be stored so     `records.format2.plain_batch`
     an append that is arithmetic and one write             `log.append_state`
@@ -16,9 +16,11 @@ not repeated here; a test sends the same requests all ways. Compiled; it also ru
 from __future__ import annotations
 
 from array import array
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from headrace.network.connection import Connection, Shortcut
+from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.protocol.single_produce import (
     ANSWER_BYTES,
     REQUEST_FIELDS,
@@ -50,12 +52,12 @@ class SingleProduces(Shortcut):
 
     __slots__ = (
         "_admission", "_batch", "_by_version", "_now_ms", "_out", "_partitions", "_request", "_services", "_throttling",
-        "_touch", "_watched", "taken",
+        "_times", "_touch", "_watched", "taken",
     )  # fmt: skip
 
-    def __init__(self, services: Services, by_version: list[int]) -> None:
-        """`by_version`: counts the requests of each version."""
-        self._services, self._by_version = services, by_version
+    def __init__(self, services: Services, times: RequestTimes) -> None:
+        """`times`: of all produces."""
+        self._services, self._times, self._by_version = services, times, times.by_version
         self._admission, self._throttling, self._now_ms = services.admission, services.throttling, services.now_ms
         self._partitions = services.replicas.partitions
         self._watched, self._touch = services.purgatory.watched, services.purgatory.touch
@@ -63,6 +65,13 @@ class SingleProduces(Shortcut):
         self._batch = memoryview(array("q", bytes(8 * BATCH_FIELDS)))
         self._out = memoryview(bytearray(ANSWER_BYTES + _NAME_BYTES_MAX))
         self.taken = 0
+
+    def timed(self, connection: Connection) -> Timed:
+        """See `Shortcut`."""
+        now_ns = monotonic_ns()
+        made = AnsweredAtOnce(self._times, connection.received_ns, connection.looked_ns, now_ns)
+        connection.looked_ns = now_ns
+        return made
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int) -> bytes | None:
         """See `Shortcut`."""

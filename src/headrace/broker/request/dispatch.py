@@ -149,7 +149,7 @@ class Dispatcher:
         from headrace.broker.produce.single_produce import SingleProduces  # a start imports no handler either
 
         produce = self.handlers.get(ApiKey.PRODUCE)
-        return None if produce is None else SingleProduces(self._services, produce.times.by_version)
+        return None if produce is None else SingleProduces(self._services, produce.times)
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""

@@ -19,8 +19,9 @@ from headrace.log.append_state import NOT_APPENDED
 from headrace.log.files import DiskFile, LocalFiles
 from headrace.log.partition_log import PartitionLog
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
+from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
-from headrace.records.format2.header import read_header
+from headrace.records.format2.header import iter_headers, read_header
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
 from headrace.records.format2.validation import check_produced
 from headrace.types import TopicPartition
@@ -46,11 +47,14 @@ def appended_plainly(log: PartitionLog, batch: memoryview, now_ms: int) -> int:
 
 
 def appended_generally(log: PartitionLog, batch: memoryview, now_ms: int) -> tuple[object, ...]:
+    """By what there is for batches that `append_plain` does not take."""
     header = check_produced(batch, max_message_bytes=log.config.max_message_bytes)
-    try:
-        return appending.append(log, batch, header, leader_epoch=3, now_ms=now_ms)
-    except KafkaError as error:
-        return (error.code,)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(appending, "_has_nothing_special", lambda _: False)
+        try:
+            return appending.append(log, batch, header, leader_epoch=3, now_ms=now_ms)
+        except KafkaError as error:
+            return (error.code,)
 
 
 def state_of(log: PartitionLog) -> dict[str, Any]:
@@ -113,6 +117,41 @@ def test_both_appends_leave_the_same_log(tmp_path: Path, seed: int) -> None:
             }
         assert state_of(one) == state_of(other)
     assert taken > 100, "append_plain took next to nothing"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_follower_has_the_leaders_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Batches of all kinds, taken over in pieces: by one follower in the short way, by another without it."""
+    chance = random.Random(seed)
+    config = TopicConfig(segment_bytes=20_000, index_interval_bytes=1_000)
+    leader, one, other = (opened(tmp_path / name, config) for name in ("leader", "one", "other"))
+    sequences = {7: 0, 8: 0}
+    for step in range(120):
+        producer, count = chance.choice((-1, 7, 8)), chance.choice((1, 3))
+        records = [Record(i, NOW_MS + step, b"k", bytes(chance.randrange(200)), ()) for i in range(count)]
+        sequence = sequences.get(producer, -1)
+        codec = chance.choice((Codec.NONE, Codec.NONE, Codec.GZIP))
+        batch = encode_batch(
+            records,
+            codec=codec,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence,
+        )
+        appended_generally(leader, memoryview(batch), NOW_MS)
+        if producer >= 0:
+            sequences[producer] += count
+    content = b"".join(segment.file.read(segment.size, 0) for segment in leader.segments)
+    bounds = [position for position, _ in iter_headers(content) if chance.random() < 0.2]
+    pieces = [bytearray(content[a:b]) for a, b in zip([0, *bounds], [*bounds, len(content)], strict=True)]
+    for piece in pieces:
+        assert appending.append_replicated(one, memoryview(piece), now_ms=NOW_MS) == one.log_end_offset
+    monkeypatch.setattr(appending, "_has_nothing_special", lambda _: False)
+    for piece in pieces:
+        appending.append_replicated(other, memoryview(bytes(piece)), now_ms=NOW_MS)
+    assert state_of(one) == state_of(other)
+    assert one.log_end_offset == leader.log_end_offset
+    assert b"".join(segment.file.read(segment.size, 0) for segment in one.segments) == content
 
 
 def test_a_failed_write_changes_nothing_and_is_reported_by_the_general_append(

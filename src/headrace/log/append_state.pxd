@@ -26,7 +26,7 @@ cdef class LogEnd:
     cdef public bint is_truncating
     cdef public SegmentEnd active
     cdef public object producers, leader_epochs, segments
-    cdef public bint stores_what_is_sent, keys_required
+    cdef public bint stamps, stores_what_is_sent, keys_required
     cdef public int64_t batch_bytes_max, before_max_ms, after_max_ms
 
     cpdef set_rules(self, config)

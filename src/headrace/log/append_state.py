@@ -84,7 +84,7 @@ class LogEnd:
 
     __slots__ = (
         "active", "after_max_ms", "batch_bytes_max", "before_max_ms", "failure", "is_truncating", "keys_required",
-        "leader_epochs", "log_end_offset", "log_start_offset", "producers", "segments", "stores_what_is_sent",
+        "leader_epochs", "log_end_offset", "log_start_offset", "producers", "segments", "stamps", "stores_what_is_sent",
     )  # fmt: skip
 
     log_start_offset: int
@@ -100,6 +100,8 @@ class LogEnd:
     leader_epochs: Any
     segments: Any
 
+    stamps: bool
+    """Whether batches get the time of their append (`message.timestamp.type`)."""
     stores_what_is_sent: bool
     keys_required: bool
     batch_bytes_max: int
@@ -109,6 +111,7 @@ class LogEnd:
     def set_rules(self, config: TopicConfig) -> None:
         """Keep what the topic's settings say about batches that are appended as they are sent."""
         self.stores_what_is_sent, self.keys_required = config.stores_what_is_sent, config.is_compacted
+        self.stamps = config.message_timestamp_type == "LogAppendTime"
         self.batch_bytes_max = config.max_message_bytes
         self.before_max_ms, self.after_max_ms = config.before_max_ms, config.after_max_ms
 
@@ -125,18 +128,19 @@ class LogEnd:
         producer_epoch: int,
         base_sequence: int,
     ) -> int:
-        """Append the batch `buf[start:end]`, which is checked and has these fields, as the partition's leader.
+        """Append the batch `buf[start:end]` at the log's end.
 
-        Writes the offset and the epoch into it, in place. Returns its base offset, or `NOT_APPENDED` with nothing
-        done. The topic stores batches as they are sent.
+        It is checked, has these fields, holds neither a marker nor records of a transaction, has as many records as
+        offsets, and gets no time of the append. Writes the offset and the epoch into it, in place. Returns its base
+        offset, or `NOT_APPENDED` with nothing done.
         """
-        if self.failure is not None or self.is_truncating:
+        if self.active.records.plain_fd < 0 or self.failure is not None or self.is_truncating:
             return _NOT_APPENDED
         active, records, indexes = self.active, self.active.records, self.active.indexes
         base_offset, size, position, fd = self.log_end_offset, end - start, records.size, records.plain_fd
         last_offset = base_offset + record_count - 1
         first = active._first_timestamp_ms
-        if fd < 0 or not position or first is None:
+        if not position or first is None:
             return _NOT_APPENDED
         if indexes.is_full or indexes._largest is None or indexes._loaded is None:
             return _NOT_APPENDED

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.errors import CorruptMessage, ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from headrace.log.append_state import NOT_APPENDED
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.verification import Verification
 from headrace.log.segment.aborted_transactions import end_transaction, note_aborted
@@ -20,6 +21,7 @@ from headrace.log.segment.segment_indexes import ENTRY_HEAD
 from headrace.records.any_format import iter_any_headers
 from headrace.records.format2.control import Marker, encode_marker, read_marker
 from headrace.records.format2.header import (
+    CONTROL_BIT,
     MAGIC,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
@@ -29,6 +31,8 @@ from headrace.records.format2.header import (
     set_log_append_time,
 )
 from headrace.records.legacy.produced_sets import PlacedSet
+
+_SPECIAL_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class AppendOrigin(Enum):
@@ -72,6 +76,11 @@ def append(
     """
     if log.failure is not None or log.is_truncating:  # duplicates too: nobody knows whether the batch is on the disk
         raise _refusal(log)
+    if not log.stamps and _has_nothing_special(header):
+        base_offset = _append_plain(log, batch, 0, header, leader_epoch, now_ms)
+        if base_offset != NOT_APPENDED:
+            last_offset = base_offset + header.last_offset_delta
+            return AppendResult(base_offset, last_offset, NO_TIMESTAMP, log.log_start_offset, False)
     if header.producer_id >= 0:
         if header.attributes & TRANSACTIONAL_BIT:
             kept = log.producers.check_transactional(header, verification, has_sequences=origin is AppendOrigin.CLIENT)
@@ -80,6 +89,20 @@ def append(
         if kept is not None:
             return AppendResult(kept.first_offset, kept.last_offset, kept.timestamp_ms, log.log_start_offset, True)
     return _append_checked(log, batch, header, leader_epoch, now_ms)
+
+
+def _has_nothing_special(header: BatchHeader) -> bool:
+    """Whether a batch is one for `LogEnd.append_plain`, as far as its header tells."""
+    return not header.attributes & _SPECIAL_BITS and header.last_offset_delta + 1 == header.record_count
+
+
+def _append_plain(
+    log: PartitionLog, batches: memoryview, position: int, header: BatchHeader, leader_epoch: int, now_ms: int
+) -> int:
+    return log.append_plain(
+        batches, position, position + header.size_bytes, leader_epoch, now_ms, header.record_count,
+        header.max_timestamp, header.producer_id, header.producer_epoch, header.base_sequence,
+    )  # fmt: skip
 
 
 def append_marker(
@@ -155,6 +178,13 @@ def append_replicated(log: PartitionLog, batches: memoryview, *, now_ms: int) ->
             )
         if header.base_offset > log.log_end_offset:
             log.forget_positions()  # a wrapper has its last offset here, or compaction left a gap in the leader's log
+        elif (
+            header.magic == MAGIC
+            and _has_nothing_special(header)
+            and not batches.readonly
+            and _append_plain(log, batches, position, header, header.leader_epoch, now_ms) != NOT_APPENDED
+        ):  # written at the end that it has already, with the epoch that it has already
+            continue
         batch = batches[position : position + header.size_bytes]
         _write(log, batch, header, header.base_offset, header.leader_epoch, now_ms)
     return log.log_end_offset

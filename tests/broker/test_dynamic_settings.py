@@ -205,7 +205,7 @@ async def test_stored_batches_are_compressed_and_segments_rolled_by_new_defaults
         found = log.read(0, 10_000, end_offset=log.log_end_offset, at_least_one=True)
         assert Codec.of_attributes(read_header(found.file.read(61, found.position)).attributes) is Codec.GZIP
         assert len(log.segments) > 1
-        run.services.replicas.logs.delete_old_segments(run.services.now_ms())
+        list(run.services.replicas.logs.delete_old_segments(run.services.now_ms()))
         assert log.log_start_offset > 0
 
 
@@ -281,10 +281,10 @@ async def test_idle_producers_expire_by_a_new_age(tmp_path: Path) -> None:
         )
         assert not (await run.produce(idempotent, -1)).error_code
         in_an_hour = run.services.now_ms() + 3_600_000
-        run.services.replicas.logs.expire_producers(in_an_hour)
+        list(run.services.replicas.logs.expire_producers(in_an_hour))
         assert 7 in log.producers.entries
         await run.set(producer_id_expiration_ms="60000")
-        run.services.replicas.logs.expire_producers(in_an_hour)
+        list(run.services.replicas.logs.expire_producers(in_an_hour))
         assert 7 not in log.producers.entries
 
 

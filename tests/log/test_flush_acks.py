@@ -119,7 +119,7 @@ class Machine:
             elif what < 0.85:
                 log.roll(NOW_MS)
             elif what < 0.95:
-                manager.checkpoint(NOW_MS)
+                manager.checkpoint()
             else:
                 purge(log, NOW_MS)
         if self.chance.random() < 0.3:

@@ -210,7 +210,7 @@ def test_a_recovery_point_that_was_lowered_is_written_down(tmp_path: Path) -> No
     for _ in range(30):
         append(log, b"x" * 100)
     log.flusher.flush(NOW_MS)
-    manager.checkpoint(NOW_MS)
+    manager.checkpoint()
     truncation.truncate_to(log, 3, NOW_MS)
     manager.tick(NOW_MS + 1000)
     assert read_offsets(LocalFiles(), tmp_path / RECOVERY_POINT) == {PARTITIONS[0]: 3}

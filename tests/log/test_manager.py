@@ -311,6 +311,47 @@ def test_logs_are_looked_at_for_a_flush_once_in_a_period_and_checkpoints_have_th
     manager.release()
 
 
+def test_checkpoints_are_written_by_the_background_and_the_newest_stays(tmp_path: Path) -> None:
+    works: list[tuple[Callable[[], object], Callable[[Exception | None], object]]] = []
+    manager = LogManager(
+        [tmp_path],
+        broker_id=1,
+        topic_config=lambda _topic: config(),
+        background=lambda work, done: works.append((work, done)),
+    )
+    manager.directories.claim(CLUSTER)
+    manager.load(NOW_MS)
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    append(log, b"v")
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    manager.tick(NOW_MS + DEFAULT_PERIODS.high_watermark_checkpoint_ms)
+    assert not checkpoint.exists(), "the owner's thread writes and syncs no checkpoint"
+    log.restore_high_watermark(1)
+    manager.tick(NOW_MS + 2 * DEFAULT_PERIODS.high_watermark_checkpoint_ms)
+    for work, done in reversed(works):
+        work()
+        done(None)
+    assert checkpoint.read_text() == "0\n1\nflights 0 1\n"
+    manager.release()
+
+
+def test_upkeep_pauses_between_slices_of_logs_and_leaves_those_alone_that_have_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.manager.ELEMENTS_PER_SLICE", 2)
+    manager = started(tmp_path, flush_ms=1)
+    logs = [manager.create(PARTITION._replace(partition=number), TOPIC_ID, NOW_MS) for number in range(5)]
+    for log in logs:
+        append(log, b"v")
+    work = manager.work(NOW_MS + 1)
+    next(work)
+    assert [log.flusher.recovery_point for log in logs] == [1, 1, 0, 0, 0]
+    manager.delete(logs[2].partition, NOW_MS + 1)
+    list(work)
+    assert [log.flusher.recovery_point for log in logs] == [1, 1, 0, 1, 1]
+    manager.release()
+
+
 def test_a_directory_that_cannot_be_removed_does_not_end_the_upkeep(tmp_path: Path) -> None:
     manager = started(tmp_path, file_delete_delay_ms=0)
     for number in range(2):

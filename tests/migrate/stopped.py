@@ -33,7 +33,7 @@ def logs(path: Path, *partitions: TopicPartition, topic_id: bytes = TOPIC_ID, is
     if is_clean:
         manager.close(NOW_MS)
     else:
-        manager.checkpoint(NOW_MS)
+        manager.checkpoint()
         manager.release()
 
 

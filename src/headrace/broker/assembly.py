@@ -322,7 +322,8 @@ async def _tick(broker: Services, logs: LogManager) -> None:
     period_ms = min(TICK_MS, broker.config.log_flush_scheduler_interval_ms)
     while True:
         await asyncio.sleep(period_ms / 1000)
-        logs.tick(broker.now_ms())
+        for _ in logs.work(broker.now_ms()):
+            await asyncio.sleep(0)
 
 
 async def _close_idle(server: Server) -> None:

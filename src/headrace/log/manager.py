@@ -20,12 +20,14 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.log import upkeep
 from headrace.log.cleaning.cleaner import Cleaner
 from headrace.log.cleaning.cleaner_process import ProcessWorker
 from headrace.log.cleaning.cleaner_run import CleanerSettings
 from headrace.log.cleaning.compaction import CleaningWorker
 from headrace.log.directories.checkpointing import Checkpointing
+from headrace.log.directories.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from headrace.log.directories.data_directory import DataDirectory, DataDirectoryFailed
 from headrace.log.directories.directories import DataDirectories
 from headrace.log.directories.moving import find_futures, settle
@@ -107,7 +109,7 @@ class LogManager:
         """The number of threads for each directory at a start."""
         self._doomed = PendingDeletions()
         self._flush_check_due_ms = 0
-        self._due: dict[Callable[[int], None], tuple[int, int]] = {}
+        self._due: dict[Callable[[int], Iterable[None]], tuple[int, int]] = {}
         self.checkpoints = Checkpointing(self.files, self.logs, self.directories.in_use, background)
         self.cleaner = Cleaner(
             self.files,
@@ -185,9 +187,9 @@ class LogManager:
             self.was_clean = bool(openings) and all(opening.was_clean for _, opening in openings)
         for task, period_ms in (
             (self.delete_old_segments, self._periods.retention_check_ms),
-            (self.checkpoint, self._periods.checkpoint_ms),
-            (self.checkpoint_log_starts, self._periods.log_start_checkpoint_ms),
-            (self.checkpoint_high_watermarks, self._periods.high_watermark_checkpoint_ms),
+            (self._begin_recovery_points, self._periods.checkpoint_ms),
+            (self._begin_log_starts, self._periods.log_start_checkpoint_ms),
+            (self._begin_high_watermarks, self._periods.high_watermark_checkpoint_ms),
             (self.expire_producers, PRODUCER_EXPIRATION_CHECK_MS),
         ):
             self._due[task] = (now_ms + period_ms, period_ms)
@@ -324,7 +326,7 @@ class LogManager:
 
     def moved(self, log: PartitionLog, source: Path) -> None:
         """Note that a log has moved from the data directory `source`, and update both checkpoints."""
-        for task in (self.checkpoint, self.checkpoint_high_watermarks, self.checkpoint_log_starts):
+        for task in (self._begin_recovery_points, self._begin_high_watermarks, self._begin_log_starts):
             self._have_done_soon(task)
         if log.cleaned_to:
             for directory in (source, log.directory.parent):
@@ -345,70 +347,99 @@ class LogManager:
         self._periods = self._periods._replace(producer_expiration_ms=age_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due. An error of one log is logged, and does not stop the work of the others."""
-        if now_ms >= self._flush_check_due_ms:
-            self._flush_what_is_due(now_ms)
-        self.checkpoints.secure_closed_segments(now_ms)
-        self._remove_what_is_due(now_ms)
-        for log in self.logs.values():
+        """Do the work that is due without a pause."""
+        for _ in self.work(now_ms):
+            pass
+
+    def work(self, now_ms: int) -> Iterator[None]:
+        """Do the work that is due. Yields after so many logs: the caller serves others, and logs may come and go.
+
+        An error of one log is logged, and does not stop the work of the others.
+        """
+        period_ms = self._periods.flush_check_ms
+        are_flushes_due = now_ms >= self._flush_check_due_ms
+        if are_flushes_due:
+            self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
+        removed: list[Path] = []
+
+        def look_after(log: PartitionLog) -> None:
+            if are_flushes_due and log.flusher.is_due(now_ms):
+                log.flusher.flush_in_background(now_ms)
+            self.checkpoints.secure_closed_segments(log, now_ms)
+            if log.removals:
+                removed.extend(log.removals.take_due(now_ms))
             if log.take_cleaned_to_lowered():
                 self.checkpoints.save_cleaner_offsets(log.directory.parent)
-        for task, (due_ms, period_ms) in self._due.items():
+
+        yield from self._each_log(look_after)
+        self.checkpoints.begin_extra()
+        self._remove(removed, self._doomed.take_due(now_ms))
+        for task, (due_ms, task_period_ms) in list(self._due.items()):
             if now_ms >= due_ms:
-                self._due[task] = (now_ms + period_ms, period_ms)
-                self._try(task, now_ms)
+                self._due[task] = (now_ms + task_period_ms, task_period_ms)
+                yield from task(now_ms)
         self.cleaner.tick(now_ms)
 
-    def _flush_what_is_due(self, now_ms: int) -> None:
-        period_ms = self._periods.flush_check_ms
-        self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
-        for log in self.logs.values():
-            if log.flusher.is_due(now_ms):
-                log.flusher.flush_in_background(now_ms)
+    def _each_log(self, do: Callable[[PartitionLog], object]) -> Iterator[None]:
+        """Do something with each log that is still there. Yields after so many."""
+        for number, (partition, log) in enumerate(list(self.logs.items()), 1):
+            if self.logs.get(partition) is log:
+                do(log)
+            if number % ELEMENTS_PER_SLICE == 0:
+                yield
 
-    def _remove_what_is_due(self, now_ms: int) -> None:
+    def _remove(self, paths: list[Path], doomed: list[Path]) -> None:
         """Remove files and directories in the background: large files and many directories take long to remove."""
-        paths = [path for log in self.logs.values() if log.removals for path in log.removals.take_due(now_ms)]
         if paths:
             self.background(lambda: remove_all(self.files.remove, paths), _nothing_more)
-        doomed = self._doomed.take_due(now_ms)
         if doomed:
             self.background(lambda: remove_all(self.files.remove_tree, doomed), _nothing_more)
 
-    def _try(self, task: Callable[..., object], *arguments: object) -> None:
-        try:
-            task(*arguments)
-        except (OSError, KafkaError) as error:
-            logger.error("%s: %s", task.__qualname__, error)
+    def delete_old_segments(self, now_ms: int) -> Iterator[None]:
+        """Apply retention to all logs, in slices."""
 
-    def delete_old_segments(self, now_ms: int) -> None:
-        """Apply retention to all logs."""
-        for log in self.logs.values():
+        def delete(log: PartitionLog) -> None:
             if log.failure is None and not log.is_truncating:  # a truncation may rename its directory
-                self._try(upkeep.delete_old_segments, log, now_ms)
+                try:
+                    upkeep.delete_old_segments(log, now_ms)
+                except (OSError, KafkaError) as error:
+                    logger.error("%s: segments could not be deleted: %s", log.partition, error)
 
-    def expire_producers(self, now_ms: int) -> None:
-        """Remove the state of producers that wrote nothing for `producer.id.expiration.ms`."""
-        for log in self.logs.values():
-            log.producers.expire(now_ms, self._periods.producer_expiration_ms)
+        return self._each_log(delete)
 
-    def checkpoint(self, now_ms: int) -> None:
+    def expire_producers(self, now_ms: int) -> Iterator[None]:
+        """Remove the state of producers that wrote nothing for `producer.id.expiration.ms`, in slices."""
+        return self._each_log(lambda log: log.producers.expire(now_ms, self._periods.producer_expiration_ms))
+
+    def checkpoint(self) -> None:
         """Checkpoint the recovery points of all logs. Raises OSError."""
-        self.checkpoints.recovery_points()
+        self.checkpoints.write(RECOVERY_POINT)
 
-    def checkpoint_log_starts(self, now_ms: int) -> None:
+    def checkpoint_log_starts(self) -> None:
         """Checkpoint the log start offsets of all logs. Raises OSError."""
-        self.checkpoints.log_starts()
+        self.checkpoints.write(LOG_START_OFFSET)
 
-    def checkpoint_high_watermarks(self, now_ms: int) -> None:
+    def checkpoint_high_watermarks(self) -> None:
         """Checkpoint the high watermarks of all logs. Raises OSError."""
-        self.checkpoints.high_watermarks()
+        self.checkpoints.write(HIGH_WATERMARK)
+
+    def _begin_recovery_points(self, _now_ms: int) -> Iterable[None]:
+        self.checkpoints.begin(RECOVERY_POINT)
+        return ()
+
+    def _begin_log_starts(self, _now_ms: int) -> Iterable[None]:
+        self.checkpoints.begin(LOG_START_OFFSET)
+        return ()
+
+    def _begin_high_watermarks(self, _now_ms: int) -> Iterable[None]:
+        self.checkpoints.begin(HIGH_WATERMARK)
+        return ()
 
     def checkpoint_log_starts_soon(self) -> None:
         """Checkpoint the log start offsets at the next tick, after a log start offset has moved."""
-        self._have_done_soon(self.checkpoint_log_starts)
+        self._have_done_soon(self._begin_log_starts)
 
-    def _have_done_soon(self, task: Callable[[int], None]) -> None:
+    def _have_done_soon(self, task: Callable[[int], Iterable[None]]) -> None:
         if task in self._due:
             self._due[task] = (0, self._due[task][1])
 
@@ -435,9 +466,9 @@ class LogManager:
                 logger.error("%s", error)
                 unclean.add(log.directory.parent)
         try:
-            self.checkpoint(now_ms)
-            self.checkpoint_log_starts(now_ms)
-            self.checkpoint_high_watermarks(now_ms)
+            self.checkpoint()
+            self.checkpoint_log_starts()
+            self.checkpoint_high_watermarks()
             for directory in self.directories.in_use:
                 if directory.path not in unclean:
                     directory.leave_clean_mark(self._broker_epoch)

@@ -208,7 +208,7 @@ class ReplicaMoves:
             move.log.log_start_offset > move.log.segments[0].base_offset
         ):  # the start is in no segment's name, so the checkpoint must have it
             self._logs.checkpoints.incoming[key] = move.directory
-            self._logs.checkpoint_log_starts(self._now_ms())
+            self._logs.checkpoint_log_starts()
         if not move.swap(self._now_ms()):
             return True
         self._logs.checkpoints.incoming.pop(key, None)

@@ -45,100 +45,95 @@ class Checkpointing:
         self._files = files
         self._logs = logs
         self._directories = directories
-        self._cleaner_offsets = NewestFirst()
-        self._recovery_points = NewestFirst()
+        self._newest = {
+            name: NewestFirst() for name in (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK, CLEANER_OFFSET)
+        }
+        self._rolled: set[Path] = set()
+        """Directories with recovery points to write before the next regular time."""
         self._under_way: set[Path] = set()
         """Directories with an extra write of the recovery points that is under way or has failed."""
 
-    def recovery_points(self) -> None:
-        """Checkpoint the recovery points of all logs. Raises OSError."""
+    def write(self, name: str) -> None:
+        """Write one of the checkpoints for all logs, on this thread. Raises OSError."""
         refusal = None
         for directory in self._directories:
-            write, done = self._recovery_point_writer(directory.path)
+            write, done = self._writer(name, directory.path)
             try:
                 write()
             except OSError as error:
                 refusal = error
             else:
-                self._under_way.discard(directory.path)
                 done()
         if refusal is not None:
             raise refusal
 
-    def log_starts(self) -> None:
-        """Checkpoint the log start offsets of all logs. Raises OSError."""
-        self._write(LOG_START_OFFSET, _start_inside_segment)
-
-    def high_watermarks(self) -> None:
-        """Checkpoint the high watermarks of all logs. Raises OSError."""
-        self._write(HIGH_WATERMARK, lambda log: log.high_watermark)
-
-    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
-        refusal = None
+    def begin(self, name: str) -> None:
+        """Write one of the checkpoints for all logs in the background: a sync may take long."""
         for directory in self._directories:
-            offsets: Mapping[TopicPartition, int] = {
-                partition: offset
-                for partition, log in self._logs.items()
-                if directory.path in (log.directory.parent, self.incoming.get(partition))
-                and (offset := value(log)) is not None
-            }
-            try:
-                directory.write_checkpoint(name, offsets)
-            except OSError as error:
-                refusal = error
-        if refusal is not None:
-            raise refusal
+            self._begin(name, directory.path)
 
-    # Extra writes of recovery points, between the regular ones
-
-    def secure_closed_segments(self, now_ms: int) -> None:
-        """Flush closed segments, and checkpoint their recovery points in the background.
-
-        A start after a crash then reads only the active segments. A roll flushes the closed segment; this flushes those
-        that a crash left unflushed. It also checkpoints a recovery point that a truncation has lowered.
-        """
-        rolled = set()
-        for log in self._logs.values():
-            base_offset = log.active.base_offset
-            if base_offset > log.flusher.checkpointed_to or log.flusher.recovery_point < log.flusher.checkpointed_to:
-                if (
-                    log.flusher.recovery_point >= base_offset
-                    or log.flusher.recovery_point < log.flusher.checkpointed_to
-                ):
-                    rolled.add(log.directory.parent)
-                elif not log.flusher.is_under_way and log.failure is None:
-                    log.flusher.flush_in_background(now_ms, base_offset)
-        for directory in rolled - self._under_way:
-            self._save_recovery_points(directory)
-
-    def _save_recovery_points(self, directory: Path) -> None:
-        write, keep_in_mind = self._recovery_point_writer(directory)
+    def _begin(self, name: str, directory: Path) -> None:
+        write, succeeded = self._writer(name, directory)
 
         def done(error: Exception | None) -> None:
             if error is None:
-                self._under_way.discard(directory)
-                keep_in_mind()
+                succeeded()
             else:
-                logger.error("%s in %s could not be written: %s", RECOVERY_POINT, directory, error)
+                logger.error("%s in %s could not be written: %s", name, directory, error)
 
-        self._under_way.add(directory)
         self.background(write, done)
 
-    def _recovery_point_writer(self, directory: Path) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Two functions for the current recovery points of a data directory.
+    def _writer(self, name: str, directory: Path) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Two functions for the current offsets of a data directory.
 
         The first writes the checkpoint, on any thread. The second notes the success, on the owner's thread.
         """
+        if name == RECOVERY_POINT:
+            return self._recovery_point_writer(directory)
+        value = _VALUES[name]
+        offsets = {
+            partition: offset
+            for partition, log in self._logs.items()
+            if directory in (log.directory.parent, self.incoming.get(partition)) and (offset := value(log)) is not None
+        }
+        write = self._newest[name].writer(directory, lambda: write_offsets(self._files, directory / name, offsets))
+        return write, _nothing
+
+    # Extra writes of recovery points, between the regular ones
+
+    def secure_closed_segments(self, log: PartitionLog, now_ms: int) -> None:
+        """Flush the closed segments of a log, or ask for a checkpoint of their recovery point.
+
+        A start after a crash then reads only the active segments. A roll flushes the closed segment; this flushes those
+        that a crash left unflushed. It also asks for a checkpoint of a recovery point that a truncation has lowered.
+        """
+        flusher, base_offset = log.flusher, log.active.base_offset
+        if base_offset > flusher.checkpointed_to or flusher.recovery_point < flusher.checkpointed_to:
+            if flusher.recovery_point >= base_offset or flusher.recovery_point < flusher.checkpointed_to:
+                self._rolled.add(log.directory.parent)
+            elif not flusher.is_under_way and log.failure is None:
+                flusher.flush_in_background(now_ms, base_offset)
+
+    def begin_extra(self) -> None:
+        """Write the recovery points that were asked for, in the background."""
+        for directory in self._rolled - self._under_way:
+            self._under_way.add(directory)
+            self._begin(RECOVERY_POINT, directory)
+        self._rolled.clear()
+
+    def _recovery_point_writer(self, directory: Path) -> tuple[Callable[[], None], Callable[[], None]]:
         logs = [log for log in self._logs.values() if log.directory.parent == directory]
         offsets = {log.partition: log.flusher.recovery_point for log in logs}
 
         def done() -> None:
+            self._under_way.discard(directory)
             for log in logs:
                 log.flusher.checkpointed(offsets[log.partition])
 
-        return self._recovery_points.writer(
+        write = self._newest[RECOVERY_POINT].writer(
             directory, lambda: write_offsets(self._files, directory / RECOVERY_POINT, offsets)
-        ), done
+        )
+        return write, done
 
     # Cleaner offsets
 
@@ -158,7 +153,7 @@ class Checkpointing:
             for partition, log in self._logs.items()
             if log.cleaned_to > 0 and log.directory.parent == directory
         }
-        return self._cleaner_offsets.writer(
+        return self._newest[CLEANER_OFFSET].writer(
             directory, lambda: write_offsets(self._files, directory / CLEANER_OFFSET, offsets)
         )
 
@@ -166,3 +161,14 @@ class Checkpointing:
 def _start_inside_segment(log: PartitionLog) -> int | None:
     """The log start offset if it is inside the first segment, else None: the segment's name has it."""
     return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+
+_VALUES: Mapping[str, Callable[[PartitionLog], int | None]] = {
+    LOG_START_OFFSET: _start_inside_segment,
+    HIGH_WATERMARK: lambda log: log.high_watermark,
+}
+"""The offset of a log in each checkpoint that is not kept by the flusher or the cleaner; None leaves the log out."""
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits for this checkpoint."""

@@ -13,7 +13,7 @@ Source: Kafka's LogManager, CleanShutdownFileHandler.
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -150,7 +150,3 @@ class DataDirectory:
         except checkpoints.CorruptCheckpoint as error:
             logger.warning("the checkpoint in %s is corrupt and is ignored: %s", self.path, error)
             return {}
-
-    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint. Raises OSError."""
-        checkpoints.write_offsets(self.files, self.path / name, offsets)

@@ -193,6 +193,14 @@ INLINE_CHECKS_NS_MAX = 5_000_000
 """How long the event loop checks the small compressed batches of one Produce. A thread checks the rest."""
 
 TOPIC_NAME_CHARS_MAX = 249
+
+INSTANCE_NAME_CHARS_MAX = 1_000
+"""Characters of the names that an instance's client gives to groups, transactional ids, users and client ids, and of
+the resources and principals in its rules: brokers have them in memory, and limit how many there are."""
+
+INSTANCE_VALUE_CHARS_MAX = 16 << 10
+"""Characters of one setting of an instance's topic."""
+
 PARTITIONS_PER_TOPIC_MAX = 100_000
 
 COLD_READ_CHUNK_BYTES = 256 << 10

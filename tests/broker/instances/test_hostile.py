@@ -277,6 +277,43 @@ def test_lists_are_made_of_the_own_alone(houses: Houses, monkeypatch: pytest.Mon
     assert len(transactions.overview()[1]) == 2
 
 
+def test_names_and_values_that_brokers_keep_are_not_long(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The limits say how many there may be. With 30 KB each, ten thousand rules would take 600 MB of every broker."""
+    settings = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:root"}
+    instance = Instance("acme", "AAAAAAAAQACAAAAAAAAAAA", admins=("ANONYMOUS",))
+    quota, alter, commit = m.AlterClientQuotasRequest, m.IncrementalAlterConfigsRequest, m.OffsetCommitRequest
+    part = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = commit.OffsetCommitRequestTopic(name="kept", partitions=[part])
+    throttled = "follower.replication.throttled.replicas"
+    with Houses(tmp_path_factory.mktemp("long") / "data", (instance,), settings) as houses, houses.ask("acme") as wire:
+        assert create(wire, "kept") == ErrorCode.NONE
+        coordinated(wire, "any")
+        for length, wanted in ((900, ErrorCode.NONE), (1001, ErrorCode.POLICY_VIOLATION)):
+            long = "x" * length
+            rules = [rule(f"Group:{long}", principal="User:a"), rule("Topic:t", principal=f"User:{long}")]
+            outcomes = [each.error_code for each in wire.ask(create_request(*rules), 3).results]
+            for kind in ("user", "client-id"):
+                entry = quota.EntryData(
+                    entity=[quota.EntityData(entity_type=kind, entity_name=long)],
+                    ops=[quota.OpData(key="producer_byte_rate", value=1e9)],
+                )
+                outcomes.append(wire.ask(quota(entries=[entry]), 1).entries[0].error_code)
+            config = alter.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
+            resource = alter.AlterConfigsResource(resource_type=32, resource_name=long, configs=[config])
+            outcomes.append(wire.ask(alter(resources=[resource]), 1).responses[0].error_code)
+            request = commit(group_id=long, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+            outcomes.append(wire.ask(request, 8).topics[0].partitions[0].error_code)
+            begin = m.InitProducerIdRequest(transactional_id=long, transaction_timeout_ms=1000)
+            eventually(lambda b=begin: wire.ask(b, 4).error_code in (0, 44), "a coordinator")  # type: ignore[misc]
+            outcomes.append(wire.ask(begin, 4).error_code)
+            assert outcomes == [wanted] * len(outcomes)
+        listed = ",".join(["0:1"] * 10_000)
+        assert create(wire, "wide", configs={throttled: listed}) == ErrorCode.POLICY_VIOLATION
+        config = alter.AlterableConfig(name=throttled, config_operation=0, value=listed)
+        resource = alter.AlterConfigsResource(resource_type=2, resource_name="kept", configs=[config])
+        assert wire.ask(alter(resources=[resource]), 1).responses[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("headrace.lake", '{"version": 1, "table": "/etc/headrace"}'), ("headrace.kafka07.enable", "true")],

@@ -19,9 +19,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.broker.instances.entity_limits import limit_reached
+from headrace.broker.instances.entity_limits import limit_reached, name_too_long
 from headrace.errors import KafkaError
 from headrace.in_slices import Turns, in_slices
+from headrace.limits import INSTANCE_NAME_CHARS_MAX
 from headrace.metadata.stored_acls import Decide
 from headrace.security.access import ResourceType
 from headrace.security.acls.filters import PatternFilter
@@ -90,7 +91,7 @@ class InstanceAcls:
         async with self._changing:
             room = await self._room(changes)
             errors = await self.of_cluster.change(
-                {qualified: self._deciding(changes[pattern], room) for qualified, pattern in known.items()}
+                {qualified: self._deciding(pattern, changes[pattern], room) for qualified, pattern in known.items()}
             )
         return {known[qualified]: error for qualified, error in errors.items()}
 
@@ -138,7 +139,7 @@ class InstanceAcls:
             count += 0 if own is None else len(self.entries(own))
         return _Room(count, most)
 
-    def _deciding(self, decide: Decide, room: _Room | None) -> Decide:
+    def _deciding(self, pattern: Pattern, decide: Decide, room: _Room | None) -> Decide:
         grown = 0
 
         def decided(before: Sequence[Entry]) -> Iterable[Entry]:
@@ -146,6 +147,12 @@ class InstanceAcls:
             others = [each for each in before if self._entry(each) is None]
             own = [each for stored in before if (each := self._entry(stored)) is not None]
             after = list(dict.fromkeys(decide(own)))
+            new = [each for each in after if each not in own]
+            longest = max(
+                (len(each) for entry in new for each in (pattern.name, entry.principal, entry.host)), default=0
+            )
+            if longest > INSTANCE_NAME_CHARS_MAX:
+                raise name_too_long(longest)
             if room is not None:
                 room.count -= grown  # it is decided again if another broker changed the rules
                 grown = 0

@@ -4,6 +4,8 @@
     quotas           users and client ids with quotas     quotas_max
     group_configs    groups that set configs              group_configs_max
 
+Their names have `INSTANCE_NAME_CHARS_MAX` characters at most.
+
 What is over a limit is refused with POLICY_VIOLATION by the broker that is asked. Requests to two brokers at the same
 moment may both pass. What is there already can be changed, also above a limit that was lowered.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.instances.names import instance_of
+from headrace.limits import INSTANCE_NAME_CHARS_MAX
 from headrace.metadata.entity_configs import CLIENTS, GROUPS, USERS, Decide, EntityConfigs, desanitize
 from headrace.metadata.group_configs import GroupConfigs
 from headrace.security.sasl.scram import HASHES
@@ -88,10 +91,13 @@ class LimitedEntities:
         self, entity_type: str, name: str, decide: Decide, *, validate_only: bool = False, must_exist: str | None = None
     ) -> None:
         """As `EntityConfigs.rewrite`. Raises POLICY_VIOLATION."""
+        longest = max(len(desanitize(each)) for each in name.split("/"))
 
         def decided(before: Mapping[str, str]) -> Mapping[str, str]:
             after = decide(before)
             for what in {*_had(entity_type, after)} - {*_had(entity_type, before)}:
+                if longest > INSTANCE_NAME_CHARS_MAX:
+                    raise name_too_long(longest)
                 self._check(what)
             return after
 
@@ -116,6 +122,12 @@ class LimitedGroupConfigs:
     async def rewrite(self, group: str, alteration: Alteration, *, validate_only: bool = False) -> None:
         """As `GroupConfigs.rewrite`. Raises POLICY_VIOLATION."""
         await self._of_cluster.rewrite(group, alteration, validate_only=validate_only, through=self._entities)
+
+
+def name_too_long(length: int) -> KafkaError:
+    """POLICY_VIOLATION for a name that would take too much of every broker's memory."""
+    message = f"a name has {length} characters, of at most {INSTANCE_NAME_CHARS_MAX} here"
+    return KafkaError(message, ErrorCode.POLICY_VIOLATION)
 
 
 def limit_reached(what: str, count: int, most: int) -> KafkaError:

@@ -24,10 +24,12 @@ from headrace.broker.instances.topics import (
     cleanup_error,
     operators_error,
     setting_error,
+    value_error,
 )
 from headrace.broker.request.demands import Demand, Demands, Entries, Place
 from headrace.config.topic_bounds import DELETE
 from headrace.errors import ErrorCode
+from headrace.limits import INSTANCE_NAME_CHARS_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security.access import Operation, ResourceType
@@ -53,6 +55,8 @@ def _settings(ctx: InstanceContext, resource: Any) -> str | None:
     defaults = ctx.services.settings.current.topic_defaults
     for each in resource.configs:
         if each.name == CLEANUP_POLICY and (why := _cleanup(ctx, each)):
+            return why
+        if why := value_error(each.name, each.value):
             return why
         if getattr(each, "config_operation", _SET) == _SET and (why := operators_error(each.name, each.value)):
             return why
@@ -132,14 +136,17 @@ def _policy(array: str, answers: str, why: Why, refuse: Callable[[Any, Any, Erro
 
 
 def _new_groups(ctx: InstanceContext, request: Any) -> Iterable[str]:
-    """The group of a request, if the request would make it and there are too many already."""
-    most = ctx.view.instance.groups_max
-    if most is None:
+    """The group of a request, if the request would make it, and there are too many already or its name is too long."""
+    most, group_id = ctx.view.instance.groups_max, request.group_id
+    is_long = len(group_id) > INSTANCE_NAME_CHARS_MAX
+    if most is None and not is_long:
         return ()
     coordinator = ctx.services.groups.coordinator
-    if coordinator.find(request.group_id) is not None or coordinator.count(ctx.view.names.prefix) < most:
+    if coordinator.find(group_id) is not None:
         return ()
-    return (request.group_id,)
+    if not is_long and (most is None or coordinator.count(ctx.view.names.prefix) < most):
+        return ()
+    return (group_id,)
 
 
 def _large_members(ctx: InstanceContext, request: Any) -> Iterable[str]:
@@ -158,7 +165,9 @@ def _new_transactional_ids(ctx: InstanceContext, request: Any) -> Iterable[str]:
         ctx.view.instance.transactional_ids_max,
         ctx.services.transactions,
     )
-    if not name or most is None or transactions.knows(name) or transactions.count(ctx.view.names.prefix) < most:
+    if not name or transactions.knows(name):
+        return ()
+    if len(name) <= INSTANCE_NAME_CHARS_MAX and (most is None or transactions.count(ctx.view.names.prefix) < most):
         return ()
     return (name,)
 

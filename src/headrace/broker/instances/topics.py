@@ -30,7 +30,7 @@ from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.assignment import assign_replicas
 from headrace.controller.decisions.topics import NewTopic, TopicOutcome, validate_name
 from headrace.errors import ErrorCode, KafkaError, known_code
-from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+from headrace.limits import INSTANCE_VALUE_CHARS_MAX, PARTITIONS_PER_TOPIC_MAX
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
 
@@ -90,6 +90,13 @@ def operators_error(name: str, value: str | None) -> str | None:
     if harmless is None or value is None or value.strip().lower() == harmless:
         return None
     return f"{name} is set by the operator of this cluster only"
+
+
+def value_error(name: str, value: str | None) -> str | None:
+    """Why a topic of an instance may not have a value of a config, if that is too long; None if it may."""
+    if value is None or len(value) <= INSTANCE_VALUE_CHARS_MAX:
+        return None
+    return f"the value of {name:.100} has {len(value)} characters, of at most {INSTANCE_VALUE_CHARS_MAX} here"
 
 
 def cleanup_error(view: View, policies: str) -> str | None:
@@ -287,6 +294,9 @@ class InstanceTopics:
         defaults, instance = self._services.settings.current.topic_defaults, self._view.instance
         configs = dict(topic.configs)
         most = {RETENTION_MS: instance.retention_ms_max, RETENTION_BYTES: instance.retention_bytes_max}
+        for name, given in configs.items():
+            if why := value_error(name, given):
+                raise _policy(why)
         for name in OPERATORS:
             if why := operators_error(name, configs.get(name)):
                 raise _policy(why)

@@ -23,6 +23,9 @@ COMPILED = (
     "headrace.log.cleaning.compaction_kernel",
     "headrace.log.cleaning.compaction_runs",
     "headrace.log.recovery.recovery_kernel",
+    "headrace.client.producer.accumulator",
+    "headrace.client.producer.delivery",
+    "headrace.client.producer.intake",
 )
 """Each says in its docstring why it is compiled, and has its C types in a .pxd of its name."""
 

@@ -7,6 +7,7 @@ import pytest
 from headrace import Admin, Consumer, ConsumerSettings, Producer, ProducerSettings, ShareConsumerSettings
 from headrace.client.core.option_types import ClientOptions, ConsumerOptions, ProducerOptions, ShareConsumerOptions
 from headrace.client.core.options import KINDS
+from headrace.client.core.other_names import ELSEWHERE, SAME
 from headrace.client.core.settings import ClientSettings
 from headrace.client.security.arguments import settings_of
 from headrace.errors import InvalidConfig
@@ -102,6 +103,21 @@ def test_options_of_security_are_read_as_kafka_names_them() -> None:
         ({"value_serializer": "yaml"}, r"value_serializer='yaml': expected a function, an object, or one of string"),
         ({"value_serializer": int}, r"value_serializer=int: numbers have several forms"),
         ({"partitioner": hash}, r"partitioner is not a setting of this client"),
+        (
+            {"queue.buffering.max.ms": 5},
+            r"queue\.buffering\.max\.ms is not a setting of this client: here it is linger\.ms",
+        ),
+        ({"max_batch_size": 5}, r"max_batch_size is not a setting of this client: here it is batch_size"),
+        ({"message.timeout.ms": 5}, r"here it is delivery\.timeout\.ms"),
+        ({"message.max.bytes": 5}, r"the topic's max\.message\.bytes bounds"),
+        ({"error_cb": print}, r"errors are raised by the call"),
+        ({"stats_cb": print}, r"call metrics\(\)"),
+        ({"on_delivery": print}, r"give on_delivery to send"),
+        (
+            {"sasl_plain_username": "me"},
+            r"sasl\.plain\.username is kafka-python's name: the option is sasl\.jaas\.config",
+        ),
+        ({"sasl.username": "me"}, r"sasl\.jaas\.config, as .*username=.*password="),
         ({"batch_size": 9, "batch_bytes": 9}, r"two names of one setting"),
         ({"ssl_cafile": "ca.pem"}, r"security\.protocol|ssl\.cafile"),
         ({"bootstrap_servers": "also:1"}, r"given twice"),
@@ -121,6 +137,11 @@ def test_a_wrong_setting_of_a_producer_is_named(settings: dict[str, Any], said: 
         ({"auto_commit_interval_ms": 0}, r"auto_commit_interval_ms=0"),
         ({"fetch_max_bytes": 0}, r"max_bytes=0"),
         ({"group_id": 5}, r"group_id=5: expected text"),
+        ({"fetch.wait.max.ms": 5}, r"here it is fetch\.max\.wait\.ms"),
+        ({"enable.partition.eof": True}, r"lag\(\) and end_offsets\(\) say where"),
+        ({"enable.auto.offset.store": False}, r"commit\(record\)"),
+        ({"rebalance_cb": print}, r"give on_assigned, on_revoked and on_lost to subscribe"),
+        ({"auto.offset.reset": "smallest"}, r"expected earliest, latest or none"),
         ({"auto.offset.rest": "latest"}, r"did you mean auto\.offset\.reset\?"),
         ({"partition_assignment_strategy": "fair"}, r"'fair' is not one of range"),
         ({"group_protocol": "new"}, r"expected classic or consumer"),
@@ -131,11 +152,23 @@ def test_a_wrong_setting_of_a_consumer_is_named(settings: dict[str, Any], said: 
         Consumer(NOBODY, **settings)
 
 
+def test_a_topic_in_the_place_of_the_addresses_is_told_where_topics_go() -> None:
+    with pytest.raises(InvalidConfig, match=r"given twice: 'orders' stands where they are.*topics are given to subscr"):
+        Consumer("orders", bootstrap_servers=NOBODY)
+
+
 @pytest.mark.parametrize("bootstrap", [None, "", "localhost", 9092, ["localhost:9092", 9093]])
 def test_an_address_that_is_none_is_told_what_is_expected(bootstrap: Any) -> None:
     for make in (Producer, Consumer, Admin):
         with pytest.raises(InvalidConfig, match="HOST:PORT"):
             make(bootstrap)
+
+
+def test_what_is_said_of_other_clients_names_is_true() -> None:
+    known = {option.kafka for kind in KINDS.values() for option in kind} | {"bootstrap.servers"}
+    assert {name for name in SAME.values() if name not in known} == set()
+    styled = {name.replace(".", "_") for name in known}
+    assert styled & (SAME.keys() | ELSEWHERE.keys()) == set() and SAME.keys() & ELSEWHERE.keys() == set()
 
 
 def test_editors_see_the_names_of_the_table() -> None:

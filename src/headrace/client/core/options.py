@@ -278,16 +278,6 @@ KINDS: Mapping[str, tuple[Option, ...]] = {
     "share_consumer": SHARE_CONSUMER,
 }
 
-_ELSEWHERE = {
-    "retries": "a producer repeats until delivery_timeout_ms has passed",
-    "partitioner": "keys choose partitions as Java's default partitioner does; or give `partition` to send",
-    "partitioner_class": "keys choose partitions as Java's default partitioner does; or give `partition` to send",
-    "consumer_timeout_ms": "poll has a timeout; an iteration does not end by itself",
-    "api_version": "versions are negotiated",
-    "loop": "this is the client for threads",
-}
-"""Settings of other clients that have none here, in Python's style, and what to do instead."""
-
 
 def numbers(options: Iterable[Option]) -> dict[str, str]:
     """The settings that are whole numbers: Kafka's name and our field."""
@@ -317,16 +307,17 @@ def names_of(kind: str) -> frozenset[str]:
 
 def unknown(name: str, kinds: Iterable[str], others: Iterable[str] = ()) -> InvalidConfig:
     """The error about a name that no setting of these kinds has."""
-    plain = name.replace(".", "_")
-    if plain in _ELSEWHERE:
-        return InvalidConfig(f"{name} is not a setting of this client: {_ELSEWHERE[plain]}")
+    from headrace.client.core.other_names import advice  # for mistakes alone: an import of the client is to be quick
+
     wanted = tuple(kinds)
     for kind in KINDS:
         if kind not in wanted and name in names_of(kind):
             return InvalidConfig(f"{name} is a setting of a {kind}, not of a {wanted[-1]}")
+    if instead := advice(name):
+        return InvalidConfig(f"{name} is not a setting of this client: {instead}")
     known = {known: known for kind in wanted for known in names_of(kind)} | {each: each for each in others}
     styled = {other: other for other in known if ("." in other) == ("." in name)} or known
-    from difflib import get_close_matches  # for mistakes alone: an import of the client is to be quick
+    from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), styled, n=1, cutoff=0.5)
     return InvalidConfig(f"{name} is no setting of a {wanted[-1]}{f'; did you mean {near[0]}?' if near else ''}")

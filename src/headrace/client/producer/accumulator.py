@@ -1,4 +1,5 @@
-"""Records waiting to be sent, by partition. Does no IO and knows no clock; the producer guards it with a lock.
+# cython: language_level=3, annotation_typing=False, binding=False
+"""Records waiting to be sent, by partition. Compiled. Does no IO, knows no clock; the producer guards it with a lock.
 
 Each partition has three queues, in the order in which records were added:
 
@@ -18,7 +19,14 @@ from itertools import count
 from typing import NamedTuple
 
 from headrace.client.producer.column_input import Headers
-from headrace.client.producer.delivery import NO_SEQUENCE, RECORD_OVERHEAD_BYTES, Batch, ColumnSlice, Delivery
+from headrace.client.producer.delivery import (
+    NO_SEQUENCE,
+    RECORD_OVERHEAD_BYTES,
+    Batch,
+    ColumnSlice,
+    Delivery,
+    delivery_of,
+)
 from headrace.records.format2.columns import fitting_rows
 from headrace.records.format2.header import HEADER_BYTES
 from headrace.records.format2.rows import RowBuffer
@@ -44,8 +52,6 @@ def _number(batch: Batch) -> int:
 
 class PartitionQueue:
     """One partition's records in their three queues."""
-
-    __slots__ = ("in_flight", "is_known", "next_sequence", "open", "partition", "retries", "retry_at_s", "waiting")
 
     def __init__(self, partition: TopicPartition, *, is_known: bool) -> None:
         self.partition: TopicPartition = partition
@@ -104,11 +110,25 @@ class PartitionQueue:
         return not (self.retries or self.waiting or self.in_flight)
 
 
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record will take, an estimate. Raises TypeError and ValueError for what has no length."""
+    size: int = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers:
+        for name, content in headers:
+            size += len(name) + (len(content) if content else 0) + RECORD_OVERHEAD_BYTES
+    return size
+
+
 class Accumulator:
     """The queues of all partitions, and the number of bytes in them."""
 
     def __init__(self, limits: Limits, *, is_idempotent: bool = False) -> None:
-        self.limits = limits
+        self.limits: Limits = limits
+        self._batch_bytes: int = limits.batch_bytes
         self._is_idempotent = is_idempotent
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.bytes_held: int = 0
@@ -123,9 +143,15 @@ class Accumulator:
         headers: Headers,
         now_s: float,
     ) -> tuple[Delivery, int]:
-        """Add one record, as `add` does, and say what it takes."""
-        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
-        return self.add(self.queue(partition), key, value, timestamp_ms, headers, size, now_s)
+        """Add one record; also returns whether the sender must wake: a batch got a send time, or is ready now."""
+        queue = self.queue(partition)
+        size = record_bytes(key, value, headers)
+        news = NOTHING_NEW
+        if not self.add(queue, key, value, timestamp_ms, headers, size):
+            news = self.add_to_new(queue, key, value, timestamp_ms, headers, size, now_s)
+        batch = queue.open
+        assert batch is not None
+        return delivery_of(batch, batch.count - 1), news
 
     def add(
         self,
@@ -135,29 +161,43 @@ class Accumulator:
         timestamp_ms: int,
         headers: Headers,
         size: int,
-        now_s: float,
-    ) -> tuple[Delivery, int]:
-        """Add one record; also returns whether the sender must wake: a batch got a send time, or is ready now.
+    ) -> bool:
+        """Add one record of `size` bytes to the open batch, whose last one it is then; whether there is room for it.
 
-        `size` is that of the record without its headers. Raises TypeError and ValueError for a value that no record can
-        hold; then nothing was added.
+        Raises TypeError and ValueError for a value that no record can hold; then nothing was added.
         """
-        for name, content in headers:
-            size += len(name) + (len(content) if content else 0) + RECORD_OVERHEAD_BYTES
         batch = queue.open
-        news = NOTHING_NEW
-        if batch is None or batch.size_bytes + size > self.limits.batch_bytes:
-            news = BATCH_OPENED if batch is None else BATCH_FILLED
-            rows = RowBuffer(HEADER_BYTES)
-            rows.append(key, value, timestamp_ms, headers)
-            batch = queue.open = self._new_batch(queue, queue.partition, rows, now_s)
-        else:
-            batch.content.append(key, value, timestamp_ms, headers)  # type: ignore[union-attr]  # open ones have rows
-        index = batch.count
-        batch.count = index + 1
+        if batch is None or batch.size_bytes + size > self._batch_bytes:
+            return False
+        rows: RowBuffer = batch.content  # type: ignore[assignment]  # those of an open one
+        rows.append(key, value, timestamp_ms, headers)
+        batch.count += 1
         batch.size_bytes += size
         self.bytes_held += size
-        return Delivery(batch, index), news
+        return True
+
+    def add_to_new(
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers,
+        size: int,
+        now_s: float,
+    ) -> int:
+        """Add one record to a new batch, after `add` found no room; returns what the sender is to know.
+
+        Raises TypeError and ValueError as `add` does.
+        """
+        rows = RowBuffer(HEADER_BYTES)
+        rows.append(key, value, timestamp_ms, headers)
+        news = BATCH_OPENED if queue.open is None else BATCH_FILLED
+        batch = queue.open = self._new_batch(queue, queue.partition, rows, now_s)
+        batch.count = 1
+        batch.size_bytes = size
+        self.bytes_held += size
+        return news
 
     def add_columns(self, partition: TopicPartition, rows: ColumnSlice, size_bytes: int, now_s: float) -> Batch:
         """Add a slice as one closed batch, after the existing batches (see `cut`)."""

@@ -1,4 +1,5 @@
-"""Batches in delivery to a partition, and the futures of their records.
+# cython: language_level=3, annotation_typing=False, binding=False
+"""Batches in delivery to a partition, and the futures of their records. Compiled, since each record has a future.
 
 A `Batch` is the unit that is encoded, sent, retried and acknowledged; a `Delivery` is one record's view of its batch.
 Only the bytes and the time of a record are kept, so that a future costs one small object.
@@ -14,7 +15,7 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.client.core.failures import DeadlineExceeded
 from headrace.client.core.loops import complete, running_loop, set_done
@@ -46,7 +47,7 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
+DeliveryCallback: TypeAlias = "Callable[[RecordMetadata | None, KafkaError | None], None]"
 
 
 class ColumnSlice(NamedTuple):
@@ -63,26 +64,6 @@ class ColumnSlice(NamedTuple):
 
 class Batch:
     """Records of one partition that travel together."""
-
-    __slots__ = (
-        "_callbacks",
-        "_done",
-        "_waiters",
-        "attempts",
-        "base_offset",
-        "base_sequence",
-        "content",
-        "count",
-        "encoded",
-        "error",
-        "expires_s",
-        "is_error_told",
-        "log_append_time_ms",
-        "number",
-        "opened_s",
-        "partition",
-        "size_bytes",
-    )
 
     def __init__(
         self,
@@ -168,6 +149,10 @@ class Batch:
             self.is_error_told |= _tells_caller(callback)
         self._call_back(index, callback)
 
+    def expect(self, callback: DeliveryCallback) -> None:
+        """Call for the last record when done. The caller holds the lock under which the batch is open."""
+        self._callbacks.append((self.count - 1, callback))
+
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Complete `waiter` on its event loop when done; a loop is woken once for all that wait there."""
         with _callbacks_lock:
@@ -206,9 +191,8 @@ class Delivery:
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    _batch: Batch
+    _index: int
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """The place of the record. Raises KafkaError if it could not be delivered."""
@@ -237,6 +221,14 @@ class Delivery:
     def add_done_callback(self, callback: DeliveryCallback) -> None:
         """Call `callback(metadata, error)`, one of them None, when the result is known."""
         self._batch.add_callback(self._index, callback)
+
+
+def delivery_of(batch: Batch, index: int) -> Delivery:
+    """The future of record `index` of the batch."""
+    delivery = Delivery.__new__(Delivery)  # a call of the class makes a tuple of its arguments first
+    delivery._batch = batch
+    delivery._index = index
+    return delivery
 
 
 class ColumnsDelivery:

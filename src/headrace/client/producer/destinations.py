@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
-from headrace.client.core.metadata import ClusterView, TopicInfo
-from headrace.client.producer.accumulator import Accumulator, PartitionQueue
+from headrace.client.core.metadata import TopicInfo
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.intake import Destination
 from headrace.client.producer.partitioner import StickyPartition, partition_for_key
 from headrace.errors import UnknownTopicOrPartition
 from headrace.types import TopicPartition
-
-
-class Destination(NamedTuple):
-    """The data of a topic that `send` needs, looked up once per cluster view and sticky partition."""
-
-    view: ClusterView
-    partitions: list[TopicPartition]
-    sticky: PartitionQueue
 
 
 class Destinations:

@@ -22,34 +22,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from time import monotonic, time_ns
-from typing import Any, Unpack
+from time import monotonic
+from typing import Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
 from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.metadata import TopicInfo
 from headrace.client.core.option_types import ProducerOptions
-from headrace.client.core.record_times import EARLIEST_PLAUSIBLE_MS, LATEST_PLAUSIBLE_MS, checked_ms
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
 from headrace.client.metrics.producing import ProducerMetrics
-from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator
+from headrace.client.producer.accumulator import BATCH_FILLED, Accumulator, PartitionQueue
 from headrace.client.producer.column_input import ColumnLike, Headers, slice_of
 from headrace.client.producer.delivery import (
-    RECORD_OVERHEAD_BYTES,
     Batch,
     ColumnsDelivery,
     ColumnSlice,
-    Delivery,
-    DeliveryCallback,
 )
 from headrace.client.producer.destinations import Destinations
-from headrace.client.producer.interceptors import Intercepted, ProducerRecord, producer_interceptors
+from headrace.client.producer.intake import Destination, RecordIntake
+from headrace.client.producer.interceptors import producer_interceptors
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import refusal
 from headrace.client.producer.partition_rows import Part, parts_of
-from headrace.client.producer.partitioner import partition_for_key
 from headrace.client.producer.prepared import PreparedTransaction
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.settings import ACKS, ProducerSettings
@@ -67,7 +63,7 @@ from headrace.types import TopicPartition
 __all__ = ["ACKS", "Producer", "ProducerSettings"]
 
 
-class Producer:
+class Producer(RecordIntake):
     """Sends records to topics. Use `with` or `close` to be sure that all records are delivered."""
 
     settings: ProducerSettings
@@ -88,23 +84,25 @@ class Producer:
             "producer", bootstrap, settings or ProducerSettings(), client, options
         )
         policy = self.settings.policy(client.request_timeout_ms)
-        self._cluster = Cluster(address, client)
-        self._accumulator = Accumulator(self.settings.limits, is_idempotent=policy.idempotent)
-        self._buffer_bytes = self.settings.buffer_memory_bytes
+        lock = threading.Lock()
+        super().__init__(
+            Cluster(address, client),
+            Accumulator(self.settings.limits, is_idempotent=policy.idempotent),
+            lock,
+            self.settings.buffer_memory_bytes,
+        )
         self._serializing = serializing_of(self.settings.key_serializer, self.settings.value_serializer)
         self._interceptors = producer_interceptors(self.settings.interceptors)
-        self._closed = False
         self._closing = threading.Lock()
         name = self.settings.transactional_id
-        self._transactions = (
-            None if name is None else Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
-        )
+        if name is not None:
+            self._transactions = Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         self._metrics = ProducerMetrics(
             self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held, self.settings.resource
         )
-        self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions, self._metrics)
-        self._destinations = Destinations(self._cluster, self._accumulator, self._sender.lock, self._topic)
-        self._known = self._destinations.known  # looked up once, for `send`
+        self._sender = Sender(self._cluster, self._accumulator, policy, self._transactions, self._metrics, lock)
+        self._destinations = Destinations(self._cluster, self._accumulator, lock, self._topic)
+        self._known = self._destinations.known
         self._start()
 
     def _start(self) -> None:
@@ -115,68 +113,6 @@ class Producer:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(None if kind is None else 0.0)
-
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers | Mapping[str, bytes | None] = (),
-        on_delivery: DeliveryCallback | None = None,
-    ) -> Delivery:
-        """Give a record to the sender. Blocks up to `max_block_ms` while the topic is unknown or the buffer is full.
-
-        `value` and `key` are bytes, None, or what the producer's serializers take. `timestamp_ms` is in milliseconds
-        since 1970 (None: now); `headers` are pairs or a dict. Raises UnknownTopicOrPartition, BufferExhausted,
-        BrokerUnreachable, ClientForked, SerializationError, and InvalidRecord for values that no record can hold. The
-        Delivery has later errors.
-        """
-        if self._interceptors is not None and on_delivery.__class__ is not Intercepted:
-            record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
-            return self._interceptors.send(self.send, record, on_delivery)
-        if self._serializing is not None:
-            key, value, headers = self._serializing.record(topic, key, value, headers)
-        if self._transactions is not None:
-            self._transactions.check_open()
-        if timestamp_ms is None:
-            timestamp_ms = time_ns() // 1_000_000
-        elif timestamp_ms.__class__ is not int or not EARLIEST_PLAUSIBLE_MS <= timestamp_ms < LATEST_PLAUSIBLE_MS:
-            timestamp_ms = checked_ms(timestamp_ms)
-        sender, accumulator = self._sender, self._accumulator
-        try:
-            known = self._known.get(topic)
-            if known is None or known.view is not self._cluster.view or self._closed:
-                known = self._destinations.look_up(topic)
-            place = None
-            if partition is not None:
-                place = known.partitions[self._destinations.choose(topic, key, partition)]
-            elif key is not None:
-                place = known.partitions[partition_for_key(key, len(known.partitions))]
-            size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD_BYTES
-            with sender.lock:
-                queue = known.sticky if place is None else accumulator.queue(place)
-                if accumulator.bytes_held + size > self._buffer_bytes:
-                    self._wait_for_room(size, queue.partition)
-                delivery, news = accumulator.add(
-                    queue, key, value, timestamp_ms, headers,  # type: ignore[arg-type]  # a mapping fails, see below
-                    size, monotonic(),
-                )  # fmt: skip
-        except (TypeError, ValueError, OverflowError, AttributeError) as cause:
-            if isinstance(headers, Mapping):
-                pairs = list(headers.items())
-                return self.send(topic, value, key, partition, timestamp_ms, pairs, on_delivery)
-            raise refusal(topic, value, key, partition, headers, cause) from cause
-        if news:
-            if news == BATCH_FILLED and queue is known.sticky:
-                self._destinations.move_on(topic)
-                self._known.pop(topic, None)
-            if sender.asleep:
-                self._wake(news)
-        if on_delivery is not None:
-            delivery.add_done_callback(on_delivery)
-        return delivery
 
     def send_columns(
         self,
@@ -351,7 +287,9 @@ class Producer:
         if self._transactions is not None:
             self._transactions.close()
         self._cluster.close()
-        for batch in self._accumulator.unfinished():
+        with self._lock:  # a record that is added at this moment is among them, and no later one is added
+            unfinished = self._accumulator.unfinished()
+        for batch in unfinished:
             batch.finish(
                 -1, -1, ClientClosed(f"{batch.partition}: the producer was closed before the batch was delivered")
             )
@@ -390,6 +328,19 @@ class Producer:
         return self._cluster.topic(topic, Deadline.after_ms(self.settings.max_block_ms), create=True)
 
     # -- giving to the sender
+
+    def _look_up(self, topic: str) -> Destination:
+        return self._destinations.look_up(topic)
+
+    def _choose(self, topic: str, partition: int) -> int:
+        return self._destinations.choose(topic, None, partition)
+
+    def _added(self, topic: str, known: Destination, queue: PartitionQueue, news: int) -> None:
+        if news == BATCH_FILLED and queue is known.sticky:
+            self._destinations.move_on(topic)
+            self._known.pop(topic, None)
+        if self._sender.asleep:
+            self._wake(news)
 
     def _parts(
         self,

@@ -66,8 +66,9 @@ class Sender:
         policy: SendPolicy,
         transactions: Transactions | None = None,
         metrics: ProducerMetrics | None = None,
+        lock: threading.Lock | None = None,
     ) -> None:
-        self.lock: threading.Lock = threading.Lock()
+        self.lock: threading.Lock = lock or threading.Lock()
         self.room: threading.Condition = threading.Condition(self.lock)
         self.on_room: Callable[[], None] | None = None
         """Called, with the lock held, when bytes of the buffer become free."""

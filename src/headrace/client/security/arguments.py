@@ -73,6 +73,11 @@ def _address(bootstrap: Any, given: dict[str, Any]) -> str | Sequence[str]:
     named = [given.pop(name) for name in (_ADDRESSES, "bootstrap_servers") if name in given]
     found = [each for each in (bootstrap, *named) if each is not None]
     if len(found) != 1:
+        if bootstrap is not None:
+            raise InvalidConfig(
+                f"the addresses of brokers are given twice: {bootstrap!r} stands where they are expected, and they are "
+                "given by name (topics are given to subscribe)"
+            )
         wrong = "are given twice" if found else "are not given"
         raise InvalidConfig(f"the addresses of brokers {wrong}: expected HOST:PORT, or several separated by commas")
     try:

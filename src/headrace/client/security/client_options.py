@@ -54,9 +54,12 @@ _WITHOUT_EFFECT: Final = (
 
 _LOGIN_CALLBACKS: Final = "sasl.login.callback.handler.class"
 _KNOWN_CALLBACKS: Final = ("OAuthBearerLoginCallbackHandler", "OAuthBearerUnsecuredLoginCallbackHandler")
+_JAAS: Final = (
+    'sasl.jaas.config, as org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
+)
 _LIBRDKAFKA: Final = MappingProxyType(
     {
-        "sasl.username": "sasl.jaas.config", "sasl.password": "sasl.jaas.config", "sasl.mechanisms": "sasl.mechanism",
+        "sasl.username": _JAAS, "sasl.password": _JAAS, "sasl.mechanisms": "sasl.mechanism",
         "ssl.ca.location": "ssl.truststore.location", "ssl.ca.pem": "ssl.truststore.certificates",
         "ssl.certificate.location": "ssl.keystore.location", "ssl.key.location": "ssl.keystore.location",
         "ssl.certificate.pem": "ssl.keystore.certificate.chain", "ssl.key.pem": "ssl.keystore.key",
@@ -64,6 +67,15 @@ _LIBRDKAFKA: Final = MappingProxyType(
     }
 )  # fmt: skip
 """librdkafka's names of options, which people bring along, and Kafka's."""
+_KAFKA_PYTHON: Final = MappingProxyType(
+    {
+        "sasl.plain.username": _JAAS, "sasl.plain.password": _JAAS,
+        "ssl.cafile": "ssl.truststore.location", "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
+        "ssl.certfile": "ssl.keystore.location", "ssl.keyfile": "ssl.keystore.location",
+        "ssl.password": "ssl.key.password", "ssl.context": "client=ClientSettings(tls=context)",
+    }
+)  # fmt: skip
+"""The same of kafka-python and aiokafka, with dots."""
 
 
 def client_settings(
@@ -122,6 +134,8 @@ def known_options() -> Iterable[str]:
 def _check_name(name: str, value: str, prefix: str) -> None:
     if name in _LIBRDKAFKA:
         raise InvalidConfig(f"{prefix}{name} is librdkafka's name: the option is {prefix}{_LIBRDKAFKA[name]}")
+    if name in _KAFKA_PYTHON and not prefix:
+        raise InvalidConfig(f"{name} is kafka-python's name: the option is {_KAFKA_PYTHON[name]}")
     if name in SSL_OPTIONS or name in SASL_OPTIONS or name in _WITHOUT_EFFECT:
         return
     if name == _LOGIN_CALLBACKS and value.rpartition(".")[2] in _KNOWN_CALLBACKS:

@@ -10,7 +10,8 @@ cdef class RowBuffer:
     cdef readonly Py_ssize_t count
     cdef readonly list timestamps_ms
     cdef readonly int64_t max_timestamp
-    cdef int64_t _base_timestamp
+    cdef int64_t _base_timestamp, _last_ms
+    cdef object _last
 
     @cython.locals(
         key_length=int64_t, value_length=int64_t, tail=bytes, size=int64_t, needed=Py_ssize_t, pos=Py_ssize_t)

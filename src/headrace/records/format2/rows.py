@@ -44,6 +44,8 @@ class RowBuffer:
         self.timestamps_ms: list[int] = []
         self.max_timestamp: int = 0
         self._base_timestamp = 0
+        self._last_ms = 0
+        self._last: int | None = None
 
     def append(
         self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Sequence[tuple[str, bytes | None]]
@@ -79,7 +81,9 @@ class RowBuffer:
         self.end = _put_bytes(self.data, pos, tail, len(tail))
         if timestamp_ms > self.max_timestamp:
             self.max_timestamp = timestamp_ms
-        self.timestamps_ms.append(timestamp_ms)
+        if self._last is None or timestamp_ms != self._last_ms:
+            self._last = self._last_ms = timestamp_ms
+        self.timestamps_ms.append(self._last)  # one object for all records of a millisecond
         self.count += 1
 
 

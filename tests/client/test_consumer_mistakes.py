@@ -69,6 +69,20 @@ def test_a_wrong_argument_is_named(
         call(make(group_id="wrong"))
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("consume", r"a Consumer has no consume: poll\(timeout_ms, max_records\) returns several records"),
+        ("getmany", r"headrace\.client\.aio\.Consumer has it"),
+        ("get_watermark_offsets", r"beginning_offsets and end_offsets"),
+    ],
+)
+def test_a_method_of_another_client_is_named_by_what_it_is_here(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=said):
+        getattr(Consumer, name)
+    assert not hasattr(Consumer, name)
+
+
 def test_a_partition_that_does_not_exist_is_told_at_poll(make: MakeConsumer) -> None:
     consumer = make()
     consumer.assign([("order", 0)])  # type: ignore[list-item]

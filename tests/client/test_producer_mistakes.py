@@ -111,6 +111,26 @@ def test_a_frame_s_columns_and_headers_as_a_dict_are_taken(bootstrap: str, produ
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "two words", "ä"])
+def test_a_name_that_no_topic_can_have_is_told(producer: Producer, name: str) -> None:
+    with pytest.raises(KafkaError, match=f"'{name}' is no topic's name, which has 1 to 249 of"):
+        producer.send(name, b"x")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("produce", r"a Producer has no produce: give the record to send\(topic, value, key\)"),
+        ("commit_transaction", r"no commit_transaction: it is commit\(\)"),
+        ("no_such_thing", r"no_such_thing"),
+    ],
+)
+def test_a_method_of_another_client_is_named_by_what_it_is_here(producer: Producer, name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=said):
+        getattr(producer, name)
+    assert not hasattr(producer, name)
+
+
 def test_a_topic_that_does_not_exist_is_named_with_its_neighbours_before_the_time_is_over(
     producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:

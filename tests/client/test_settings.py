@@ -28,6 +28,17 @@ def test_what_is_no_address_is_named(text: str) -> None:
         parse_addresses(text)
 
 
+def test_a_listener_s_name_before_an_address_is_left_out_and_an_address_of_the_web_refused() -> None:
+    assert parse_addresses("SASL_SSL://host:1, external://[::1]:2") == [Address("host", 1), Address("::1", 2)]
+    with pytest.raises(ValueError, match=r"'http://host:1' is one of the web: give HOST:PORT"):
+        parse_addresses("http://host:1")
+
+
+def test_a_time_out_that_is_no_number_is_named() -> None:
+    with pytest.raises(TypeError, match=r"the time-out '1' is a str: give a number of milliseconds"):
+        Deadline.after_ms("1")  # type: ignore[arg-type]
+
+
 def test_an_ipv6_address_is_printed_in_brackets() -> None:
     assert str(Address("::1", 9)) == "[::1]:9"
 

@@ -31,6 +31,7 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import ClientClosed
 from headrace.client.core.group_metadata import GroupMetadata, OffsetAndMetadata
 from headrace.client.core.option_types import ConsumerOptions
+from headrace.client.core.other_methods import CONSUMER, tells_of
 from headrace.client.core.record_times import checked_ms
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
@@ -48,6 +49,7 @@ _SETTLED_MS, _REBALANCING_MS = 200, 50
 """How often a poll that waits for records looks whether the group has changed, and whether a change goes on."""
 
 
+@tells_of(CONSUMER)
 class Consumer:
     """Reads partitions in order. Use `with` or `close` to leave the group at once."""
 

@@ -201,7 +201,12 @@ class Cluster:
     def _ask_topic(self, name: str, create: bool) -> TopicInfo:
         info = self.refresh([name], create=create).topics.get(name)
         if info is None or info.error != ErrorCode.NONE:
-            raise error_for(info.error if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            code = info.error if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                raise error_for(
+                    code, f"{name!r} is no topic's name, which has 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"
+                )
+            raise error_for(code, f"topic {name}")
         return info
 
     # -- connections

@@ -58,7 +58,9 @@ def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
 
 
 def _parse_address(text: str) -> Address:
-    bare = text.split("://", 1)[-1]
+    scheme, _, bare = text.rpartition("://")  # a listener's name, as PLAINTEXT
+    if scheme.lower() in ("http", "https"):
+        raise ValueError(f"broker address {text!r} is one of the web: give HOST:PORT of a broker without {scheme}://")
     host, colon, port_text = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port_text.isascii() and port_text.isdigit()) or not 0 < int(port_text) < 65536:

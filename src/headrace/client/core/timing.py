@@ -27,8 +27,12 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, timeout_ms: float) -> "Deadline":
-        """The moment `timeout_ms` from now."""
-        return cls(time.monotonic() + timeout_ms / 1000)
+        """The moment `timeout_ms` from now. TypeError for what is no number."""
+        try:
+            return cls(time.monotonic() + timeout_ms / 1000)
+        except TypeError:
+            kind = type(timeout_ms).__name__
+            raise TypeError(f"the time-out {timeout_ms!r} is a {kind}: give a number of milliseconds") from None
 
     @property
     def remaining_s(self) -> float:

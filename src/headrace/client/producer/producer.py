@@ -30,6 +30,7 @@ from headrace.client.core.failures import BufferExhausted, ClientClosed, Deadlin
 from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.metadata import TopicInfo
 from headrace.client.core.option_types import ProducerOptions
+from headrace.client.core.other_methods import PRODUCER, tells_of
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.core.timing import Deadline
 from headrace.client.metrics.producing import ProducerMetrics
@@ -63,6 +64,7 @@ from headrace.types import TopicPartition
 __all__ = ["ACKS", "Producer", "ProducerSettings"]
 
 
+@tells_of(PRODUCER)
 class Producer(RecordIntake):
     """Sends records to topics. Use `with` or `close` to be sure that all records are delivered."""
 

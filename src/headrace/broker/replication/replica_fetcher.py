@@ -25,7 +25,7 @@ from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_cod
 from headrace.metadata.model import NO_UUID
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
-from headrace.replication.fetch_session_client import FetchSessionClient
+from headrace.protocol.conversation.fetch_session_client import FetchSessionClient
 from headrace.replication.follower import (
     BackOff,
     Compare,

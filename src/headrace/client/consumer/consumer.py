@@ -442,6 +442,7 @@ class Consumer:
             self._metrics.end()
             if self._session is not None:
                 self._session.close()
+            self._fetcher.end_sessions()
             self._cluster.close()
             self._fetcher.close()
             if self._interceptors is not None:

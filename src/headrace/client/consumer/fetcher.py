@@ -1,8 +1,9 @@
 """The fetcher of a consumer: keeps fetches in flight for its partitions, and returns the answers chunk by chunk.
 
 Each leader has one Fetch in flight at a time, for its partitions that hold less than two chunks: the next chunk arrives
-while the last one is consumed, and no more are held. A chunk is one partition's part of one answer. Each partition has
-a generation that changes when its position is set, so that the answer to an older request is recognised and dropped.
+while the last one is consumed, and no more are held. Fetches are incremental (`fetch_session`). A chunk is one
+partition's part of one answer. Each partition has a generation that changes when its position is set, so that the
+answer to an older request is recognised and dropped.
 Source: Kafka's `Fetcher`, `FetchBuffer`.
 """
 
@@ -10,16 +11,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.client.consumer.fetch_session import FetchSession
 from headrace.client.consumer.fetch_sources import FetchSources
 from headrace.client.consumer.fetching import (
     Fetched,
     FetchSizes,
     Position,
     answers_by_partition,
-    fetch_request,
     fetched,
     following_offset,
 )
@@ -33,6 +35,7 @@ from headrace.protocol import messages as m
 from headrace.types import NO_EPOCH, BrokerId, Offset, TopicPartition
 
 _CHUNKS_HELD = 2
+_LAST_REQUEST_MS = 100
 
 
 class Chunk(NamedTuple):
@@ -72,12 +75,23 @@ class Fetcher:
         self._next: dict[TopicPartition, Offset] = {}
         self._generations: dict[TopicPartition, int] = {}
         self._flights: list[_Flight] = []
+        self._sessions: dict[BrokerId, FetchSession] = {}
         self._chunks: deque[Chunk] = deque()
         self._lost_positions: dict[TopicPartition, OffsetOutOfRange] = {}
         self._sources = FetchSources(cluster, rack)
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until: Deadline | None = None
         self.metrics: ConsumerMetrics | None = None
+
+    def end_sessions(self) -> None:
+        """Tell the brokers, which remember the partitions, to forget them. Waits for nothing."""
+        for broker, session in self._sessions.items():
+            connection = self._cluster.held(broker)
+            request = session.last_request(self._sizes, self._isolation_level)
+            if connection is not None and connection.usable and request is not None:
+                with suppress(KafkaError):
+                    connection.send(request, m.FetchResponse, Deadline.after_ms(_LAST_REQUEST_MS))
+        self._sessions.clear()
 
     def close(self) -> None:
         """Close what it waits with; the connections are the cluster's."""
@@ -155,8 +169,16 @@ class Fetcher:
                 done.append(flight)
         self._flights = [flight for flight in self._flights if flight not in done]
         for flight in done:
+            session = self._sessions[flight.leader]
             try:
                 answer = flight.pending.result()
+            except KafkaError as cause:
+                session.failed()
+                self._failed(cause, flight.requested)
+                continue
+            if not session.answered(answer):
+                continue  # again, with all partitions
+            try:
                 parts = answers_by_partition(answer)
             except KafkaError as cause:
                 self._failed(cause, flight.requested)
@@ -256,11 +278,13 @@ class Fetcher:
     def _send(self, leader: BrokerId, requested: dict[TopicPartition, _Question]) -> None:
         deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
         positions = {partition: Position(question.position, NO_EPOCH) for partition, question in requested.items()}
+        session = self._sessions.setdefault(leader, FetchSession())
         try:
             connection = self._cluster.connection(leader, deadline)
-            request = fetch_request(positions, self._sizes, self._isolation_level, self._sources.rack)
+            request = session.request(positions, self._sizes, self._isolation_level, self._sources.rack)
             pending = connection.send(request, m.FetchResponse, deadline)
         except KafkaError as cause:
+            session.failed()
             self._failed(cause, requested)
             return
         self._flights.append(_Flight(leader, connection, pending, requested, deadline))

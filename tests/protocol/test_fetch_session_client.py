@@ -2,7 +2,7 @@
 
 from headrace.errors import ErrorCode
 from headrace.limits import INT32_MAX
-from headrace.replication.fetch_session_client import FetchSessionClient
+from headrace.protocol.conversation.fetch_session_client import FetchSessionClient
 
 
 def test_it_begins_with_everything_and_goes_on_with_changes() -> None:

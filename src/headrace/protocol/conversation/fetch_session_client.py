@@ -1,16 +1,17 @@
-"""The follower's side of a fetch session (KIP-227), in which requests name only partitions that changed.
+"""The side of a fetch session (KIP-227) that fetches, in which requests name only partitions that changed.
 
     no session yet, or it broke      all partitions, epoch 0, and the old session's id, which closes it
     the leader gave a session        partitions that changed or are no longer fetched; epoch 1, 2, ...
     the leader gave none (id 0)      all partitions, in every request
 
-The leader's side is `broker.fetch.fetch_sessions`. Source: Kafka's FetchSessionHandler.
+Followers and consumers have one for each broker. The broker's side is `broker.fetch.fetch_sessions`. Source: Kafka's
+FetchSessionHandler.
 """
 
 from headrace.errors import ErrorCode
 from headrace.limits import INT32_MAX
 
-NO_SESSION, INITIAL_EPOCH = 0, 0
+NO_SESSION, INITIAL_EPOCH, FINAL_EPOCH = 0, 0, -1
 
 
 class FetchSessionClient:

@@ -183,6 +183,7 @@ class Fetcher:
             except KafkaError as cause:
                 self._failed(cause, flight.requested)
                 continue
+            flight.connection.throttle(answer.throttle_time_ms)
             if self.metrics is not None:
                 if answer.throttle_time_ms:
                     self.metrics.throttled.record(answer.throttle_time_ms)
@@ -263,9 +264,13 @@ class Fetcher:
             if partition in out or partition in self.paused or held.get(partition, 0) >= _CHUNKS_HELD:
                 continue
             leader = self._leader(partition)
-            if leader is not None and leader not in busy:
+            if leader is not None and leader not in busy and not self._is_throttled(leader):
                 fetchable.setdefault(leader, {})[partition] = _Question(offset, self._generations[partition])
         return fetchable
+
+    def _is_throttled(self, leader: BrokerId) -> bool:
+        connection = self._cluster.held(leader)
+        return connection is not None and connection.throttled_s > 0
 
     def _leader(self, partition: TopicPartition) -> BrokerId | None:
         deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)

@@ -113,7 +113,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_conversation", "_error", "_is_greeted", "_is_used", "_login", "_renewal", "_settings",
-        "_transport", "address", "metrics", "versions",
+        "_throttled", "_transport", "address", "metrics", "versions",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, address: Address, settings: ClientSettings) -> None:
@@ -127,6 +127,7 @@ class Connection:
         self._error: BrokerUnreachable | None = None
         self._login: Login | None = None
         self._renewal: Deadline | None = None  # when to authenticate again
+        self._throttled: Deadline | None = None
         self.address: Address = address
         self.versions: BrokerVersions = _NO_VERSIONS
         self.metrics: ConnectionMetrics | None = None
@@ -197,6 +198,16 @@ class Connection:
     def in_flight(self) -> int:
         """The number of requests in flight."""
         return len(self._conversation)
+
+    @property
+    def throttled_s(self) -> float:
+        """How many seconds the broker is to be left alone."""
+        return 0.0 if self._throttled is None else self._throttled.remaining_s
+
+    def throttle(self, throttle_time_ms: int) -> None:
+        """The broker asks for a pause, because a quota was exceeded (KIP-219). It reads nothing meanwhile."""
+        if throttle_time_ms > 0:
+            self._throttled = Deadline.after_ms(throttle_time_ms)
 
     def send(self, request: Message, answer: type[R], deadline: Deadline, version: int | None = None) -> Pending[R]:
         """Send `request` in the negotiated version; the caller collects the answer later."""

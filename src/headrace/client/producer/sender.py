@@ -41,6 +41,7 @@ from headrace.types import BrokerId, TopicPartition
 _log = logging.getLogger(__name__)
 
 _IDLE_WAIT_S = 1.0
+_THROTTLED_WAIT_S = 0.01
 _NEW_PRODUCER_ID = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
@@ -87,6 +88,7 @@ class Sender:
         self._refresh_wanted: set[str] = set()
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until_s = 0.0
+        self._throttled_s = 0.0  # how long a broker with batches that are ready is to be left alone
         self._stopping = False
         self.asleep: bool = False
         self._wakeup = Wakeup()
@@ -172,6 +174,7 @@ class Sender:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
+        self._throttled_s = 0.0
         sent = now_s >= self._pause_until_s and self._send_ready(now_s)
         self._receive(0.0 if sent else self._sleep_s(now_s))
         self._fail_expired()
@@ -184,6 +187,8 @@ class Sender:
         wait = _IDLE_WAIT_S if due is None else max(0.0, due - now_s)
         if self._pause_until_s > now_s:
             wait = max(wait, self._pause_until_s - now_s)
+        if self._throttled_s:  # the other brokers' batches are not to wait as long
+            wait = max(wait, min(self._throttled_s, _THROTTLED_WAIT_S))
         if self._blocked_by_flights():
             wait = _IDLE_WAIT_S
         return min(wait, _IDLE_WAIT_S)
@@ -242,13 +247,19 @@ class Sender:
             if info is None or info.leader not in self._cluster.view.brokers:
                 self._refresh_wanted.add(partition.topic)
                 self._pause()
-            elif self._in_flight_to(info.leader) < self._policy.max_in_flight:
+            elif self._may_go_to(info.leader):
                 leaders[partition] = info.leader
         return leaders
 
-    def _in_flight_to(self, broker: BrokerId) -> int:
-        connection = self._cluster.held(broker)
-        return connection.in_flight if connection is not None else 0
+    def _may_go_to(self, leader: BrokerId) -> bool:
+        """Whether the broker has room for one more request, and wants it now."""
+        connection = self._cluster.held(leader)
+        if connection is None:
+            return True
+        throttled_s = connection.throttled_s
+        if throttled_s:
+            self._throttled_s = max(self._throttled_s, throttled_s)
+        return not throttled_s and connection.in_flight < self._policy.max_in_flight
 
     def _send(self, leader: BrokerId, batches: list[Batch]) -> None:
         deadline = Deadline.after_ms(self._policy.request_timeout_ms)
@@ -310,6 +321,7 @@ class Sender:
             for batch in flight.batches.values():
                 self._retry_or_fail(batch, cause)
             return
+        flight.connection.throttle(answer.throttle_time_ms)
         if self._metrics is not None and answer.throttle_time_ms:
             self._metrics.throttled.record(answer.throttle_time_ms)
         parts = {

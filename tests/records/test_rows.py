@@ -1,7 +1,9 @@
 """Records one at a time, in and out: compiled, plain, and as the batches of others have them."""
 
+import gc
+import sys
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -82,6 +84,42 @@ def test_rows_of_a_scan_become_tuples(module: Any) -> None:
     assert found == [("t", 3, r.offset, r.timestamp_ms, 0, r.key, r.value, r.headers) for r in given[10:]]
     with pytest.raises(ValueError, match="not scanned"):
         module.take(tuple, "t", 3, opened.data, *scanned, 0, 301, headers_at)
+
+
+class Slotted(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: object
+
+
+class Open(Slotted):
+    """Has attributes, so it can be part of a cycle."""
+
+
+@both
+def test_rows_hold_their_fields_and_let_them_go(module: Any) -> None:
+    given = golden_records()
+    opened = open_batch(encode_batch(given), 0, read_header(encode_batch(given)))
+    table = SpanTable(len(given))
+    table.add(opened)
+    scanned = (table.spans, table.offsets, table.timestamps_ms, table.timestamp_types)
+    topic = "a topic of its own " * 2
+    before = sys.getrefcount(topic)
+    for kind in (Slotted, Open):
+        found = module.take(kind, topic, 70_000, opened.data, *scanned, 0, len(given), headers_at)
+        assert [type(row) for row in found] == [kind] * len(given)
+        assert [(row.key, row.value, row.headers) for row in found] == [(r.key, r.value, r.headers) for r in given]
+        assert sys.getrefcount(topic) == before + len(given)
+        assert gc.is_tracked(found[0]) == (kind is Open or not module.COMPILED)
+        del found
+        assert sys.getrefcount(topic) == before
+    with pytest.raises(TypeError, match="rows are tuples"):
+        module.take(list, topic, 0, opened.data, *scanned, 0, 1, headers_at)
 
 
 @given(st.binary(max_size=20), st.lists(st.integers(-3, 25), min_size=6, max_size=6), st.integers(-1, 2))

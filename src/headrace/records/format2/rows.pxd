@@ -30,7 +30,9 @@ cdef inline Py_ssize_t _put_varint(bytearray out, Py_ssize_t pos, int64_t value)
 @cython.locals(target=cython.p_char, source=cython.p_char)
 cdef inline Py_ssize_t _put_bytes(bytearray out, Py_ssize_t pos, bytes given, Py_ssize_t length)
 
-@cython.locals(found=list, row=Py_ssize_t, count=int64_t, fields=tuple)
+@cython.locals(
+    found=list, row=Py_ssize_t, count=int64_t, is_plain=bint, partition_number=object, offset=object,
+    timestamp_ms=object, timestamp_type=object, key=object, value=object, headers=object, made=object)
 cpdef list take(
     object kind, object topic, object partition, const uint8_t[::1] data, const int32_t[::1] spans,
     const int64_t[::1] offsets, const int64_t[::1] timestamps_ms, const uint8_t[::1] timestamp_types,

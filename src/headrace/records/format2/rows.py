@@ -21,6 +21,7 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.headrace.records.format2.untracked import headrace_row
     from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = cython.compiled
@@ -170,20 +171,28 @@ def take(
         raise ValueError("these rows were not scanned")
     if stop > len(timestamp_types):
         raise ValueError("these rows were not scanned")
+    if not issubclass(kind, tuple):
+        raise TypeError(f"rows are tuples, and {kind} is none")
+    is_plain = not kind.__dictoffset__  # without attributes of its own, which could lead back to it
+    partition_number: object = partition
     found: list[Row] = []
     for row in range(start, stop):
         count = spans[row * 6 + 5]
-        fields = (
-            topic,
-            partition,
-            offsets[row],
-            timestamps_ms[row],
-            timestamp_types[row],
-            _part(data, spans[row * 6], spans[row * 6 + 1]),
-            _part(data, spans[row * 6 + 2], spans[row * 6 + 3]),
-            () if count == 0 else headers_of(data, spans[row * 6 + 4], count),
-        )
-        found.append(tuple.__new__(kind, fields))
+        offset: object = offsets[row]
+        timestamp_ms: object = timestamps_ms[row]
+        timestamp_type: object = timestamp_types[row]
+        key = _part(data, spans[row * 6], spans[row * 6 + 1])
+        value = _part(data, spans[row * 6 + 2], spans[row * 6 + 3])
+        headers: object = () if count == 0 else headers_of(data, spans[row * 6 + 4], count)
+        if cython.compiled and is_plain:
+            made = headrace_row(
+                kind, topic, partition_number, offset, timestamp_ms, timestamp_type, key, value, headers
+            )
+        else:
+            made = tuple.__new__(
+                kind, (topic, partition_number, offset, timestamp_ms, timestamp_type, key, value, headers)
+            )
+        found.append(made)
     return found
 
 

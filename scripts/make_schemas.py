@@ -28,7 +28,7 @@ from headrace.protocol.codec import schema
 OLDEST_COMPLETE, NEWEST = "3.9.1", "4.3.1"
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-metadata")
 ARTIFACTS_OF_NEWEST = ("kafka-share-coordinator",)  # published from 4.0 on
-OUT = schema.DIRECTORY
+OUT = Path(schema.DIRECTORY)
 SKIPPED = re.compile(r"(Request|Response)Header|Legacy.*|ListClientMetrics.*")  # headers.py; names that others cover
 
 Json = dict[str, Any]

@@ -244,7 +244,7 @@ def test_no_record_is_forgotten_when_threads_send_while_another_closes(broker: s
     for thread in threads:
         thread.start()
     begun.wait()
-    producer.send(topic, b"v")
+    deliveries.append(producer.send(topic, b"v"))
     producer.close(0)
     for thread in threads:
         thread.join()

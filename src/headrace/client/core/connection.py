@@ -113,7 +113,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_conversation", "_error", "_is_greeted", "_is_used", "_login", "_renewal", "_settings",
-        "_throttled", "_transport", "address", "metrics", "versions",
+        "_throttled", "_transport", "address", "metrics", "round_trip_s", "versions",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, address: Address, settings: ClientSettings) -> None:
@@ -131,6 +131,8 @@ class Connection:
         self.address: Address = address
         self.versions: BrokerVersions = _NO_VERSIONS
         self.metrics: ConnectionMetrics | None = None
+        self.round_trip_s: float = 0.0
+        """About the shortest time in which the broker answered of late, where it is measured (`answered_within`)."""
 
     @classmethod
     def open(cls, address: Address, settings: ClientSettings, deadline: Deadline) -> Self:
@@ -208,6 +210,11 @@ class Connection:
         """The broker asks for a pause, because a quota was exceeded (KIP-219). It reads nothing meanwhile."""
         if throttle_time_ms > 0:
             self._throttled = Deadline.after_ms(throttle_time_ms)
+
+    def answered_within(self, time_s: float) -> None:
+        """A request was answered after this time. A longer one than before counts little: it is of a queue."""
+        known_s = self.round_trip_s
+        self.round_trip_s = time_s if time_s < known_s or not known_s else known_s + (time_s - known_s) / 64
 
     def send(self, request: Message, answer: type[R], deadline: Deadline, version: int | None = None) -> Pending[R]:
         """Send `request` in the negotiated version; the caller collects the answer later."""

@@ -30,7 +30,7 @@ class _Sample:
 class Meter:
     """One thing that is counted. Any thread may record and read."""
 
-    __slots__ = ("_clock", "_lock", "_samples", "count", "total")
+    __slots__ = ("_clock", "_current", "_lock", "_samples", "count", "total")
 
     def __init__(self, clock: Clock) -> None:
         """`clock` gives seconds, which never decrease."""
@@ -41,18 +41,21 @@ class Meter:
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: list[_Sample] = []
+        self._current: _Sample | None = None
 
     def record(self, value: float = 1.0) -> None:
         """It happened, with this value."""
         with self._lock:
             now_s = self._clock()
-            self._forget_old(now_s)
-            if not self._samples or now_s >= self._samples[-1].start_s + WINDOW_S:
-                self._samples.append(_Sample(now_s))
-            sample = self._samples[-1]
+            sample = self._current
+            if sample is None or now_s >= sample.start_s + WINDOW_S:
+                self._forget_old(now_s)
+                sample = self._current = _Sample(now_s)
+                self._samples.append(sample)
             sample.sum += value
             sample.count += 1
-            sample.most = max(sample.most, value)
+            if value > sample.most:
+                sample.most = value
             self.total += value
             self.count += 1
 

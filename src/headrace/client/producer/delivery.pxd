@@ -9,8 +9,8 @@ cdef class Batch:
     cdef public Py_ssize_t count, size_bytes
     cdef public int attempts
     cdef public bint is_error_told
-    cdef list _callbacks, _waiters
-    cdef object _done
+    cdef readonly bint is_done
+    cdef list _callbacks, _waiters, _sleepers
 
     cpdef expect(self, object callback)
 

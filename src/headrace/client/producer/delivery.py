@@ -12,7 +12,7 @@ Only the bytes and the time of a record are kept, so that a future costs one sma
 from __future__ import annotations
 
 import logging
-import threading
+from _thread import TIMEOUT_MAX, allocate_lock
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -27,6 +27,7 @@ from headrace.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
+    from threading import Lock
 
 NO_SEQUENCE = -1
 RECORD_OVERHEAD_BYTES = 12
@@ -34,7 +35,7 @@ RECORD_OVERHEAD_BYTES = 12
 
 _log = logging.getLogger(__name__)
 
-_callbacks_lock = threading.Lock()
+_callbacks_lock = allocate_lock()
 """One for all batches, held for an instant: a callback is called once, whichever thread is first."""
 
 
@@ -88,18 +89,15 @@ class Batch:
         self.error: KafkaError | None = None
         self._callbacks: list[tuple[int, DeliveryCallback]] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._done = threading.Event()
+        self._sleepers: list[Lock] = []
+        self.is_done: bool = False
+        """Whether the batch was acknowledged or has failed."""
         self.is_error_told: bool = False
 
     def __del__(self) -> None:
         """Notes records that were lost although the program goes on: nobody can ask for their result any more."""
         if self.error is not None and self.is_done and not self.is_error_told:
             LOST.note(self.partition, self.count, self.error)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the batch was acknowledged or has failed."""
-        return self._done.is_set()
 
     def outcome(self, timeout_s: float | None) -> KafkaError | None:
         """Wait until the batch is done; returns its error or None. Raises DeadlineExceeded after the timeout."""
@@ -112,7 +110,15 @@ class Batch:
 
     def wait_until(self, timeout_s: float | None) -> bool:
         """Wait until the batch is done; whether it is after the timeout."""
-        return self._done.wait(timeout_s)
+        with _callbacks_lock:
+            if self.is_done:
+                return True
+            lock = allocate_lock()  # an Event is the same with more around it, which each batch would pay for
+            lock.acquire()
+            self._sleepers.append(lock)
+        if timeout_s is None:
+            return lock.acquire()
+        return lock.acquire(timeout=min(max(timeout_s, 0.0), TIMEOUT_MAX)) or self.is_done
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until the batch is done; raises its error."""
@@ -127,9 +133,12 @@ class Batch:
         self.error = error
         self.encoded = None
         with _callbacks_lock:
-            self._done.set()
+            self.is_done = True
+            sleepers, self._sleepers = self._sleepers, []
             callbacks, self._callbacks = self._callbacks, []
             waiters, self._waiters = self._waiters, []
+        for lock in sleepers:
+            lock.release()
         if waiters:
             complete(waiters)
         self.is_error_told |= any(_tells_caller(callback) for _, callback in callbacks)
@@ -143,7 +152,7 @@ class Batch:
     def add_callback(self, index: int, callback: DeliveryCallback) -> None:
         """Call when done, from the sender's thread, or at once if already done. Exceptions are logged."""
         with _callbacks_lock:
-            if not self._done.is_set():
+            if not self.is_done:
                 self._callbacks.append((index, callback))
                 return
             self.is_error_told |= _tells_caller(callback)
@@ -156,7 +165,7 @@ class Batch:
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Complete `waiter` on its event loop when done; a loop is woken once for all that wait there."""
         with _callbacks_lock:
-            if not self._done.is_set():
+            if not self.is_done:
                 self._waiters.append(waiter)
                 return
         set_done([waiter])

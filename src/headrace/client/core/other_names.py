@@ -7,7 +7,7 @@ from typing import Final
 
 _VERSIONS = "versions are negotiated: leave it out"
 _RETRIES = "a producer repeats until delivery_timeout_ms has passed"
-_LOGGING = "the client writes to Python's logging, under the name headrace.client"
+_LOGGING = "the client writes to Python's logging, under the name headrace"
 _METRICS = "call metrics() of the producer or consumer"
 _PARTITIONS = "keys choose partitions as Java's default partitioner does; or give `partition` to send"
 _DELIVERY = "give on_delivery to send, or use the Delivery that it returns"

@@ -54,6 +54,13 @@ def test_a_flush_ends_the_linger_and_not_the_pause_before_a_retry() -> None:
     assert send(held, 6.9, flushing=True) == []
 
 
+def test_what_is_ready_and_has_to_wait_hides_nobody_who_will_be_ready() -> None:
+    held = accumulator(linger_s=1.0)
+    append(held, P0, now_s=5.0)
+    append(held, P1, now_s=5.5)
+    assert (held.next_due_s(False), held.next_due_s(False, 6.0), held.next_due_s(False, 6.5)) == (6.0, 6.5, None)
+
+
 def test_a_record_larger_than_a_batch_goes_alone() -> None:
     held = accumulator()
     append(held, size=500)

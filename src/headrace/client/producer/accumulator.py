@@ -224,9 +224,9 @@ class Accumulator:
             if head is not None and (flushing or self._may_go(queue, head, now_s)):
                 yield partition
 
-    def next_due_s(self, flushing: bool) -> float | None:
-        """The time when the next batch becomes ready by itself; None if nothing waits. A flush ends the linger, but not
-        the pause before a retry."""
+    def next_due_s(self, flushing: bool, after_s: float = float("-inf")) -> float | None:
+        """The time, later than `after_s`, when the next batch becomes ready by itself; None if nothing waits. A flush
+        ends the linger, but not the pause before a retry."""
         linger_s = 0.0 if flushing else self.limits.linger_s
         due = [
             queue.retry_at_s if queue.retries else queue.waiting[0].opened_s + linger_s
@@ -234,7 +234,7 @@ class Accumulator:
             if (queue.retries and not queue.in_flight)
             or (queue.waiting and not queue.retries and not queue.waits_for_first)
         ]
-        return min(due, default=None)
+        return min((each for each in due if each > after_s), default=None)
 
     def plan(
         self, leaders: Mapping[TopicPartition, BrokerId], now_s: float, flushing: bool

@@ -94,6 +94,7 @@ class Sender:
         self._refresh_wanted: set[str] = set()
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
         self._pause_until_s = 0.0
+        self._waits_for_answer = False  # batches that are ready, because as much as may be is in flight
         self._throttled_s = 0.0  # how long a broker with batches that are ready is to be left alone
         self._stopping = False
         self.asleep: bool = False
@@ -181,6 +182,7 @@ class Sender:
     def _turn(self) -> None:
         now_s = time.monotonic()
         self._throttled_s = 0.0
+        self._waits_for_answer = False
         sent = now_s >= self._pause_until_s and self._send_ready(now_s)
         self._receive(0.0 if sent else self._sleep_s(now_s))
         self._fail_expired()
@@ -188,26 +190,21 @@ class Sender:
 
     def _sleep_s(self, now_s: float) -> float:
         self.asleep = True
+        after_s = now_s if self._waits_for_answer else float("-inf")
         with self.lock:
-            due = self._accumulator.next_due_s(self.flushing > 0 and not self._flights)
+            due = self._accumulator.next_due_s(self.flushing > 0 and not self._flights, after_s)
         wait = _IDLE_WAIT_S if due is None else max(0.0, due - now_s)
         if self._pause_until_s > now_s:
             wait = max(wait, self._pause_until_s - now_s)
         if self._throttled_s:  # the other brokers' batches are not to wait as long
             wait = max(wait, min(self._throttled_s, _THROTTLED_WAIT_S))
-        if self._blocked_by_flights():
-            wait = _IDLE_WAIT_S
         return min(wait, _IDLE_WAIT_S)
-
-    def _blocked_by_flights(self) -> bool:
-        if self._new_id_wanted and self._flights:
-            return True
-        return bool(self._flights) and not any(self._has_room(flight.connection) for flight in self._flights)
 
     # -- out
 
     def _send_ready(self, now_s: float) -> bool:
         if self._new_id_wanted and not self._renew_producer_id():
+            self._waits_for_answer = bool(self._flights)
             return False
         with self.lock:
             ready = list(self._accumulator.ready(now_s, self.flushing > 0))
@@ -263,7 +260,9 @@ class Sender:
         throttled_s = connection.throttled_s
         if throttled_s:
             self._throttled_s = max(self._throttled_s, throttled_s)
-        return not throttled_s and self._has_room(connection)
+        has_room = self._has_room(connection)
+        self._waits_for_answer |= not has_room
+        return has_room and not throttled_s
 
     def _has_room(self, connection: Connection) -> bool:
         if connection.in_flight >= self._policy.max_in_flight:

@@ -44,6 +44,7 @@ PRINTED = (
     "records/batches",
     "protocol/codecs",
     "client/throughput",
+    "client/one_in_flight",
 )
 
 

@@ -21,6 +21,7 @@ from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
 from headrace.lake.runner import LakeRunner, Round, RunSettings
 from headrace.lake.topic_log import TopicLog
+from headrace.lake.widening import WIDEN_BYTES
 
 USUAL = Sizes()
 SOON = Limits(linger_ms=20, poll_ms=5)
@@ -62,13 +63,23 @@ def runner_of(
     make_decoder: Callable[[pa.Schema | None], Decoder] = raw_decoder,
     on_action: Callable[[Action], None] = lambda _: None,
     headers: bool = False,
+    partition_by: str | None = None,
+    widen_bytes: int = WIDEN_BYTES,
 ) -> Iterator[Running]:
     """A runner of all partitions of a topic, which is not started yet."""
     with Cluster(bootstrap, ClientSettings(waits_for_brokers=True)) as cluster:
         log = TopicLog(cluster, topic, headers=headers)
         rounds: list[Round] = []
         troubles: list[Exception] = []
-        settings = RunSettings(Location.of(place), limits=limits, sizes=sizes, round_bytes=round_bytes)
+        place = Location.of(place)
+        settings = RunSettings(
+            place,
+            partition_by=partition_by,
+            limits=limits,
+            sizes=sizes,
+            round_bytes=round_bytes,
+            widen_bytes=widen_bytes,
+        )
         runner = LakeRunner(settings, log, make_decoder, log.partitions, rounds.append, troubles.append, on_action)
         yield Running(runner, rounds, troubles)
 

@@ -1,6 +1,8 @@
 """Values as JSON objects in typed columns: what fits, what is rescued, and columns that come later."""
 
 import json
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,19 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headrace.client.producer.producer import Producer
+from headrace.columns.json_schema import infer_json_schema
 from headrace.config.lake_definition import LakeDefinition
 from headrace.lake.compaction import compact
 from headrace.lake.core.writer import Action, Commit
 from headrace.lake.decoders import make_decoder
 from headrace.lake.delta.delta_table import LoadTable, SchemaChangedError
 from headrace.lake.delta.fit import Fit, fit
+from headrace.lake.json_decoding import JsonTableDecoder
 from headrace.lake.json_fields import FIELDS_MAX, column_of, field_of, grown
 from headrace.lake.runner import Round
+from headrace.records.binary import column_of as column_of_rows
+from headrace.records.format2.columns import RecordColumns
+from headrace.types import TopicPartition
 from tests.lake.lakes import offsets_of, opened, rows_of, run_once
 
 INFER = LakeDefinition(table="t", values="json")
@@ -122,7 +129,7 @@ def test_a_value_that_cannot_have_columns_is_whole_in_the_rescue_column(
     send(broker, topic, {"a": 1, "s": {"x": 2}, "l": [{"p": 1}]})
     write(broker, topic, table)
     send(broker, topic, value, {"a": 3})
-    [only] = write(broker, topic, table)
+    [only] = write(broker, topic, table, widen_bytes=0)
     assert only.rescued == 1
     rows = fields_of(table)
     assert [json.loads(row["corrupt_value"]) for row in rows if "corrupt_value" in row] == [value]  # type: ignore[arg-type]
@@ -255,3 +262,63 @@ def test_growing_again_with_what_is_known_changes_nothing() -> None:
     known = pa.struct([("a", pa.int64()), ("s", pa.struct([("x", pa.list_(pa.struct([("p", pa.string())])))]))])
     assert grown(known, known) == (known, False)
     assert grown(pa.struct([]), known) == (known, False)
+
+
+def test_values_with_known_fields_alone_are_decoded_at_once_with_the_same_result(
+    broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inferred: list[int] = []
+
+    def counting(values: pa.Array, **more: bool) -> pa.Schema:
+        inferred.append(len(values))
+        return infer_json_schema(values, **more)
+
+    monkeypatch.setattr("headrace.lake.json_decoding.infer_json_schema", counting)
+    fields = pa.struct([("a", pa.int64()), ("s", pa.struct([("x", pa.string())]))])
+
+    def decoded(*values: bytes | None) -> tuple[list[dict[str, object]], int]:
+        decoder = JsonTableDecoder(fields, grows=True)
+        found = decoder.decode(columns_of(values), TopicPartition("t", 0)).to_pylist()
+        kept = [{name: row.get(name) for name in ("a", "s", "b", "A", "corrupt_value", "tombstone")} for row in found]
+        return kept, decoder.rescued
+
+    usual = b'{"a": 1, "s": {"x": "y"}}'
+    plain = {"a": 1, "s": {"x": "y"}, "b": None, "A": None, "corrupt_value": None, "tombstone": False}
+    assert decoded(usual, None, usual)[0][::2] == [plain, plain]
+    assert inferred == []
+    for odd, rescued in [
+        (b'{"a": 2, "b": 3}', 0), (b'{"A": 2}', 1), (b'{"a": "x"}', 1), (b'{"a": 1, "a": 2}', 1),
+        (b'{"s": {"x": "y", "z": 1}}', 0), (b"[1]", 1), (b"{", 1), (b"\xff", 1), (b'{"a": 1}{"a": 2}', 1),
+    ]:  # fmt: skip
+        inferred.clear()
+        rows, count = decoded(usual, odd, usual)
+        assert inferred == [3], odd
+        assert count == rescued, odd
+        assert [(rows[n]["a"], rows[n]["s"]["x"], rows[n]["corrupt_value"]) for n in (0, 2)] == [(1, "y", None)] * 2  # type: ignore[index]
+        assert rows[1]["corrupt_value"] == (odd if rescued else None)
+
+
+def test_odd_values_in_each_batch_do_not_make_each_batch_slow() -> None:
+    decoder = JsonTableDecoder(pa.struct([("a", pa.int64())]), grows=True)
+    tried: list[bool] = []
+    assert decoder._known is not None
+    whole = decoder._known.whole
+
+    def counting(values: pa.Array) -> pa.RecordBatch | None:
+        tried.append(True)
+        return whole(values)
+
+    decoder._known.whole = counting  # type: ignore[method-assign]
+    for _ in range(64):
+        decoder.decode(columns_of([b"no JSON"]), TopicPartition("t", 0))
+    assert 4 <= len(tried) <= 10
+    for _ in range(40):
+        decoder.decode(columns_of([b'{"a": 1}']), TopicPartition("t", 0))
+    assert len(tried) >= 24, "it is tried again, and then always"
+
+
+def columns_of(values: Sequence[bytes | None]) -> RecordColumns:
+    """Records with these values, as a fetch has them."""
+    count, column = len(values), column_of_rows(list(values))
+    times = array("q", [0] * count)
+    return RecordColumns(count, array("q", range(count)), times, bytearray(count), None, column, None, count, 0)

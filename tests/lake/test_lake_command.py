@@ -94,10 +94,13 @@ def test_a_dry_run_defines_nothing(lake: Lake, topic: str, table: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--format", "iceberg"), "Iceberg tables cannot be written yet"),
-        (("--format", "orc"), "--format orc: expected delta"),
+        (("--format", "iceberg", "--catalog", "postgresql://u:p@a/b"), "without a password"),
+        (("--catalog", "http://a:1"), "the catalog of --format iceberg"),
+        (("--format", "orc"), "--format orc: expected delta or iceberg"),
         (("--data-loss", "ignore"), "expected stop or record"),
-        (("--schema", "registry"), "schemas of a registry cannot be used yet"),
+        (("--schema", "registry"), "go together"),
+        (("--registry", "http://a:1"), "go together"),
+        (("--schema", "registry", "--registry", "http://u:p@a:1"), "would read the password"),
         (("--schema", __file__), "expected JSON"),
     ],
 )

@@ -12,7 +12,7 @@ from headrace.cli.lake_library import defined, library
 from headrace.cli.output import Json, print_json, print_table
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of
 from headrace.client.operations.admin import Admin
-from headrace.config.lake_definition import DATA_LOSS, FORMATS, LakeDefinition
+from headrace.config.lake_definition import DATA_LOSS, FORMATS, PARTITIONS, LakeDefinition
 from headrace.errors import ErrorCode, KafkaError
 from headrace.lake.definitions import Definitions
 from headrace.printable import printable
@@ -37,12 +37,37 @@ def add(
     schema: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|infer",
-            help="Values are JSON objects, and their fields are columns: those of a schema file, or those found in the "
-            "values. Without it, values are bytes.",
+            metavar="FILE|infer|registry",
+            help="Fields of values are columns: of JSON objects those of a schema file, or those found in the values "
+            "(infer); of values with a schema of a registry those of the schema. Without it, values are bytes.",
         ),
     ] = None,
-    table_format: Annotated[str, typer.Option("--format", metavar="delta", help="The format of the table.")] = "delta",
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The registry of --schema registry. HEADRACE_REGISTRY_USER and _PASSWORD are the user of lake run.",
+        ),
+    ] = None,
+    table_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="delta|iceberg",
+            help="iceberg: a Delta table, with Iceberg's metadata of the same files.",
+        ),
+    ] = "delta",
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="The Iceberg catalog; without it, a SQLite file in the table's directory."),
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="month|day|hour|bucket:N|field:NAME",
+            help="Divide the table: by the records' time, by a hash of their keys, or by a field of a schema FILE.",
+        ),
+    ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Write the headers of records, too.")] = False,
     data_loss: Annotated[
         str,
@@ -61,13 +86,22 @@ def add(
 ) -> None:
     """Define the lake table of a topic. `headrace lake run` writes it."""
     _check_choices(table_format, data_loss)
+    if catalog is not None and (table_format != "iceberg" or "@" in catalog):
+        raise UsageProblem(
+            "--catalog: the address of the catalog of --format iceberg, without a password, which others could read; "
+            "pyiceberg takes secrets from the environment of headrace lake run"
+        )
     definition = LakeDefinition(
         table=_absolute(table),
-        values="raw" if schema is None else "json",
+        format=table_format,
+        catalog=catalog,
+        values={None: "raw", "registry": "registry"}.get(schema, "json"),
         schema=_schema(schema),
         headers=headers,
         job=job,
         data_loss=data_loss,
+        registry=_registry(schema, registry),
+        partition_by=_partition_by(partition_by),
     )
     _check_usable(definition)
     with cluster_of(bootstrap) as cluster:
@@ -110,12 +144,16 @@ def describe(topic: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJso
         "table_version": table.version if table is not None else None,
         "rows": table.rows if table is not None else None,
         "files": table.file_count if table is not None else None,
+        "iceberg_metadata": _iceberg_metadata(definition) if table is not None else None,
         "partitions": [dict(row) for row in rows],
     }
     if json:
         print_json({**_as_json(topic, definition), **facts})
         return
-    shown = {**_as_json(topic, definition), **{key: facts[key] for key in ("table_version", "rows", "files")}}
+    shown = {
+        **_as_json(topic, definition),
+        **{key: facts[key] for key in ("table_version", "rows", "files", "iceberg_metadata")},
+    }
     print_table(
         ["FIELD", "VALUE"], [(key, "-" if value is None else printable(str(value))) for key, value in shown.items()]
     )
@@ -139,8 +177,6 @@ def remove(
 
 
 def _check_choices(table_format: str, data_loss: str) -> None:
-    if table_format == "iceberg":
-        raise UsageProblem("--format iceberg: Iceberg tables cannot be written yet, only delta")
     if table_format not in FORMATS:
         raise UsageProblem(f"--format {table_format}: expected {' or '.join(FORMATS)}")
     if data_loss not in DATA_LOSS:
@@ -148,11 +184,9 @@ def _check_choices(table_format: str, data_loss: str) -> None:
 
 
 def _schema(given: str | None) -> "dict[str, object] | None":
-    """The schema in a file; None for raw values and for `infer`. Raises UsageProblem."""
-    if given in (None, "infer"):
+    """The schema in a file; None for raw values, `infer` and `registry`. Raises UsageProblem."""
+    if given in (None, "infer", "registry"):
         return None
-    if given == "registry":
-        raise UsageProblem("--schema registry: schemas of a registry cannot be used yet; give a FILE, or infer")
     try:
         found = json_text.loads(Path(given).read_text())
     except ValueError:
@@ -167,11 +201,37 @@ def _schema(given: str | None) -> "dict[str, object] | None":
     return {"type": "struct", "fields": fields}
 
 
+def _partition_by(given: str | None) -> str | None:
+    if given is not None and not PARTITIONS.fullmatch(given):
+        raise UsageProblem(f"--partition-by {given}: expected month, day, hour, bucket:N (1 to 1024), or field:NAME")
+    return given
+
+
+def _registry(schema: str | None, registry: str | None) -> str | None:
+    """The registry's address. Raises UsageProblem."""
+    if (schema == "registry") != (registry is not None):
+        raise UsageProblem("--schema registry and --registry URL go together: give both or neither")
+    if registry is not None and "@" in registry:
+        raise UsageProblem(
+            "--registry: whoever may describe the topic would read the password; set HEADRACE_REGISTRY_USER and "
+            "HEADRACE_REGISTRY_PASSWORD where headrace lake run starts"
+        )
+    return registry
+
+
 def _check_usable(definition: LakeDefinition) -> None:
     """Raises UsageProblem if the schema, or the table that is there, cannot be used."""
     try:
         table = _open(definition)
+        if definition.format == "iceberg":
+            location = library("headrace.lake.delta.location").Location.of(definition.table)
+            library("headrace.lake.iceberg").IcebergFace(location, definition.catalog)
         library("headrace.lake.decoders").make_decoder(definition, None if table is None else table.arrow_schema)
+        if table is not None and table.partition_by != definition.partition_by:
+            raise UsageProblem(
+                f"the table {definition.table} has other partitions ({table.partition_by or 'none'}): give "
+                "--partition-by as it was made, or another table"
+            )
     except ValueError as wrong:  # SchemaChangedError, UnsupportedTableError
         raise UsageProblem(str(wrong)) from None
 
@@ -180,6 +240,15 @@ def _open(definition: LakeDefinition) -> "LoadTable | None":
     location = library("headrace.lake.delta.location").Location.of(definition.table)
     table: LoadTable | None = library("headrace.lake.delta.delta_table").LoadTable.open(location)
     return table
+
+
+def _iceberg_metadata(definition: LakeDefinition) -> str | None:
+    """Where Iceberg's metadata is, for readers without the catalog."""
+    if definition.format != "iceberg":
+        return None
+    location = library("headrace.lake.delta.location").Location.of(definition.table)
+    found: str | None = library("headrace.lake.iceberg").IcebergFace(location, definition.catalog).metadata
+    return found
 
 
 def _absolute(table: str) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,6 +59,14 @@ def run(
             help="Each hour, delete files that no version of the last HOURS needs. Longer than any query or write.",
         ),
     ] = None,
+    widen_up_to: Annotated[
+        int,
+        typer.Option(
+            metavar="MB",
+            min=0,
+            help="Write a table of at most so many MB anew when a column of whole numbers gets others; 0: rescue them.",
+        ),
+    ] = 1_000,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
@@ -71,6 +80,7 @@ def run(
         raise KafkaError("no topic has a lake table: add one with headrace lake add", ErrorCode.RESOURCE_NOT_FOUND)
     service = library("headrace.lake.service")
     options = service.ServiceOptions(once, group, linger_ms, service.UpkeepSettings(compact_at, vacuum_hours))
+    options = replace(options, widen_bytes=widen_up_to * 1_000_000)
     if _run_all(bootstrap, found, options, as_json=json):
         raise typer.Exit(_FAILED)
 

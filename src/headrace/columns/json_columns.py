@@ -45,8 +45,9 @@ _SPACE = " \t\r\n"
 class JsonDecoder:
     """Decodes columns of JSON values by one schema. Threads may share it."""
 
-    def __init__(self, schema: Schema, *, keeps_other_case: bool = True) -> None:
-        """`keeps_other_case`: rescue values with a key that is a column's name except for its case.
+    def __init__(self, schema: Schema, *, keeps_other_case: bool = True, knows_all: bool = False) -> None:
+        """`keeps_other_case`: rescue values with a key that is a column's name except for its case. `knows_all`: a
+        value with a field that has no column does not fit.
 
         Readers such as Spark ignore the case of columns, so a column may be null for that alone. Columns may be null,
         numbers, text, booleans, decimals, dates and timestamps (ISO 8601), lists, and structs of these: TypeError
@@ -58,7 +59,7 @@ class JsonDecoder:
         self._struct = pyarrow.struct(list(self.schema))
         self._parse_options = pyarrow.json.ParseOptions(
             explicit_schema=pyarrow.schema([_readable(field) for field in self.schema]),
-            unexpected_field_behavior="ignore",
+            unexpected_field_behavior="error" if knows_all else "ignore",
         )
         self._none = pyarrow.array([], self._struct)
         self._other_case = _OtherCase(self.schema) if keeps_other_case else None
@@ -69,6 +70,16 @@ class JsonDecoder:
         return joined(
             [self._decoded(block) for block in blocks] or [self._decoded(pyarrow.array([], pyarrow.binary()))]
         )
+
+    def whole(self, values: Array | ChunkedArray) -> RecordBatch | None:
+        """The values in columns, if each of them fits at once; None otherwise. Faster than `decode` where it is not."""
+        found = []
+        for block in blocks_of(values):
+            rows = self._at_once(block)
+            if rows is None:
+                return None
+            found.append(rows)
+        return _batch_of(pyarrow.concat_arrays(found or [self._none]), self.schema)
 
     def _decoded(self, block: BinaryArray) -> Decoded:
         """All of the block at once, or in parts, or in the end by rows."""

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from headrace.lake.core.roll import Sizes
 from headrace.lake.delta.delta_table import COMPACTED_BYTES, LiveFile, LoadTable, LostRaceError, WrittenFile
+from headrace.lake.partitioning import folder_of
 from headrace.lake.round_files import RoundFiles
 
 _ONE_FILE = Sizes(file_bytes=1 << 62)
@@ -28,7 +29,7 @@ def compact(table: LoadTable) -> bool:
     bins = [] if table.has_deletion_vectors else list(_bins(table))
     if not bins:
         return False
-    rewritten = [RoundFiles(table.location, _ONE_FILE) for _ in bins]
+    rewritten = [RoundFiles(table.location, _ONE_FILE, _folder(each[0]), each[0].values) for each in bins]
     try:
         new: list[WrittenFile] = []
         for files, target in zip(bins, rewritten, strict=True):
@@ -54,20 +55,25 @@ def _discard(rewritten: list[RoundFiles]) -> None:
 
 
 def _bins(table: LoadTable) -> Iterator[list[LiveFile]]:
-    """Two or more small files each, in the table's order, with the same columns."""
-    open_bins: dict[pa.Schema, list[LiveFile]] = {}
+    """Two or more small files each, in the table's order, with the same columns, of one partition."""
+    open_bins: dict[tuple[object, ...], list[LiveFile]] = {}
     for one in table.live_files:
         if one.size >= COMPACTED_BYTES or "://" in one.path:
             continue
         with table.location.open(one.path) as source:
             schema = pq.read_schema(source).remove_metadata()
-        files = open_bins.setdefault(schema, [])
+        kind = (schema, *one.values.values())
+        files = open_bins.setdefault(kind, [])
         if sum(each.size for each in files) + one.size > COMPACTED_BYTES:
             if len(files) > 1:
                 yield files
-            files = open_bins[schema] = []
+            files = open_bins[kind] = []
         files.append(one)
     yield from (files for files in open_bins.values() if len(files) > 1)
+
+
+def _folder(one: LiveFile) -> str:
+    return "".join(folder_of(*each) for each in one.values.items())
 
 
 def _rows(table: LoadTable, one: LiveFile) -> Iterator[pa.RecordBatch]:

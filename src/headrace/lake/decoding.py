@@ -18,6 +18,9 @@ HEADERS = "headers"
 class Decoder(Protocol):
     """Makes rows of records."""
 
+    widens: bool
+    """Whether columns may get a wider type of number. The table is written anew then, so its writer decides."""
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of the next batch, unless its records bring more."""
@@ -37,6 +40,7 @@ class RawDecoder:
         self._names = (*COLUMNS, HEADERS) if headers else COLUMNS
         self.schema: pa.Schema = arrow_schema(self._names)
         self.rescued = 0
+        self.widens = False
 
     def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
         """One row for each record, in order."""

@@ -22,7 +22,16 @@ CORRUPT_COLUMN: Final = "corrupt_value"
 TOMBSTONE_COLUMN: Final = "tombstone"
 FIELDS_MAX: Final = 1_000
 NAME_MAX: Final = 255
-_OWN: Final = frozenset({*ORIGIN, HEADERS, CORRUPT_COLUMN, TOMBSTONE_COLUMN})
+PARTITION_COLUMNS: Final = ("record_month", "record_day", "record_hour", "key_bucket")
+"""The columns that divide a table into partitions, if they are not of fields."""
+WIDER: Final = {
+    (pa.int32(), pa.int64()),
+    (pa.int32(), pa.float64()),
+    (pa.int64(), pa.float64()),
+    (pa.float32(), pa.float64()),
+}
+"""The types of numbers that a column may get another one for."""
+_OWN: Final = frozenset({*ORIGIN, HEADERS, CORRUPT_COLUMN, TOMBSTONE_COLUMN, *PARTITION_COLUMNS})
 _PREFIX: Final = "value_"
 _UNUSABLE: Final = re.compile(r"[ ,;{}()=.`\x00-\x1f\x7f]")
 
@@ -49,10 +58,10 @@ def is_own(column: str) -> bool:
     return column.lower() in _OWN
 
 
-def grown(known: pa.StructType, found: pa.StructType) -> Growth:
-    """`known` with the fields of `found` that it does not have, at any depth."""
+def grown(known: pa.StructType, found: pa.StructType, *, widens: bool = False) -> Growth:
+    """`known` with the fields of `found` that it does not have, at any depth; with `widens` also with wider types."""
     room = FIELDS_MAX - _count(known)
-    fields, room, is_incomplete = _grown(known, found, room)
+    fields, room, is_incomplete = _grown(known, found, room, widens)
     return Growth(fields, is_incomplete)
 
 
@@ -89,18 +98,18 @@ def _base(name: str) -> str:
     return name.lower()
 
 
-def _grown(known: pa.StructType, found: pa.StructType, room: int) -> tuple[pa.StructType, int, bool]:
+def _grown(known: pa.StructType, found: pa.StructType, room: int, widens: bool) -> tuple[pa.StructType, int, bool]:
     fields = {field.name: field.type for field in known}
     folded = {name.lower() for name in fields}
     is_incomplete = False
     for name, kind in ((field.name, field.type) for field in found):
         if name in fields:
-            fields[name], room, lacks = _merged(fields[name], kind, room)
+            fields[name], room, lacks = _merged(fields[name], kind, room, widens)
             is_incomplete |= lacks
         elif not name or len(name) > NAME_MAX or _UNUSABLE.search(name) or name.lower() in folded:
             is_incomplete = True
         else:
-            usable, left, lacks = _merged(_emptied(kind), kind, room - 1)
+            usable, left, lacks = _merged(_emptied(kind), kind, room - 1, widens)
             is_incomplete |= lacks or left < 0
             if left >= 0 and not _is_empty(usable):
                 fields[name], room = usable, left
@@ -108,12 +117,14 @@ def _grown(known: pa.StructType, found: pa.StructType, room: int) -> tuple[pa.St
     return pa.struct(list(fields.items())), room, is_incomplete
 
 
-def _merged(known: pa.DataType, found: pa.DataType, room: int) -> tuple[pa.DataType, int, bool]:
+def _merged(known: pa.DataType, found: pa.DataType, room: int, widens: bool) -> tuple[pa.DataType, int, bool]:
     if pa.types.is_struct(known) and pa.types.is_struct(found):
-        return _grown(known, found, room)
+        return _grown(known, found, room, widens)
     if pa.types.is_list(known) and pa.types.is_list(found):
-        element, room, is_incomplete = _merged(known.value_type, found.value_type, room)
+        element, room, is_incomplete = _merged(known.value_type, found.value_type, room, widens)
         return pa.list_(element), room, is_incomplete
+    if widens and (known, found) in WIDER:
+        return found, room, False
     return known, room, False  # the decoder rescues values of another type
 
 

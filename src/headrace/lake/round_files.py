@@ -8,7 +8,7 @@ batch with other columns than the one before begins a new file: all files of a t
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.lake.core.roll import Roll, Sizes, roll
-from headrace.lake.delta.delta_table import WrittenFile, described_file
+from headrace.lake.delta.delta_table import NO_VALUES, WrittenFile, described_file
 from headrace.lake.delta.location import Location
 
 COMPRESSION: Final = "zstd"
@@ -28,8 +28,12 @@ _DIFFERENCES: Final = ("offset", "timestamp")
 class RoundFiles:
     """Writes batches to files of a target size. End with `finish` or `discard`."""
 
-    def __init__(self, location: Location, sizes: Sizes) -> None:
+    def __init__(
+        self, location: Location, sizes: Sizes, folder: str = "", values: Mapping[str, str | None] = NO_VALUES
+    ) -> None:
+        """`folder` and `values` are those of a partition of the table, of which all rows are."""
         self._location = location
+        self._folder, self._values = folder, values
         self._sizes = sizes
         self._name = uuid.uuid4().hex
         self._paths: list[str] = []
@@ -83,6 +87,23 @@ class RoundFiles:
                 case Roll.NOTHING:
                     return
 
+    @property
+    def buffered(self) -> int:
+        """The bytes of rows that are not in a row group yet."""
+        return self._size
+
+    @property
+    def has_open_file(self) -> bool:
+        return self._open is not None
+
+    def end_group(self) -> None:
+        """Write the rows in memory as a row group."""
+        self._end_group()
+
+    def end_file(self) -> None:
+        """The next rows begin a file."""
+        self._end_file()
+
     def _end_group(self) -> None:
         if not self._buffer:
             return
@@ -101,10 +122,10 @@ class RoundFiles:
         size = sink.tell()
         sink.close()
         self._open = None
-        self._files.append(described_file(self._paths[-1], size, footers[0]))
+        self._files.append(described_file(self._paths[-1], size, footers[0], self._values))
 
     def _create(self, schema: pa.Schema) -> tuple[Any, pq.ParquetWriter, list[pq.FileMetaData]]:
-        path = f"part-{len(self._paths):05d}-{self._name}.{COMPRESSION}.parquet"
+        path = f"{self._folder}part-{len(self._paths):05d}-{self._name}.{COMPRESSION}.parquet"
         self._paths.append(path)
         if schema not in self.schemas:
             self.schemas.append(schema)

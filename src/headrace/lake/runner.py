@@ -41,11 +41,14 @@ from headrace.lake.core.writer import (
     Written,
 )
 from headrace.lake.decoding import Decoder
-from headrace.lake.delta.delta_table import LoadTable, LostRaceError, TableUnreachableError
+from headrace.lake.delta.delta_table import LoadTable, LostRaceError, SchemaChangedError, TableUnreachableError
 from headrace.lake.delta.fit import Fit
 from headrace.lake.delta.location import Location
+from headrace.lake.partitioned_files import Files, PartitionedFiles
+from headrace.lake.partitioning import Partitioning
 from headrace.lake.round_files import RoundFiles
 from headrace.lake.topic_log import TopicLog
+from headrace.lake.widening import WIDEN_BYTES, widen
 from headrace.types import OffsetRange, TopicPartition
 
 ROUND_BYTES: Final = 1 << 30
@@ -77,9 +80,13 @@ class RunSettings:
 
     location: Location
     job: str = JOB
+    partition_by: str | None = None
+    """The partitions of a new table. One that is there keeps its own."""
     limits: Limits = field(default_factory=Limits)
     sizes: Sizes = field(default_factory=Sizes)
     round_bytes: int = ROUND_BYTES
+    widen_bytes: int = WIDEN_BYTES
+    """How large a table may be that is written anew, so that a column gets a wider type of number."""
 
 
 MakeDecoder = Callable[[pa.Schema | None], Decoder]
@@ -110,8 +117,9 @@ class LakeRunner:
         self._on_action = on_action
         self._table: LoadTable | None = None
         self._decoder: Decoder | None = None
-        self._files: RoundFiles | None = None
+        self._files: Files | None = None
         self._was_tried = False
+        self._widens = True
         self._has_begun = False
         self._rounds = 0
         self._topic_id: int | None = None
@@ -180,15 +188,34 @@ class LakeRunner:
         while table is None:
             schema = self._make_decoder(None).schema
             try:
-                table = LoadTable.create(location, _spark_schema(schema))
+                partition_by = self._settings.partition_by
+                partitions = None if partition_by is None else (Partitioning.of(partition_by).column, partition_by)
+                table = LoadTable.create(location, _spark_schema(schema), partitions)
             except LostRaceError:
                 table = LoadTable.open(location)
         self._table = table
         self._check_topic(table)
+        self._check_partitions(table)
         self._has_begun = True
         if self._files is None:
-            self._decoder = self._make_decoder(table.arrow_schema)
+            self._decoder = self._new_decoder(table)
         return self._progress(table)
+
+    def _new_decoder(self, table: LoadTable) -> Decoder:
+        decoder = self._make_decoder(table.arrow_schema)
+        decoder.widens = self._widens and table.size <= self._settings.widen_bytes
+        return decoder
+
+    def _widen(self, table: LoadTable, schema_json: str) -> Outcome:
+        """Give columns wider types; the round is decoded again for them, or for the old ones if that cannot be."""
+        try:
+            widen(table, schema_json, self._settings.widen_bytes)
+        except SchemaChangedError:
+            if not self._widens:
+                raise  # a schema file asks for it
+            self._widens = False
+        self._table = LoadTable.open(self._settings.location) or table
+        return Gone()
 
     def _check_topic(self, table: LoadTable) -> None:
         """Raises LogReplacedError if the table has rows of a topic of this name that was deleted."""
@@ -197,6 +224,15 @@ class LakeRunner:
             raise LogReplacedError(
                 f"the table {self._settings.location} is of another topic {self._log.topic}, which was deleted and "
                 "created again since: write this one to a new table"
+            )
+
+    def _check_partitions(self, table: LoadTable) -> None:
+        """Raises SchemaChangedError for a table that is divided otherwise."""
+        ours, theirs = self._settings.partition_by, table.partition_by
+        if ours != theirs:
+            raise SchemaChangedError(
+                f"the table {self._settings.location} has {_named(theirs)}, not {_named(ours)}: define it so, or write "
+                "to a new table"
             )
 
     def _progress(self, table: LoadTable) -> Progress:
@@ -212,6 +248,8 @@ class LakeRunner:
                 match table.fit(_spark_schema(schema)):
                     case Fit.CLASHES:
                         return Gone()  # others added columns of other types: decode the records again
+                    case Fit.WIDENS:
+                        return self._widen(table, _spark_schema(schema))
                     case Fit.LACKS_COLUMNS:
                         table.grow(_spark_schema(schema))
                         return Refused()  # by ourselves: the next snapshot has the columns
@@ -233,7 +271,10 @@ class LakeRunner:
     # -- the rows
 
     def _write(self, slices: tuple[Slice, ...], end: threading.Event) -> Outcome:
-        files = self._files = RoundFiles(self._settings.location, self._settings.sizes)
+        assert self._table is not None
+        where, sizes, column = self._settings.location, self._settings.sizes, self._table.partition_column
+        files = RoundFiles(where, sizes) if column is None else PartitionedFiles(where, sizes, column)
+        self._files = files
         left = self._settings.round_bytes
         written: list[Slice] = []
         for index, one in enumerate(slices):
@@ -251,7 +292,7 @@ class LakeRunner:
             raise LogReplacedError(f"topic {self._log.topic} was deleted and created again while it was read")
         return Written(tuple(written))
 
-    def _write_slice(self, files: RoundFiles, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
+    def _write_slice(self, files: Files, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
         """Write a slice, or its beginning: at least one batch of records. Returns what was written, and its bytes."""
         decoder, used = self._decoder, 0
         assert decoder is not None
@@ -273,9 +314,13 @@ class LakeRunner:
         files, self._files, self._rescued = self._files, None, 0
         was_tried, self._was_tried = self._was_tried, False
         if self._table is not None:
-            self._decoder = self._make_decoder(self._table.arrow_schema)
+            self._decoder = self._new_decoder(self._table)
         if files is not None and not (was_tried and self._settings.location.directory is None):
             files.discard()
+
+
+def _named(partition_by: str | None) -> str:
+    return "no partitions" if partition_by is None else f"partitions by {partition_by}"
 
 
 def _spark_schema(schema: pa.Schema) -> str:

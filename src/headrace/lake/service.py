@@ -1,7 +1,7 @@
 """Runs the table of one topic, by its definition: alone and once, or for good and with others."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -11,10 +11,14 @@ from headrace.config.lake_definition import LakeDefinition
 from headrace.lake.core.plan import DataLoss, Limits
 from headrace.lake.decoders import make_decoder
 from headrace.lake.delta.location import Location
+from headrace.lake.iceberg import IcebergFace
 from headrace.lake.members import Members
+from headrace.lake.publisher import Publisher
 from headrace.lake.runner import LakeRunner, Round, RunSettings
 from headrace.lake.topic_log import TopicLog
 from headrace.lake.upkeep import Upkeep, UpkeepSettings
+from headrace.lake.widening import WIDEN_BYTES
+from headrace.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class ServiceOptions:
     linger_ms: int = Limits().linger_ms
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     read_committed: bool = True
+    widen_bytes: int = WIDEN_BYTES
 
 
 def run_table(
@@ -52,18 +57,31 @@ def run_table(
         log = TopicLog(cluster, topic, headers=definition.headers, read_committed=options.read_committed)
         members = None if options.once else stack.enter_context(Members(bootstrap, patient, topic, options.group))
 
+        publisher = None
+        if definition.format == "iceberg":
+            publisher = Publisher(IcebergFace(location, definition.catalog), on_trouble)
+
         def after_round(done: Round) -> None:
             on_round(done)
             if members is not None:
                 members.tell(done.slices)
             upkeep.after_round()
+            if publisher is not None:
+                publisher.is_due = True
+
+        def assigned() -> Collection[TopicPartition]:
+            if publisher is not None:
+                publisher.when_due()
+            return log.partitions() if members is None else members.assigned()
 
         runner = LakeRunner(
-            RunSettings(location, definition.job, limits),
+            RunSettings(location, definition.job, definition.partition_by, limits, widen_bytes=options.widen_bytes),
             log,
             lambda schema: make_decoder(definition, schema),
-            log.partitions if members is None else members.assigned,
+            assigned,
             after_round,
             on_trouble,
         )
         runner.run(end, once=options.once)
+        if publisher is not None:
+            publisher.finish()

@@ -31,7 +31,10 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from itertools import repeat
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -44,9 +47,10 @@ from headrace.lake.delta.file_statistics import column_statistics
 from headrace.lake.delta.fit import Fit, fit
 from headrace.lake.delta.location import Location, sync
 from headrace.lake.delta.restored import JOB_KEY, NOTHING_LOADED, OFFSETS_KEY, Surviving, surviving_progress
-from headrace.lake.delta.unsupported import UnsupportedTableError, check_supported
+from headrace.lake.delta.unsupported import PARTITION_BY, UnsupportedTableError, check_supported
 from headrace.types import OffsetRange, TopicPartition
 
+NO_VALUES: Final[Mapping[str, str | None]] = MappingProxyType({})
 JOB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 HOLES_KEY: Final = "headrace.holes"
 """The offsets that were deleted before a commit could have them, in the form of `headrace.offsets`."""
@@ -73,6 +77,8 @@ class WrittenFile(NamedTuple):
     size: int
     rows: int
     statistics: str
+    values: Mapping[str, str | None] = NO_VALUES
+    """Those of its partition, by the column."""
 
 
 class LiveFile(NamedTuple):
@@ -80,6 +86,17 @@ class LiveFile(NamedTuple):
 
     path: str
     size: int
+    values: Mapping[str, str | None] = NO_VALUES
+
+
+class FileBounds(NamedTuple):
+    """A file of a snapshot, and the least and the greatest of what rows are searched by; None where nobody told."""
+
+    path: str
+    topics: tuple[str, str] | None
+    partitions: tuple[int, int] | None
+    offsets: tuple[int, int] | None
+    times: tuple[datetime, datetime] | None
 
 
 class LoadTable:
@@ -104,9 +121,10 @@ class LoadTable:
         return cls(table, location)
 
     @classmethod
-    def create(cls, place: Location | Path, schema_json: str) -> Self:
+    def create(cls, place: Location | Path, schema_json: str, partitions: tuple[str, str] | None = None) -> Self:
         """Create an empty table from a Spark schema (Delta uses the same). Raises LostRaceError if a table exists.
 
+        `partitions` are the column that divides it, and the text that says how its values are made.
         Raises UnsupportedTableError if the directory has other files: they would become orphans of the table.
         """
         location = Location.of(place)
@@ -117,7 +135,15 @@ class LoadTable:
             )
         schema = Schema.from_json(schema_json)
         try:
-            table = DeltaTable.create(location.uri, schema, mode="error", storage_options=location.options)
+            table = DeltaTable.create(
+                location.uri,
+                schema,
+                mode="error",
+                storage_options=location.options,
+                partition_by=[partitions[0]] if partitions else None,
+                configuration={PARTITION_BY: partitions[1]} if partitions else None,
+                raise_if_key_not_exists=False,
+            )
         except DeltaError as failed:
             if _is_there(location):
                 raise LostRaceError(f"another process created the table {location}") from failed
@@ -137,6 +163,16 @@ class LoadTable:
     def arrow_schema(self) -> pa.Schema:
         """The columns as they are written to files."""
         return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def partition_column(self) -> str | None:
+        """The column that divides the table."""
+        return next(iter(self._table.metadata().partition_columns), None)
+
+    @property
+    def partition_by(self) -> str | None:
+        """How the values of that column are made, as it was given when the table was created."""
+        return self._table.metadata().configuration.get(PARTITION_BY)
 
     @property
     def version(self) -> int:
@@ -217,8 +253,37 @@ class LoadTable:
     @property
     def live_files(self) -> list[LiveFile]:
         """The files of this snapshot, oldest first."""
-        columns = (self._actions(name) for name in ("modification_time", "path", "size_bytes"))
-        return [LiveFile(path, size) for _, path, size in sorted(zip(*columns, strict=True))]
+        actions = self._table.get_add_actions(flatten=True)
+        if not actions.num_rows:
+            return []
+        names = ("modification_time", "path", "size_bytes")
+        times, paths, sizes = (actions.column(name).to_pylist() for name in names)
+        column = self.partition_column
+        values: Iterator[Any] = repeat(None)
+        if column is not None:
+            values = iter(actions.column(f"partition.{column}").to_pylist())
+        found = [
+            (time, LiveFile(path, size, {} if column is None else {column: partition_text(value)}))
+            for time, path, size, value in zip(times, paths, sizes, values, strict=False)
+        ]
+        return [one for _, one in sorted(found, key=lambda each: (each[0], each[1].path))]
+
+    @property
+    def file_bounds(self) -> list[FileBounds]:
+        """The files of this snapshot, with the bounds that the log has of them."""
+        actions = self._table.get_add_actions(flatten=True)
+        if not actions.num_rows:
+            return []
+        names = set(actions.schema.names)
+
+        def bounds(name: str) -> Iterator[tuple[Any, Any] | None]:
+            if not {f"min.{name}", f"max.{name}"} <= names:
+                return repeat(None, actions.num_rows)
+            lows, highs = (actions.column(f"{side}.{name}").to_pylist() for side in ("min", "max"))
+            return (None if None in pair else pair for pair in zip(lows, highs, strict=True))
+
+        columns = (bounds(name) for name in ("topic", "partition", "offset", "timestamp"))
+        return [FileBounds(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
 
     @property
     def has_deletion_vectors(self) -> bool:
@@ -228,15 +293,38 @@ class LoadTable:
     def replace(self, old: Iterable[LiveFile], new: Iterable[WrittenFile]) -> None:
         """Put files with the same rows in the place of others. Raises LostRaceError after another commit."""
         now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = [RemoveAction(one.path, False, now_ms, one.size) for one in old]
-        actions += [AddAction(one.path, one.size, {}, now_ms, False, one.statistics) for one in new]
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(one.path, False, now_ms, one.size, dict(one.values)) for one in old
+        ]
+        actions += [AddAction(one.path, one.size, dict(one.values), now_ms, False, one.statistics) for one in new]
         properties = CommitProperties(max_commit_retries=0)
         try:
             self._table.create_write_transaction(
-                actions, mode="append", schema=self._table.schema(), commit_properties=properties
+                *(actions, "append", self._table.schema(), self._partition_columns),
+                commit_properties=properties,
             )
         except CommitFailedError as refused:
             raise LostRaceError(f"somebody else changed {self.location} while its files were compacted") from refused
+
+    @property
+    def size(self) -> int:
+        """The bytes of the files of this snapshot."""
+        return sum(self._actions("size_bytes"))
+
+    def replace_all(self, new: Iterable[WrittenFile], schema_json: str) -> None:
+        """Put files with the same rows in the place of all, and give the columns other types. Raises LostRaceError
+        after another commit."""
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, dict(one.values), now_ms, True, one.statistics) for one in new
+        ]
+        try:
+            self._table.create_write_transaction(
+                *(actions, "overwrite", Schema.from_json(schema_json), self._partition_columns),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError as refused:
+            raise LostRaceError(f"somebody else changed {self.location} while its columns were widened") from refused
 
     def vacuum(self, hours: int) -> int:
         """Delete files that no version of the last `hours` needs, and those of killed loads; returns how many."""
@@ -268,7 +356,7 @@ class LoadTable:
         """
         now_ms = time.time_ns() // 1_000_000
         adds: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now_ms, True, file.statistics) for file in files
+            AddAction(file.path, file.size, dict(file.values), now_ms, True, file.statistics) for file in files
         ]
         progress = [Transaction(_partition_id(job, one), offset) for one, offset in self._progress_after(job, ranges)]
         own = [Transaction(_job_id(job), self.loads(job) + 1), Transaction(_version_id(job), self.version + 1)]
@@ -282,13 +370,18 @@ class LoadTable:
         )
         try:
             self._table.create_write_transaction(
-                adds, mode="append", schema=self._table.schema(), commit_properties=properties
+                *(adds, "append", self._table.schema(), self._partition_columns),
+                commit_properties=properties,
             )
         except CommitFailedError as refused:
             raise LostRaceError(f"somebody else committed to {self.location} first") from refused
         self._table.update_incremental()
         self._surviving.clear()
         return self.version
+
+    @property
+    def _partition_columns(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
 
     def _progress_after(self, job: str, ranges: Iterable[OffsetRange]) -> Iterator[tuple[TopicPartition, int]]:
         """The next offsets after a load of `ranges`, of every partition whose transaction is to change."""
@@ -330,26 +423,55 @@ def offsets_by_topic(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[
     return found
 
 
-def collect_files(table_directory: Path, load_directory: Path) -> list[WrittenFile]:
+def collect_files(
+    table_directory: Path, load_directory: Path, partition_column: str | None = None
+) -> list[WrittenFile]:
     """The Parquet files that Spark's tasks wrote to `load_directory`. Syncs them before a commit references them."""
-    for checksum in load_directory.glob(".*.crc"):  # Hadoop writes these; Delta tables do not need them
+    for checksum in load_directory.rglob(".*.crc"):  # Hadoop writes these; Delta tables do not need them
         checksum.unlink()
-    files = [_describe(table_directory, path) for path in sorted(load_directory.glob("*.parquet"))]
-    sync(load_directory)
+    paths = sorted(load_directory.rglob("*.parquet"))
+    files = [_describe(table_directory, path, partition_column) for path in paths]
+    for folder in {load_directory, *(path.parent for path in paths)}:
+        sync(folder)
     sync(table_directory)
     return files
 
 
-def _describe(table_directory: Path, path: Path) -> WrittenFile:
+def _describe(table_directory: Path, path: Path, partition_column: str | None) -> WrittenFile:
+    """A file. All its rows have the same value in the partition's column."""
     sync(path)
     relative = path.relative_to(table_directory).as_posix()
-    return described_file(relative, path.stat().st_size, pq.read_metadata(path))
+    values: Mapping[str, str | None] = NO_VALUES
+    if partition_column is not None:
+        with pq.ParquetFile(path) as file:
+            first = next(file.iter_batches(batch_size=1, columns=[partition_column]))
+        values = {partition_column: partition_text(first.column(0)[0].as_py())}
+    return described_file(relative, path.stat().st_size, pq.read_metadata(path), values)
 
 
-def described_file(path: str, size: int, footer: pq.FileMetaData) -> WrittenFile:
-    """A file with Delta's statistics of it. `path` is relative to the table."""
-    statistics = json.dumps({"numRecords": footer.num_rows, **column_statistics(footer)})
-    return WrittenFile(path, size, footer.num_rows, statistics)
+def described_file(
+    path: str, size: int, footer: pq.FileMetaData, values: Mapping[str, str | None] = NO_VALUES
+) -> WrittenFile:
+    """A file with Delta's statistics of it. `path` is relative to the table; `values` are those of its partition."""
+    statistics = column_statistics(footer)
+    for bounds in statistics.values():
+        for column in values:
+            bounds.pop(column, None)
+    text = json.dumps({"numRecords": footer.num_rows, **statistics})
+    return WrittenFile(path, size, footer.num_rows, text, values)
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition's value as Delta's log has it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value) or None  # Delta takes an empty text for null
 
 
 def _job_id(job: str) -> str:

@@ -48,6 +48,11 @@ class Location:
         return self.uri if self.directory is None else str(self.directory)
 
     @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.uri.rstrip("/").rpartition("/")[2] if self.directory is None else self.directory.name
+
+    @property
     def options(self) -> dict[str, str] | None:
         """The storage options as deltalake takes them."""
         return dict(self.storage_options) or None

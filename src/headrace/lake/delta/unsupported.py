@@ -1,9 +1,9 @@
 """Tables that a load refuses, because rows that it appended there would be wrong.
 
-A load appends Parquet files with the same columns, and does nothing else that Delta's protocol may ask of a writer:
-no values of partitions, no checks of constraints, no generated values, no ids of rows. A table that needs this is
-refused by the name of what it needs. Deletion vectors, change data feed, clustering and other checkpoints ask nothing
-of a writer that only appends.
+A load appends Parquet files with the same columns, and does nothing else that Delta's protocol may ask of a writer: no
+values of partitions, no checks of constraints, no generated values, no ids of rows. A table that needs this is refused
+by the name of what it needs. Partitions that we made are known (`lake.partitioning`). Deletion vectors, change data
+feed, clustering and other checkpoints ask nothing of a writer that only appends.
 
 Source: Delta's protocol, "Requirements for Writers" and the table features.
 """
@@ -21,6 +21,8 @@ _HARMLESS: Final = frozenset(
         *("invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping"),
     }
 )
+PARTITION_BY: Final = "headrace.partitionBy"
+"""The table's property that says how our own partitions are made."""
 _FIELD_KEYS: Final = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "generated values",
@@ -45,7 +47,7 @@ def check_supported(table: DeltaTable, directory: object) -> None:
 
 def _problems(table: DeltaTable) -> Iterator[str]:
     metadata = table.metadata()
-    if metadata.partition_columns:
+    if metadata.partition_columns and PARTITION_BY not in metadata.configuration:
         yield f"it is partitioned by {', '.join(metadata.partition_columns)}"
     for key in sorted(metadata.configuration):
         if key.startswith("delta.constraints."):

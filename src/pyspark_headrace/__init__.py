@@ -29,10 +29,15 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "headrace"
 
-    def schema(self) -> str:
+    def schema(self) -> "str | StructType":
         from headrace.spark.source.options import parse_columns
         from headrace.spark.source.schema import schema_ddl
 
+        if self.options.get("lake"):
+            from headrace.spark.source.lake_stream import lake_schema
+            from headrace.spark.source.options import parse_options
+
+            return lake_schema(parse_options(self.options, streaming=True))  # for a batch, too: it needs no boundary
         return schema_ddl(parse_columns(self.options))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
@@ -43,6 +48,10 @@ class DefaultSource(DataSource):
             from headrace.spark.source.file_source import FileReader
 
             return FileReader(options)
+        if options.lake is not None:
+            from headrace.spark.source.lake_stream import LakeBatchReader, find_place
+
+            return LakeBatchReader(options, find_place(options), schema.json())
         from headrace.spark.source.source import BatchReader
 
         return BatchReader(options)
@@ -51,7 +60,12 @@ class DefaultSource(DataSource):
         from headrace.spark.source.options import parse_options
         from headrace.spark.source.stream import StreamReader
 
-        return StreamReader(parse_options(self.options, streaming=True))
+        options = parse_options(self.options, streaming=True)
+        if options.lake is not None:
+            from headrace.spark.source.lake_stream import LakeStreamReader, find_place
+
+            return LakeStreamReader(options, find_place(options), schema.json())
+        return StreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         from headrace.spark.sink.sink import BatchWriter

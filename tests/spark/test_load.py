@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from headrace.client.core.failures import BrokerUnreachable
+from headrace.client.operations.admin import Admin
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.demo.killed_load import CrashPoint
+from headrace.lake.decoding import RawDecoder
 from headrace.lake.delta.delta_table import LoadTable, WrittenFile, collect_files
+from headrace.lake.delta.location import Location
+from headrace.lake.iceberg import IcebergFace
+from headrace.lake.partitioning import partitioned
 from headrace.spark.load.follow import follow
 from headrace.spark.load.json_values import CORRUPT_COLUMN, TOMBSTONE_COLUMN
 from headrace.spark.load.load import LoadJob, LoadResult, Step, plan_ranges, run_load
 from headrace.spark.load.load_command import main
+from headrace.spark.load.shown import size_text, tasks_of
 from tests import rotation
 from tests.eventually import WITHIN_SECONDS
+from tests.lake.lakes import run_once
 from tests.spark.conftest import fill_readings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -44,12 +53,12 @@ def arguments(broker: str, topic: str, table: Path, *more: str) -> list[str]:
 
 
 def load_in_a_process(
-    broker: str, topic: str, table: Path, crash: CrashPoint | None = None
+    broker: str, topic: str, table: Path, crash: CrashPoint | None = None, *more: str
 ) -> subprocess.CompletedProcess[str]:
     scratch = str(table.parent)  # what a killed JVM leaves behind goes with the test
     environment = {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch}
     entry = ["headrace.demo.killed_load", crash] if crash else ["headrace.spark.load.load_command"]
-    command = [sys.executable, "-m", *entry, *arguments(broker, topic, table)]
+    command = [sys.executable, "-m", *entry, *arguments(broker, topic, table, *more)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=500)
 
 
@@ -111,7 +120,18 @@ def test_a_second_run_with_nothing_new_commits_nothing(
 
 def test_a_dry_run_writes_nothing(broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(broker, topic, table, "--dry-run")) == 0
-    assert json.loads(capsys.readouterr().out)["offsets"] == {topic: {"0": [0, 30], "1": [0, 10]}}
+    told = json.loads(capsys.readouterr().out)
+    assert told["offsets"] == {topic: {"0": [0, 30], "1": [0, 10]}}
+    with Admin(broker) as admin:
+        sizes = [
+            size
+            for one in admin.describe_log_dirs()
+            for each, size in one.partition_bytes.items()
+            if each.topic == topic
+        ]
+    assert told["bytes"] == sum(sizes) > 0
+    assert main([each for each in arguments(broker, topic, table, "--dry-run") if each != "--json"]) == 0
+    assert f"would load up to 40 records, about {size_text(told['bytes'])}" in capsys.readouterr().out
     assert not table.exists()
 
 
@@ -440,3 +460,117 @@ def test_sigterm_ends_following_between_two_loads(broker: str, topic: str, table
         following.terminate()
         assert following.wait(WITHIN_SECONDS) == 0
     assert times_seen(table) == once({0: 35, 1: 10})
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, marks=rotation.unless_today(number, 3))
+        for number, how in enumerate(("hour", "bucket:3", "month"))
+    ],
+)
+def test_a_table_is_divided_as_by_the_lake_and_either_continues_it(
+    spark: SparkSession, broker: str, topic: str, table: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write_lake(path: Path) -> None:
+        run_once(broker, name, path, partition_by=how, make_decoder=lambda _: partitioned(RawDecoder(), how))
+
+    name, times = f"{topic}-{how[:4]}", [0, 1764288000000, 1764291599999, 1764374399999, 1764374400000]
+    with Producer(broker) as producer:
+        for n, at in enumerate(times):
+            producer.send(name, b"%d" % n, None if n == 2 else b"k%d" % n, 0, timestamp_ms=at)
+    by_spark, by_lake = table / "spark", table / "lake"
+    assert main(arguments(broker, name, by_spark, "--partition-by", how)) == 0
+    write_lake(by_lake)
+    assert partitions_in(by_spark) == partitions_in(by_lake)
+    with Producer(broker) as producer:
+        producer.send(name, b"late", b"k1", 0, timestamp_ms=times[-1])
+    write_lake(by_spark)
+    assert main(arguments(broker, name, by_lake)) == 0
+    assert partitions_in(by_spark) == partitions_in(by_lake)
+    assert times_seen(by_spark) == times_seen(by_lake) == once({0: 6})
+    capsys.readouterr()
+    assert main(arguments(broker, name, by_spark, "--partition-by", "day")) == 1
+    assert f"is not divided by day, but by {how}" in capsys.readouterr().err
+
+
+def partitions_in(table: Path) -> dict[str | None, int]:
+    """The rows of each partition, as Delta's log has them; each file must agree."""
+    found: Counter[str | None] = Counter()
+    snapshot = LoadTable.open(table)
+    assert snapshot is not None
+    for one in snapshot.live_files:
+        ((column, value),) = one.values.items()
+        rows = pq.ParquetFile(table / one.path).read(columns=[column]).column(0)
+        assert {None if each is None else str(each) for each in rows.to_pylist()} == {value}
+        found[value] += len(rows)
+    return dict(found)
+
+
+def test_rows_that_do_not_fit_go_to_a_table_of_dead_letters_once(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters = table.parent / "letters"
+    more = ("--value-json", "n LONG, s STRING", "--dead-letters", str(letters), "--partition-by", "field:s")
+    name = f"{topic}-dead"
+    produce(broker, name, 0, [b'{"n": 1, "s": "a"}', b"no JSON", b'{"n": "x", "s": "b"}', b'{"n": 2, "s": "b"}'])
+    killed = load_in_a_process(broker, name, table, CrashPoint.BEFORE_COMMIT, *more)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (times_seen(table), times_seen(letters)) == (Counter(), Counter({(0, 1): 1, (0, 2): 1}))
+    produce(broker, name, 0, [b"again no JSON"])
+    assert main(arguments(broker, name, table, *more)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["dead_letters"], told["rescued"]) == (2, 1, 0)
+    assert partitions_in(table) == {"a": 1, "b": 1}
+    assert times_seen(letters) == Counter({(0, offset): 1 for offset in (1, 2, 4)})
+    rows = spark.read.parquet(*map(str, LoadTable.open(letters).files)).orderBy("offset").collect()  # type: ignore[union-attr]
+    assert [(row["n"], row["s"], bytes(row[CORRUPT_COLUMN])) for row in rows] == [
+        (None, None, b"no JSON"),
+        (None, "b", b'{"n": "x", "s": "b"}'),
+        (None, None, b"again no JSON"),
+    ]
+
+
+def test_small_files_are_made_one_on_demand_and_what_was_rescued_is_counted(
+    spark: SparkSession, broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = 0
+    for turn in range(2):
+        produce(broker, topic, 0, [b'{"n": 1}', b"no JSON"])
+        main(arguments(broker, topic, table, "--value-json", "n LONG"))
+        told = json.loads(capsys.readouterr().out)
+        assert told["rescued"] == (41 if turn == 0 else 1)
+        size += told["bytes"]
+        assert size == sum(path.stat().st_size for path in table.rglob("*.parquet") if "_delta_log" not in path.parts)
+    assert main(arguments(broker, topic, table, "--value-json", "n LONG", "--optimize")) == 0
+    snapshot = LoadTable.open(table)
+    assert snapshot is not None
+    assert (snapshot.file_count, snapshot.rows) == (1, 44)
+    assert main(arguments(broker, topic, table, "--value-json", "n LONG", "--format", "iceberg")) == 0
+    metadata = IcebergFace(Location.of(table)).metadata
+    assert metadata is not None
+    assert StaticTable.from_metadata(metadata).scan(selected_fields=("offset",)).to_arrow().num_rows == 44
+
+
+def test_the_progress_is_that_of_running_stages(spark: SparkSession) -> None:
+    seen: list[tuple[int, int]] = []
+    end = threading.Event()
+
+    def watch() -> None:
+        while not end.wait(0.02):
+            seen.append(tasks_of(spark.sparkContext))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    spark.sparkContext.parallelize(range(4), 4).foreach(lambda _: time.sleep(0.2))
+    end.set()
+    thread.join()
+    assert max(total for _, total in seen) == 4
+    assert all(0 <= done <= total for done, total in seen)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (4.2e12, "4.2 TB")]
+)
+def test_sizes_are_shown_for_people(size: int, text: str) -> None:
+    assert size_text(size) == text

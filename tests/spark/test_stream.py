@@ -18,6 +18,7 @@ from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
 from headrace.spark.progress import commit_progress, offsets_behind_latest
+from tests import rotation
 from tests.eventually import eventually
 from tests.spark.conftest import fill_readings
 
@@ -248,14 +249,15 @@ def test_progress_is_committed_by_the_options_of_the_sources_where_there_is_no_p
     assert group_offsets(broker, "stream-of-others") == {}
 
 
-def test_spark_connect_shows_the_progress_too(broker: str, topic: str, tmp_path: Path) -> None:
-    pytest.importorskip("grpc")
+@pytest.mark.parametrize("_", [pytest.param(None, marks=rotation.unless_today(1, 3))])
+def test_spark_connect_runs_queries_and_loads(broker: str, topic: str, tmp_path: Path, _: None) -> None:
     job = Path(__file__).with_name("connect_job.py")
     scratch = {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-    command = [sys.executable, str(job), broker, topic, str(tmp_path / "checkpoint")]
+    command = [sys.executable, str(job), broker, topic, str(tmp_path / "checkpoint"), str(tmp_path / "table")]
     ended = subprocess.run(command, env={**environment, **scratch}, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["40", "40"]
     assert group_offsets(broker, "connect-committed") == {0: 30, 1: 10}
     assert group_offsets(broker, "connect-watched") == {0: 30, 1: 10}
 

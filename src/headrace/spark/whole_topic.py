@@ -8,35 +8,47 @@ The files and the next offsets are of one version of the table, so a writer that
 retention has deleted from the topic is still in the table. Columns are those of the table; of JSON values the records
 of the topic get the same typed columns.
 
+The newest records are read when the frame is made, in the driver, if they are few (`TAIL_RECORDS_MAX`): usually these
+are some seconds of the topic. More are read by tasks of the source, when the frame is used.
+
 `since` and `until` are applied to both: Parquet skips row groups by their statistics, and the topic is read from the
 offset of `since`. A filter on `timestamp` reaches the files only, because Spark's Python sources accept none.
-Left out: tables that are not on a mounted file system, which Spark reads with Hadoop's connectors or Delta's jar;
-streams, which begin at the table's progress with the option `startingOffsets` (`Progress.starting_offsets`).
+
+A stream is one source over both (`source.lake_stream`), so that its batches come in the order of offsets, and its
+checkpoint has the topic's offsets wherever they were read. Left out in batches: tables that are not on a mounted file
+system, which Spark reads with Hadoop's connectors or Delta's jar.
 """
 
 import json
+import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
+from headrace.client.consumer.fetching import READ_COMMITTED
 from headrace.client.core.cluster import Cluster
-from headrace.client.operations.admin import EARLIEST, Admin
+from headrace.client.security.command_options import DEFAULT_BOOTSTRAP
 from headrace.errors import InvalidConfig
-from headrace.lake.definitions import Definitions
 from headrace.lake.delta.delta_table import LoadTable
-from headrace.lake.delta.location import Location
-from headrace.lake.json_fields import CORRUPT_COLUMN, field_of, is_own
-from headrace.spark.load.load import shape
+from headrace.lake.rows import Wanted
+from headrace.lake.whole_topic import JOB, TooMuchError, WholeTopic, find, find_table, read_tail, with_zone
 from headrace.spark.option_values import OptionError
-from headrace.spark.source.cluster_access import client_settings
+from headrace.spark.source.cluster_access import client_settings, isolation_level
+from headrace.spark.source.options import LAKE_OF_TOPIC
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-JOB = "load"
+BOOTSTRAP = "kafka.bootstrap.servers"
+ISOLATION = "kafka.isolation.level"
+TAIL_RECORDS_MAX = 200_000
+TAIL_BYTES_MAX = 64 << 20
+"""Newest records of a batch up to so many are read in the driver: to start Spark's Python source takes longer."""
 
 
 class Progress(NamedTuple):
@@ -56,22 +68,33 @@ class Progress(NamedTuple):
 def topic(
     spark: "SparkSession",
     name: str,
-    options: Mapping[str, str],
+    options: Mapping[str, str] | None = None,
     *,
     table: str | Path | None = None,
     job: str = JOB,
     since: datetime | None = None,
     until: datetime | None = None,
+    stream: bool = False,
 ) -> "DataFrame":
     """All records of a topic, from its lake table and from the topic itself, each once.
 
-    `options` are those of the source: `kafka.bootstrap.servers` and other `kafka.*`. Without `table` it is the one of
-    `headrace lake add`. `job` is the name of the table's progress. `since` (inclusive) and `until` (exclusive) bound
-    the timestamps; a time without a zone is UTC's. Raises OptionError, InvalidConfig, and KafkaError.
+    `options` are those of the source: `kafka.bootstrap.servers` (127.0.0.1:9092 if there are none) and other `kafka.*`.
+    Without `table` it is the one of `headrace lake add`. `job` is the name of the table's progress. `since` (inclusive)
+    and `until` (exclusive) bound the timestamps; a time without a zone is UTC's. With `stream` a new query begins with
+    the table's first row and goes over to the live topic; options of streams, such as `maxOffsetsPerTrigger`, hold for
+    both. Raises OptionError, InvalidConfig, and KafkaError.
     """
-    since, until = _with_zone(since), _with_zone(until)
-    found = _find(name, options, table, job, since)
-    frame = _history(spark, found).unionByName(_tail(spark, name, options, found))
+    options = {ISOLATION: "read_committed", **({BOOTSTRAP: DEFAULT_BOOTSTRAP} if options is None else options)}
+    since, until = with_zone(since), with_zone(until)
+    if stream:
+        frame = _stream(spark, name, options, table, job, since)
+    else:
+        found, newest = _find(name, options, table, job, Wanted(name, None, since, until))
+        frame = _history(spark, found)
+        if newest is None:
+            frame = frame.unionByName(_tail(spark, name, options, table, found))
+        elif newest.num_rows:
+            frame = frame.unionByName(spark.createDataFrame(newest, _nullable(_schema(found.snapshot))))
     from pyspark.sql import functions as F
 
     if since is not None:
@@ -81,65 +104,67 @@ def topic(
 
 def progress_of(name: str, options: Mapping[str, str], *, table: str | Path | None = None, job: str = JOB) -> Progress:
     """Where the lake table of a topic ends: a stream with these starting offsets goes on from there."""
-    return Progress(_find(name, options, table, job, None).starts)
+    with Cluster(_bootstrap(options), client_settings(_kafka(options))) as cluster:
+        return Progress(find(cluster, name, table, job).starts)
 
 
-class _Found(NamedTuple):
-    topic: str
-    snapshot: LoadTable
-    starts: Mapping[TopicPartition, int]
-    """Where the topic is read from."""
-
-
-def _find(name: str, options: Mapping[str, str], table: str | Path | None, job: str, since: datetime | None) -> _Found:
-    bootstrap = options.get("kafka.bootstrap.servers")
-    if not bootstrap:
-        raise OptionError("kafka.bootstrap.servers", "", "it is missing: name the brokers")
-    given = {key[6:]: value for key, value in options.items() if key.startswith("kafka.")}
-    given.pop("bootstrap.servers")
-    with Cluster(bootstrap, client_settings(given)) as cluster:
-        if table is None:
-            definition = Definitions(cluster).of(name)
-            if definition is None:
-                raise InvalidConfig(
-                    f"topic {name} has no lake table: define one with headrace lake add, or name a table"
-                )
-            table, job = definition.table, definition.job
-        location = Location.of(table)
+def _find(
+    name: str, options: Mapping[str, str], table: str | Path | None, job: str, wanted: Wanted
+) -> tuple[WholeTopic, pa.Table | None]:
+    """The table, and the newest records as its rows, if they are few enough to be read here; else None."""
+    kafka = _kafka(options)
+    with Cluster(_bootstrap(options), client_settings(kafka)) as cluster:
+        location = find_table(cluster, name, table, job).location
         if location.directory is None:
             raise InvalidConfig(
                 f"the table {location} is not on a mounted file system: read it with Spark's Delta format"
             )
-        snapshot = LoadTable.open(location)
-        if snapshot is None:
-            raise InvalidConfig(f"there is no table at {location} yet: headrace lake run, or headrace load, makes it")
-        admin = Admin(cluster)
-        partitions = admin.partitions_of(name)
-        known = {each: snapshot.next_offset(job, each) for each in partitions}
-        new = [each for each, offset in known.items() if offset is None]
-        begins = admin.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
-        starts = {each: int(begins[each].offset) if offset is None else offset for each, offset in known.items()}
-        if since is not None:
-            starts = _not_before(admin, starts, since)
-    return _Found(name, snapshot, starts)
+        found = find(cluster, name, table, job, wanted.since)
+        schema = found.snapshot.arrow_schema
+        batches: list[pa.RecordBatch] = []
+        committed, size = isolation_level(kafka) == READ_COMMITTED, 0
+        try:
+            for batch in read_tail(
+                cluster, found, wanted, schema, read_committed=committed, records_max=TAIL_RECORDS_MAX
+            ):
+                batches.append(batch)
+                size += batch.nbytes
+                if size > TAIL_BYTES_MAX:
+                    return found, None
+        except TooMuchError:
+            return found, None
+    return found, pa.Table.from_batches(batches, schema)
 
 
-def _not_before(admin: Admin, starts: Mapping[TopicPartition, int], since: datetime) -> dict[TopicPartition, int]:
-    """The later of each start and the first record of the time. Records without order in time stay included: the first
-    one at or after `since` has no other such record before it."""
-    found = admin.list_offsets(dict.fromkeys(starts, int(since.timestamp() * 1000)))
-    ends = {each: int(end) for each, (_, end) in admin.watermarks(starts).items()}
-    return {
-        each: max(start, int(found[each].offset) if found[each].offset >= 0 else ends[each])
-        for each, start in starts.items()
-    }
+def _bootstrap(options: Mapping[str, str]) -> str:
+    bootstrap = options.get(BOOTSTRAP)
+    if not bootstrap:
+        raise OptionError(BOOTSTRAP, "", "it is missing: name the brokers")
+    return bootstrap
 
 
-def _with_zone(time: datetime | None) -> datetime | None:
-    return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
+def _kafka(options: Mapping[str, str]) -> dict[str, str]:
+    return {key[6:]: value for key, value in options.items() if key.startswith("kafka.") and key != BOOTSTRAP}
 
 
-def _history(spark: "SparkSession", found: _Found) -> "DataFrame":
+def _stream(
+    spark: "SparkSession",
+    name: str,
+    options: Mapping[str, str],
+    table: str | Path | None,
+    job: str,
+    since: datetime | None,
+) -> "DataFrame":
+    reading = _reading(name, options, table, job)
+    if since is None:
+        reading.setdefault("startingOffsets", "earliest")
+    else:
+        reading["startingTimestamp"] = str(math.floor(since.timestamp() * 1000))
+        reading["startingOffsetsByTimestampStrategy"] = "latest"
+    return spark.readStream.format("headrace").options(**reading).load()
+
+
+def _history(spark: "SparkSession", found: WholeTopic) -> "DataFrame":
     """The rows of the snapshot."""
     from pyspark.sql import functions as F
 
@@ -150,33 +175,25 @@ def _history(spark: "SparkSession", found: _Found) -> "DataFrame":
     return spark.read.schema(schema).parquet(*files).where(F.col("topic") == found.topic)
 
 
-def _tail(spark: "SparkSession", name: str, options: Mapping[str, str], found: _Found) -> "DataFrame":
-    """The records of the topic behind the table, in the table's columns."""
-    schema = _schema(found.snapshot)
-    has_headers = "headers" in schema.names
-    reading = {**options, "subscribe": name, "startingOffsets": Progress(found.starts).starting_offsets}
-    reading["includeHeaders"] = str(has_headers).lower()
-    rows = spark.read.format("headrace").options(**reading).load()
-    return shape(rows, _value_json(schema)).select(*schema.names)
+def _tail(
+    spark: "SparkSession", name: str, options: Mapping[str, str], table: str | Path | None, found: WholeTopic
+) -> "DataFrame":
+    """The records of the topic behind the table, as its rows."""
+    reading = {**_reading(name, options, table, found.job), "startingOffsets": Progress(found.starts).starting_offsets}
+    return spark.read.format("headrace").options(**reading).load()
+
+
+def _reading(name: str, options: Mapping[str, str], table: str | Path | None, job: str) -> dict[str, str]:
+    return {**options, "subscribe": name, "lake": LAKE_OF_TOPIC if table is None else str(table), "lakeJob": job}
+
+
+def _nullable(schema: "StructType") -> "StructType":
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
 
 
 def _schema(snapshot: LoadTable) -> "StructType":
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(snapshot.schema_json))
-
-
-def _value_json(schema: "StructType") -> str | None:
-    """The columns of JSON values as `with_typed_columns` takes them; None for a table of raw values. Raises
-    OptionError for a column that has not the name of its field."""
-    if CORRUPT_COLUMN not in schema.names:
-        return None
-    fields = [field for field in schema.fields if not is_own(field.name)]
-    for field in fields:
-        if field_of(field.name) != field.name:
-            raise OptionError(
-                "table",
-                field.name,
-                f"the column has values of the field {field_of(field.name)!r}, which is not supported",
-            )
-    return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in fields)

@@ -11,7 +11,8 @@ only successful attempts are collected. If another driver of the job commits in 
 over. If nothing is new, the job commits nothing and does not start Spark.
 
 Rows keep their origin: every table has topic, partition, offset and timestamp. With `value_json` the value is parsed
-into columns of its own; a value that is not such JSON is kept in `corrupt_value` (`json_values`).
+into columns of its own; a value that is not such JSON is kept in `corrupt_value` (`json_values`), or with
+`dead_letters` the whole row is in another table (`dead_letters`).
 
 A killed run leaves a directory load-* that no commit refers to. A week later such files can be removed with
 `DeltaTable(path).vacuum(full=True, dry_run=False)`.
@@ -26,14 +27,22 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+import pyarrow.parquet as pq
+
 from headrace.lake.delta.delta_table import (
     LoadTable,
     LostRaceError,
+    SchemaChangedError,
     WrittenFile,
     collect_files,
     offsets_by_topic,
 )
-from headrace.spark.load.json_values import HEADERS, with_typed_columns
+from headrace.lake.delta.fit import Fit
+from headrace.lake.partitioning import Partitioning
+from headrace.lake.widening import widen
+from headrace.spark.load.dead_letters import DEAD_FOLDER, DeadLetters
+from headrace.spark.load.json_values import CORRUPT_COLUMN, HEADERS, with_typed_columns
+from headrace.spark.load.partitions import FOLDER, folder, with_partitions
 from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
 from headrace.spark.source.offsets import resolve_ranges
 from headrace.spark.source.options import parse_options
@@ -70,6 +79,10 @@ class LoadJob:
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     adds_columns: bool = False
     """Whether columns of the load that the table does not have are added to it; older rows have null there."""
+    partition_by: str | None = None
+    """The partitions of a new table (`headrace.lake.partitioning`). One that is there keeps its own."""
+    dead_letters: Path | None = None
+    """Another table, for the rows whose value is not whole in the columns: they are there and not in `table`."""
     is_repeated: bool = False
     """Whether the session will load again and again, so that a slower start is worth it."""
 
@@ -86,6 +99,12 @@ class LoadResult(NamedTuple):
     rows: int
     files: int
     ranges: tuple[OffsetRange, ...]
+    size: int = 0
+    """The bytes of the files."""
+    rescued: int = 0
+    """The rows whose value is not whole in the columns."""
+    dead: int = 0
+    """The rows in the table of dead letters."""
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -93,6 +112,9 @@ class LoadResult(NamedTuple):
             "table_version": self.table_version,
             "rows": self.rows,
             "files": self.files,
+            "bytes": self.size,
+            "rescued": self.rescued,
+            "dead_letters": self.dead,
             "offsets": offsets_by_topic(self.ranges),
         }
 
@@ -115,11 +137,15 @@ OnStep: TypeAlias = "Callable[[Step, Path, SparkSession], None]"
 """Called with the directory of the attempt's files and the session that writes them."""
 
 
-def run_load(job: LoadJob, on_step: "OnStep | None" = None) -> LoadResult:
-    """Run the job once. Raises LostRaceError if other drivers of the job won `ATTEMPTS_MAX` times in a row."""
+def run_load(job: LoadJob, on_step: "OnStep | None" = None, spark: "SparkSession | None" = None) -> LoadResult:
+    """Run the job once, in a session of its own or in `spark`: a notebook's, or one of Spark Connect whose server has
+    the table's directory.
+
+    Raises LostRaceError if other drivers of the job won `ATTEMPTS_MAX` times in a row.
+    """
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            return _attempt(job, on_step or _ignore)
+            return _attempt(job, on_step or _ignore, spark)
         except LostRaceError:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -130,30 +156,77 @@ def _ignore(step: Step, directory: Path, spark: "SparkSession") -> None:
     """The default observer, which does nothing."""
 
 
-def _attempt(job: LoadJob, on_step: "OnStep") -> LoadResult:
+def _attempt(job: LoadJob, on_step: "OnStep", given: "SparkSession | None") -> LoadResult:
     table = LoadTable.open(job.table)
     ranges = plan_ranges(job, table)
     if not ranges:
         return NOTHING_NEW
-    spark = _session(job, ranges)
+    spark = given or _session(job, ranges)
     rows = shape(_in_few_tasks(read_ranges(spark, job, ranges), job, ranges), job.value_json)
+    partitioning = _partitioning(job, table)
+    if partitioning is not None:
+        rows = with_partitions(rows, partitioning)
     if table is None:
-        table = LoadTable.create(job.table, rows.schema.json())
+        partitions = None if partitioning is None else (partitioning.column, partitioning.text)
+        table = LoadTable.create(job.table, rows.schema.json(), partitions)
     if job.adds_columns and table.add_columns(rows.schema.json()):
-        return _attempt(job, on_step)  # on the newer snapshot, with its progress
+        return _attempt(job, on_step, given)  # on the newer snapshot, with its progress
+    if job.adds_columns and table.fit(rows.schema.json()) is Fit.WIDENS:
+        widen(table, rows.schema.json())
+        return _attempt(job, on_step, given)
     table.check_schema(rows.schema.json())
+    letters = None if job.dead_letters is None else DeadLetters.open(job.dead_letters, rows.schema.json())
     directory = job.table / f"load-{table.loads(job.name) + 1}-{uuid.uuid4().hex[:12]}"
     on_step(Step.PLANNED, directory, spark)
-    rows.write.option("compression", "zstd").parquet(str(directory))
-    files = collect_files(job.table, directory)
-    on_step(Step.WRITTEN, directory, spark)
+    _write(rows, directory, table.partition_column, None if letters is None else letters.new_in(job.name, ranges))
     try:
+        dead = 0 if letters is None else letters.commit(job.name, ranges, directory)
+        files = collect_files(job.table, directory, table.partition_column)
+        on_step(Step.WRITTEN, directory, spark)
         version = _commit(job, table, ranges, files)
     except LostRaceError:
         shutil.rmtree(directory)  # safe: only the refused commit would have referred to it
         raise
     on_step(Step.COMMITTED, directory, spark)
-    return LoadResult(version, sum(file.rows for file in files), len(files), tuple(ranges))
+    rescued = sum(_rescued(job.table / file.path) for file in files) if job.value_json is not None else 0
+    size, count = sum(file.size for file in files), sum(file.rows for file in files)
+    return LoadResult(version, count, len(files), tuple(ranges), size, rescued, dead)
+
+
+def _partitioning(job: LoadJob, table: LoadTable | None) -> Partitioning | None:
+    """How the table is divided. Raises SchemaChangedError if the job wants it otherwise."""
+    text = job.partition_by if table is None else table.partition_by
+    if job.partition_by not in (None, text):
+        raise SchemaChangedError(
+            f"the table {job.table} is not divided by {job.partition_by}, but by {text or 'nothing'}"
+        )
+    return None if text is None else Partitioning.of(text)
+
+
+def _write(rows: "DataFrame", directory: Path, partition_column: str | None, is_dead: "Column | None") -> None:
+    """Write the rows; with `is_dead` those of dead letters into a folder of their own."""
+    folders = []
+    if is_dead is not None:
+        rows = rows.withColumn(DEAD_FOLDER, is_dead).where(f"{DEAD_FOLDER} IS NOT NULL")
+        folders.append(DEAD_FOLDER)
+    if partition_column is not None:
+        rows = rows.withColumn(FOLDER, folder(partition_column))
+        folders.append(FOLDER)
+    # No _SUCCESS file: the Delta commit makes a load visible.
+    writer = rows.write.options(**{"compression": "zstd", "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"})
+    (writer.partitionBy(*folders) if folders else writer).parquet(str(directory))
+
+
+def _rescued(path: Path) -> int:
+    """The rows of a file whose value is not whole in the columns, by its statistics."""
+    footer = pq.read_metadata(path)
+    chunks = (
+        group.column(at)
+        for group in map(footer.row_group, range(footer.num_row_groups))
+        for at in range(group.num_columns)
+    )
+    found = [one.statistics for one in chunks if one.path_in_schema == CORRUPT_COLUMN]
+    return sum(each.num_values for each in found if each is not None)
 
 
 def _commit(job: LoadJob, table: LoadTable, ranges: Sequence[OffsetRange], files: Sequence[WrittenFile]) -> int:
@@ -227,10 +300,8 @@ def _session(job: LoadJob, ranges: Sequence[OffsetRange]) -> "SparkSession":
     from headrace.spark.session import session
 
     records = sum(one.size for one in ranges)
-    # No _SUCCESS file: the Delta commit makes a load visible.
-    settings = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **job.spark_settings}
     short_lived = records <= SHORT_LIVED_RECORDS and not job.is_repeated
-    return session(f"headrace load {job.name}", master=job.master, settings=settings, short_lived=short_lived)
+    return session(f"headrace load {job.name}", master=job.master, settings=job.spark_settings, short_lived=short_lived)
 
 
 def _goes_to_the_reader(option: str) -> bool:

@@ -21,12 +21,24 @@ from typing import NoReturn
 from headrace.client.security.client_options import is_client_option
 from headrace.client.security.command_options import DEFAULT_BOOTSTRAP, CommandOptions, command_options
 from headrace.client.security.secrets import holds_secret
+from headrace.config.lake_definition import PARTITIONS
 from headrace.errors import InvalidConfig, KafkaError
-from headrace.lake.delta.delta_table import JOB_NAME, LoadTable, LostRaceError, SchemaChangedError
+from headrace.lake.compaction import compact
+from headrace.lake.delta.delta_table import (
+    JOB_NAME,
+    LoadTable,
+    LostRaceError,
+    SchemaChangedError,
+    TableUnreachableError,
+)
+from headrace.lake.delta.location import Location
 from headrace.lake.delta.unsupported import UnsupportedTableError
+from headrace.lake.iceberg import IcebergFace
+from headrace.lake.publisher import Publisher
 from headrace.spark.java import JavaNotFoundError
 from headrace.spark.load.follow import COMPACT_AT, ended_by_sigterm, follow
 from headrace.spark.load.load import LoadJob, LoadResult, OnStep, plan_ranges, run_load
+from headrace.spark.load.shown import bytes_of, shown_progress, size_text
 from headrace.spark.source.offsets import DataLossError
 from headrace.spark.source.options import OptionError
 
@@ -38,6 +50,7 @@ _EXPECTED_FAILURES = (
     JavaNotFoundError,
     DataLossError,
     UnsupportedTableError,
+    TableUnreachableError,
 )
 
 
@@ -76,6 +89,23 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SCHEMA",
         help="parse values as JSON with this schema, such as 'origin STRING, dep_delay DOUBLE'",
     )
+    parser.add_argument(
+        "--partition-by",
+        metavar="HOW",
+        help="divide a new table: month, day or hour of the records' time, bucket:N of their keys, or field:NAME",
+    )
+    parser.add_argument(
+        "--format",
+        default="delta",
+        choices=("delta", "iceberg"),
+        help="iceberg: a Delta table, with Iceberg's metadata of the same files (default delta)",
+    )
+    parser.add_argument("--catalog", metavar="URI", help="with --format iceberg: the catalog (default: a SQLite file)")
+    parser.add_argument(
+        "--dead-letters",
+        metavar="DIR",
+        help="with --value-json: a second Delta table for rows whose value does not fit, instead of the table",
+    )
     parser.add_argument("--headers", action="store_true", help="load the headers of records, in a column of their own")
     parser.add_argument(
         "--from-time",
@@ -109,7 +139,15 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILES",
         help=f"with --follow: compact the table when it has so many small files; 0: never (default {COMPACT_AT})",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be loaded, without starting Spark")
+    parser.add_argument(
+        "--optimize",
+        action="store_true",
+        help="afterwards, make the table's small files large ones, also if nothing is new",
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress on a terminal")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be loaded and its size, without starting Spark"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
     return parser
 
@@ -124,14 +162,20 @@ def main(argv: Sequence[str] | None = None, on_step: "OnStep | None" = None) -> 
     started = time.monotonic()
     try:
         job = _job(parser, arguments)
+        face = _iceberg(parser, arguments, job)
         if arguments.follow:
-            _follow(arguments, job)
+            _follow(arguments, job, face)
             return 0
         if arguments.dry_run:
             ranges = plan_ranges(job, LoadTable.open(job.table))
-            result = LoadResult(None, sum(one.size for one in ranges), 0, tuple(ranges))
+            result = LoadResult(None, sum(one.size for one in ranges), 0, tuple(ranges), bytes_of(job, ranges))
         else:
-            result = run_load(job, on_step)
+            with shown_progress(is_wanted=not (arguments.json or arguments.quiet)):
+                result = run_load(job, on_step)
+            if arguments.optimize:
+                _optimize(job)
+            if face is not None:
+                face.publish()
     except OptionError as wrong:
         print(f"headrace load: {wrong}", file=sys.stderr)
         return 2
@@ -142,20 +186,48 @@ def main(argv: Sequence[str] | None = None, on_step: "OnStep | None" = None) -> 
     return 0
 
 
-def _follow(arguments: argparse.Namespace, job: LoadJob) -> None:
+def _optimize(job: LoadJob) -> None:
+    """Compacts until nothing is small that could be larger, or somebody else does."""
+    with suppress(LostRaceError):
+        while (table := LoadTable.open(job.table)) is not None and compact(table):
+            pass
+
+
+def _iceberg(parser: argparse.ArgumentParser, arguments: argparse.Namespace, job: LoadJob) -> IcebergFace | None:
+    """The Iceberg face of the table, if it has one."""
+    if arguments.format != "iceberg":
+        if arguments.catalog is not None:
+            _refuse(parser, "--catalog is for --format iceberg")
+        return None
+    if arguments.catalog is not None and "@" in arguments.catalog:
+        _refuse(parser, "--catalog: other users can read a password here; pyiceberg takes it from the environment")
+    return IcebergFace(Location.of(job.table), arguments.catalog)
+
+
+def _follow(arguments: argparse.Namespace, job: LoadJob, face: IcebergFace | None) -> None:
     begun = time.monotonic()
+
+    def tell(trouble: Exception) -> None:
+        print(f"headrace load: {trouble}", file=sys.stderr)
+
+    publisher = None if face is None else Publisher(face, tell)
 
     def report(result: LoadResult) -> None:
         nonlocal begun
         _report(arguments, result, time.monotonic() - begun)
         sys.stdout.flush()
+        if publisher is not None:
+            publisher.is_due = True
+            publisher.when_due()
         begun = time.monotonic()
 
     with ended_by_sigterm() as end, suppress(KeyboardInterrupt):
         follow(
-            *(job, arguments.pause, end, report, lambda trouble: print(f"headrace load: {trouble}", file=sys.stderr)),
+            *(job, arguments.pause, end, report, tell),
             compact_at=arguments.compact_at,
         )
+    if publisher is not None:
+        publisher.finish()
 
 
 def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> LoadJob:
@@ -178,6 +250,16 @@ def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Load
         _refuse(parser, f"--pause {arguments.pause}: seconds, from 0 to {_PAUSE_SECONDS_MAX}")
     if "%" in str(table):
         _refuse(parser, f"--table {arguments.table}: choose a path without a percent sign")
+    if arguments.partition_by is not None and not PARTITIONS.fullmatch(arguments.partition_by):
+        _refuse(
+            parser,
+            f"--partition-by {arguments.partition_by}: expected month, day, hour, bucket:N (1 to 1024), or field:NAME",
+        )
+    if arguments.dead_letters is not None and arguments.value_json is None:
+        _refuse(parser, "--dead-letters needs --value-json: without it every value fits")
+    letters = None if arguments.dead_letters is None else Path(arguments.dead_letters).absolute()
+    if letters == table or "%" in str(letters):
+        _refuse(parser, f"--dead-letters {arguments.dead_letters}: choose another directory, without a percent sign")
     access = _access(arguments)
     options = {"kafka.bootstrap.servers": access.bootstrap}
     if arguments.pattern:
@@ -211,6 +293,8 @@ def _job(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Load
         spark_settings=dict(_pairs(parser, "--conf", arguments.conf)),
         adds_columns=arguments.add_columns,
         is_repeated=arguments.follow,
+        partition_by=arguments.partition_by,
+        dead_letters=letters,
     )
 
 
@@ -263,12 +347,15 @@ def _report(arguments: argparse.Namespace, result: LoadResult, seconds: float) -
     for one in result.ranges:
         print(f"{one.topic}-{one.partition}  offsets {one.start} to {one.end}")
     if arguments.dry_run:
-        print(f"would load up to {result.rows} records")
+        print(f"would load up to {result.rows} records, about {size_text(result.size)} of the topics' logs")
     elif result.table_version is None:
         print(f"nothing new; {arguments.table} is up to date")
     else:
         committed = f"committed as version {result.table_version} in {seconds:.1f} s"
         print(f"{result.rows} rows in {result.files} files, {committed}")
+        kept = f", {result.rescued} with a value that does not fit" if result.rescued else ""
+        dead = f", {result.dead} rows in {arguments.dead_letters}" if result.dead else ""
+        print(f"{size_text(result.size)}, {result.rows / max(seconds, 0.001):,.0f} rows a second{kept}{dead}")
 
 
 if __name__ == "__main__":

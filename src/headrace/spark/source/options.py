@@ -14,13 +14,16 @@ Every option of Spark's own Kafka connector is accepted under its name (names ar
     failOnDataLoss, minPartitions, maxRecordsPerPartition, includeHeaders, kafka.*
     kafkaConsumer.pollTimeoutMs, groupIdPrefix   checked, and without effect: there is no Java consumer
 
-and three of our own:
+and five of our own:
 
     columns     the columns of Spark's Kafka schema to read. Spark does not tell a Python source which columns a query
                 uses. Columns not listed here are not built in Arrow and not sent to the JVM
     path        segment files instead of a broker (see `files`); then there is no kafka.bootstrap.servers, and
                 what to read is everything below unless assign, subscribe or subscribePattern says less
     segments    closed | all: with `path`, without or with each partition's newest segment
+    lake        read one topic with its lake table, as that table's rows (see `lake_stream`): a path or a URI,
+                or `true` for the one of `headrace lake add`
+    lakeJob     with `lake`: the name of the table's progress (load)
 
 In the JSON forms {"t":{"0":23,"1":-2}} -2 is earliest and -1 latest, as in Kafka's ListOffsets. In a batch the
 options that only streams have do nothing, as with the connector.
@@ -61,6 +64,7 @@ __all__ = [
     "COLUMNS",
     "EARLIEST_OFFSET",
     "KNOWN_OPTIONS",
+    "LAKE_OF_TOPIC",
     "LATEST_OFFSET",
     "Assign",
     "AtOffsets",
@@ -84,6 +88,8 @@ LATEST_OFFSET: Final = -1
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
+LAKE_OF_TOPIC: Final = "true"
+"""The value of `lake` for the table that the topic's definition names."""
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 KNOWN_OPTIONS: Final = (
@@ -91,6 +97,7 @@ KNOWN_OPTIONS: Final = (
     *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy"),
     *_ENDINGS,
     *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns", "path", "segments"),
+    *("lake", "lakeJob"),
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix"),
 )
@@ -184,6 +191,11 @@ class ReadOptions:
     path: str | None
     with_newest_segment: bool
     client_settings: Mapping[str, str]
+    lake: str | None = None
+    """The lake table to read with the topic, or LAKE_OF_TOPIC."""
+    lake_job: str = "load"
+    lake_columns: tuple[str, ...] | None = None
+    """With `lake`: the columns of the table that are wanted, as given; None for all."""
 
     @property
     def include_headers(self) -> bool:
@@ -210,6 +222,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     """Check the options. The OptionError names the first error."""
     options, kafka = sort_out(given, KNOWN_OPTIONS, _REFUSED_KAFKA)
     path = _path(options, kafka, streaming)
+    lake = _lake(options)
+    columns = {key: value for key, value in options.items() if key != "columns"} if lake else options
     whole(options, "kafkaConsumer.pollTimeoutMs", 0)
     return ReadOptions(
         bootstrap_servers="" if path else bootstrap_servers(kafka),
@@ -222,13 +236,16 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
         min_partitions=positive(options, "minPartitions"),
         max_records_per_partition=positive(options, "maxRecordsPerPartition"),
-        columns=_columns(options),
+        columns=_columns(columns),
         limits=_limits(options),
         behind_retries=whole(options, "fetchOffset.numRetries", 3),
         behind_retry_ms=whole(options, "fetchOffset.retryIntervalMs", 1_000),
         path=path,
         with_newest_segment=one_of(options, "segments", ("closed", "all"), "closed") == "all",
         client_settings=SecretOptions({key: value for key, value in kafka.items() if key != "bootstrap.servers"}),
+        lake=lake,
+        lake_job=options.get("lakeJob", "load").strip(),
+        lake_columns=_lake_columns(options) if lake else None,
     )
 
 
@@ -240,6 +257,24 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
         bootstrap_servers(kafka)
     _selection(options, default=SubscribePattern(".*") if has_path else None)
     return _columns(options)
+
+
+def _lake(options: Mapping[str, str]) -> str | None:
+    lake = options.get("lake", "").strip()
+    if not lake:
+        if "lakeJob" in options:
+            raise OptionError("lakeJob", options["lakeJob"], "is for reading a lake table; give lake, or remove it")
+        return None
+    topics = [name for name in options.get("subscribe", "").split(",") if name.strip()]
+    if len(topics) != 1:
+        raise OptionError("lake", lake, "reads one topic with its table; name it with subscribe")
+    return LAKE_OF_TOPIC if lake.lower() == LAKE_OF_TOPIC else lake
+
+
+def _lake_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    if "columns" not in options:
+        return None
+    return tuple(name.strip() for name in options["columns"].split(",") if name.strip())
 
 
 def _path(options: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) -> str | None:

@@ -8,6 +8,7 @@ hundredth of the records again goes to the topic alone. The queries read all of 
 
     group    the sum of one field by another
     range    the number and the sum of one field of the newest hundredth of the history, by time
+    live     all columns of the topic's records to nowhere, without the table
 
 Each source has its own Spark session in its own process. A round runs each source once and compares it with the
 connector in the same round. Writes `lake_query.json` beside this file. Maven fetches the connector's jars once.
@@ -119,7 +120,11 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
         )
         assert found["count"] == arguments.records - arguments.records * 99 // 100
 
-    work = {"group": group, "range": in_range}
+    def live():
+        found = spark.read.format(PEER if source == PEER else "headrace").options(**options, subscribe=topic).load()
+        found.write.format("noop").mode("overwrite").save()
+
+    work = {"group": group, "range": in_range, "live": live}
     for run in (*work.values(), *work.values()):  # the JVM compiles, Python workers start
         run()
     taken = {name: [timed(run) for _ in range(REPEATS)] for name, run in work.items()}
@@ -149,7 +154,7 @@ def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
             source: compared([one[work] for one in taken[PEER]], [one[work] for one in runs], arguments.records)
             for source, runs in taken.items()
         }
-        for work in ("group", "range")
+        for work in ("group", "range", "live")
     }
 
 

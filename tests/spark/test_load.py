@@ -169,8 +169,8 @@ def test_a_driver_that_lost_the_race_starts_over(
     chosen = job(broker, topic, table)
     others: list[subprocess.CompletedProcess[str]] = []
 
-    def collect_while_another_driver_loads(table: Path, directory: Path) -> list[WrittenFile]:
-        files = collect_files(table, directory)
+    def collect_while_another_driver_loads(table: Path, directory: Path, column: str | None) -> list[WrittenFile]:
+        files = collect_files(table, directory, column)
         if not others:
             others.append(load_in_a_process(broker, topic, table))
         return files
@@ -539,7 +539,7 @@ def test_small_files_are_made_one_on_demand_and_what_was_rescued_is_counted(
         produce(broker, topic, 0, [b'{"n": 1}', b"no JSON"])
         main(arguments(broker, topic, table, "--value-json", "n LONG"))
         told = json.loads(capsys.readouterr().out)
-        assert told["rescued"] == (41 if turn == 0 else 1)
+        assert told["rescued"] == (33 if turn == 0 else 1), "null is no loss"
         size += told["bytes"]
         assert size == sum(path.stat().st_size for path in table.rglob("*.parquet") if "_delta_log" not in path.parts)
     assert main(arguments(broker, topic, table, "--value-json", "n LONG", "--optimize")) == 0

@@ -60,6 +60,7 @@ def test_each_record_is_there_once_wherever_it_is(
     with Admin(broker) as admin:  # retention: the table has them
         admin.delete_records({TopicPartition(name, 0): 30, TopicPartition(name, 1): 50})
     with Producer(broker, ProducerSettings(transactional_id=name)) as producer:
+        producer.init_transactions()
         producer.begin()
         producer.send(name, b"aborted", partition=0)
         producer.abort()

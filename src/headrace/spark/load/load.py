@@ -158,12 +158,12 @@ def _ignore(step: Step, directory: Path, spark: "SparkSession") -> None:
 
 def _attempt(job: LoadJob, on_step: "OnStep", given: "SparkSession | None") -> LoadResult:
     table = LoadTable.open(job.table)
+    partitioning = _partitioning(job, table)
     ranges = plan_ranges(job, table)
     if not ranges:
         return NOTHING_NEW
     spark = given or _session(job, ranges)
     rows = shape(_in_few_tasks(read_ranges(spark, job, ranges), job, ranges), job.value_json)
-    partitioning = _partitioning(job, table)
     if partitioning is not None:
         rows = with_partitions(rows, partitioning)
     if table is None:

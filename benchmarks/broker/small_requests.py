@@ -137,10 +137,10 @@ def peers(warm_s: float = 3, workers: int = 1, *, with_floor: bool = False) -> I
     """headrace, the floor if it is wanted and there is a compiler, and Apache Kafka if it can run."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found = [_headrace(stack, directory / "headrace", workers)]
+        found = [headrace(stack, directory / "headrace", workers)]
         compiler = shutil.which("cc")
         if with_floor and compiler is not None:
-            found.append(_floor(stack, directory, compiler))
+            found.append(floor(stack, directory, compiler))
         if kafka.missing_tools() is None:
             port = int(stack.enter_context(kafka.run_kafka(directory / "kafka")).rpartition(":")[2])
             found.append(Peer("Apache Kafka", port, listening_process(port)))
@@ -151,7 +151,7 @@ def peers(warm_s: float = 3, workers: int = 1, *, with_floor: bool = False) -> I
         yield found
 
 
-def _headrace(stack: ExitStack, directory: Path, workers: int) -> Peer:
+def headrace(stack: ExitStack, directory: Path, workers: int = 1) -> Peer:
     """A broker, or so many workers, each of which leads a topic with one partition."""
     arguments = () if workers == 1 else ("--workers", str(workers))
     listen = f"127.0.0.1:{free_range(workers)}"
@@ -171,7 +171,8 @@ def _headrace(stack: ExitStack, directory: Path, workers: int) -> Peer:
     return made[0]._replace(others=tuple(made[1:]))
 
 
-def _floor(stack: ExitStack, directory: Path, compiler: str) -> Peer:
+def floor(stack: ExitStack, directory: Path, compiler: str) -> Peer:
+    """The floor, compiled and started."""
     program, (port,) = directory / "floor", free_ports(1)
     subprocess.run([compiler, "-O3", "-msse4.2", "-o", str(program), str(FLOOR)], check=True)
     process = subprocess.Popen([str(program), str(port), str(directory)], stdout=subprocess.PIPE)

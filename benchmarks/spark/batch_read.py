@@ -5,9 +5,9 @@
 
 Each source has its own Spark session in its own process. A round runs each source once and compares it with the
 connector in the same round, so that other load affects all of them. Prints the medians of the rounds' ratios and their
-spread. `files` reads the same records from the segment files, without the broker. CPU seconds are those of Spark's Java
-and Python processes; clients and broker share the cores. Writes `batch_read.json` beside this file (or to --json PATH).
-Maven fetches the connector's jars once (`connector.pom.xml`).
+spread. `value` reads one column (`columns=value`). `files` reads the same records from the segment files, without the
+broker. CPU seconds are those of Spark's Java and Python processes; clients and broker share the cores. Writes
+`batch_read.json` beside this file (or to --json PATH). Maven fetches the connector's jars once (`connector.pom.xml`).
 """
 
 import argparse
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 JARS = Path(os.environ.get("HEADRACE_PEERS_CACHE", Path.home() / ".cache" / "headrace-peers")) / "spark-connector"
 RESULTS = HERE / "batch_read.json"
 PEER = "kafka"
-SOURCES = (PEER, "headrace", "files")
+SOURCES = (PEER, "headrace", "value", "files")
 SEGMENT_BYTES = 64 << 20
 REPEATS = 3
 
@@ -61,6 +61,8 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
     options = {"kafka.bootstrap.servers": arguments.bootstrap, "subscribe": topic}
     if source == PEER:
         settings["spark.jars"] = ",".join(map(str, sorted(JARS.glob("*.jar"))))
+    elif source == "value":
+        options["columns"] = "value"
     elif source == "files":
         options = {"path": arguments.data, "subscribe": topic, "segments": "all"}
     spark = session("batch read", master="local[2]", settings=settings)
@@ -103,7 +105,7 @@ def cpu_seconds() -> float:
 
 def compare(arguments: argparse.Namespace, topic: str) -> dict[str, object]:
     """Run the sources in turns, and compare each with the connector in its round."""
-    sources = SOURCES if arguments.data else SOURCES[:2]
+    sources = [source for source in arguments.sources if arguments.data or source != "files"]
     taken: dict[str, list[dict[str, list[float]]]] = {source: [] for source in sources}
     for _ in range(arguments.rounds):
         for source in sources:
@@ -164,6 +166,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", nargs="+", default=["noop"], choices=["noop", "count", "parquet"])
+    parser.add_argument("--sources", nargs="+", default=SOURCES, choices=SOURCES, help="the connector must be one")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     parser.add_argument("--data", default="", help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=2, metavar=("SOURCE", "TOPIC"), help=argparse.SUPPRESS)

@@ -13,14 +13,12 @@ from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer
 from headrace.testing import Broker, Security
 from tests.harness import child_environment
-from tests.peers.cache import build_once
-from tests.peers.kafka import missing_tools
 from tests.spark import shared_classes
+from tests.spark.connector import connector_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SECRET = "hunter2-is-the-secret"
 JOB = Path(__file__).with_name("secret_job.py")
-CONNECTOR = Path(__file__).parents[2] / "benchmarks" / "spark" / "connector.pom.xml"
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +37,6 @@ def broker() -> Iterator[Broker]:
 def spark_options(broker: Broker) -> dict[str, str]:
     options = {f"kafka.{name}": value for name, value in broker.client_options("alice").items()}
     return {"kafka.bootstrap.servers": broker.bootstrap, **options}
-
-
-def connector_jars() -> str:
-    """The jars of Spark's own connector; none where they cannot be fetched."""
-    if missing_tools() is not None:
-        return ""
-    fetch = ["mvn", "-q", "-B", "-f", str(CONNECTOR), "dependency:copy-dependencies"]
-    home = build_once("spark-kafka-connector-4.2.0", lambda home: [[*fetch, f"-DoutputDirectory={home}"]])
-    return ",".join(str(each) for each in sorted(home.glob("*.jar")))
 
 
 def holders(directory: Path) -> list[str]:

@@ -10,7 +10,7 @@ COMPILED := $(shell find src -name "*.pxd")
 # Without its caches pytest compiles each test file again, in each worker and each run: half a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo cluster test quick fast lint format generate grid lock bench bench-check soak clean
+.PHONY: help setup demo pipelines cluster test quick fast lint format generate grid lock bench bench-check soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml $(wildcard requirements/*.txt) setup.py $(wildcard buil
 
 demo: $(STAMP)  ## run the main job end to end: broker, producer, Spark, an exactly-once table
 	@$(PY) -m headrace.demo
+
+pipelines: $(STAMP)  ## run the five pipelines on a simulated site and on the flights, and compare with plain Python
+	@$(PY) -m headrace.pipelines all --output pipelines-output
 
 cluster: $(STAMP)  ## run three brokers and a ZooKeeper on this machine, until Ctrl-C
 	@$(PY) scripts/cluster.py
@@ -74,6 +77,6 @@ lock: $(STAMP)  ## pin the newest versions of all dependencies in requirements
 	@$(COMPILE) --extra gssapi -c requirements/dev.txt -o requirements/gssapi.txt
 
 clean:  ## remove all generated files
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse cluster-data
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output pipelines-output spark-warehouse cluster-data
 	find src tests -name '*.so' -delete
 	find src tests -name '__pycache__' -type d -prune -exec rm -rf {} +

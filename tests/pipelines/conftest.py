@@ -1,9 +1,11 @@
 """One broker and one simulated site for all tests here, whose pipelines were killed on the way.
 
-A driver runs all pipelines over the first half of the events. When each has written something, the broker is killed
-with SIGKILL and started again. The other half is sent, and as soon as the driver writes on, it is killed with its JVM
-and all workers. The shared session continues from the same checkpoints, to the end of the topics. So each test here
-compares the result after both kills.
+A driver runs all pipelines over the first part of the events. When each has written something, the broker is killed
+with SIGKILL and started again. The rest is sent, the processes of all running tasks are killed, and as soon as the
+driver writes on, it is killed with its JVM and all workers. The shared session continues from the same checkpoints and
+tables, to the end of the topics. So each test here compares the result after the three kills. How large the first part
+is, and how the stream is cut into batches, is another each day; the result must be the same. `make soak` has other
+sites as well, and more kills (`test_many_kills.py`).
 """
 
 import os
@@ -11,21 +13,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.operations.admin import Admin
 from headrace.pipelines.flights import produce_flights, read_flights
-from headrace.pipelines.running import PIPELINES, STATE_STORE, finish
+from headrace.pipelines.running import PIPELINES, STATE_STORE, Place, finish
 from headrace.pipelines.site import TOPICS, Event, Site
 from headrace.pipelines.topics import RESULTS, create_topics, produce
 from headrace.types import TopicPartition
+from tests import rotation
 from tests.eventually import eventually
 from tests.harness import HeadraceServer
 from tests.spark import shared_classes
@@ -33,14 +38,21 @@ from tests.spark.conftest import spark
 
 __all__ = ["spark"]
 
-PER_BATCH = 4000
+BUSY_SECONDS = 300.0
+"""Five pipelines start some thirty processes, which take minutes where others compute as well."""
+PER_BATCH = 3000 + rotation.drawn("pipelines", 0) % 3000
+FIRST_PART = 0.4 + rotation.drawn("pipelines", 1) % 20 / 100
 
 
 class Survived(NamedTuple):
-    """The broker with the pipelines' results, and the events that they have read."""
+    """The place of the pipelines' results, and the events that they have read."""
 
-    bootstrap: str
+    place: Place
     events: list[Event]
+
+    @property
+    def bootstrap(self) -> str:
+        return self.place.bootstrap
 
 
 @pytest.fixture(scope="session")
@@ -48,22 +60,30 @@ def survived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     """Pipelines that were killed, and then finished."""
     directory = tmp_path_factory.mktemp("pipelines")
     server = HeadraceServer(directory / "data").start()
-    before = {name: spark.conf.get(name) for name in STATE_STORE}
     try:
         events = list(Site(rate=20).events())
         create_topics(server.bootstrap)
-        half = len(events) // 2
-        produce(server.bootstrap, chain(poison(events[0]), events[:half]))
-        run_and_kill(server, directory, events[half:])
+        first = int(len(events) * FIRST_PART)
+        produce(server.bootstrap, chain(poison(events[0]), events[:first]))
+        place = Place(server.bootstrap, directory / "pipelines", PER_BATCH)
+        run_and_kill(server, place, events[first:])
+        finish_in(spark, place)
+        yield Survived(place, events)
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def finish_in(spark: SparkSession, place: Place) -> None:
+    """Let all pipelines read to the end of their topics in the shared session."""
+    before = {name: spark.conf.get(name) for name in STATE_STORE}
+    try:
         for name, value in STATE_STORE.items():
             spark.conf.set(name, value)
-        finish(spark, PIPELINES, server.bootstrap, directory / "checkpoints", per_batch=PER_BATCH)
-        yield Survived(server.bootstrap, events)
+        finish(spark, PIPELINES, place)
     finally:
         for name, given in before.items():
             spark.conf.set(name, str(given))
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -83,44 +103,83 @@ def poison(some: Event) -> Iterator[Event]:
             yield Event(topic, some.key, {"id": f"wrong-{number}", **fields}, some.arrival_ms)
 
 
-def run_and_kill(server: HeadraceServer, directory: Path, events: list[Event]) -> None:
-    """Run all pipelines; kill the broker and start it again; send these events, and kill the driver."""
+def run_and_kill(server: HeadraceServer, place: Place, events: list[Event]) -> None:
+    """Run all pipelines; kill the broker and start it again; send these events; kill tasks; kill the driver."""
+    with driver_of(place) as driver:
+        driver.writes(lambda: all(written(place).values()) and reports(place) > 0)
+        server.kill()
+        server.restart()
+        seen = written(place)
+        produce(server.bootstrap, events)
+        driver.kill_tasks()
+        driver.writes(lambda: written(place) != seen)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A process that runs pipelines."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def writes(self, has_written: Callable[[], bool]) -> None:
+        """Wait for output."""
+        eventually(
+            *(lambda: self.check() and has_written(), "output"),
+            within_s=BUSY_SECONDS, every_s=0.2, state=self.log.read_text,
+        )  # fmt: skip
+
+    def kill_tasks(self) -> None:
+        """Kill the Python processes of tasks, the children of Spark's daemons, until a task fails of it."""
+        eventually(
+            lambda: self._kill() and "Exception in task" in self.log.read_text(), "a task that died", every_s=0.2
+        )
+
+    def _kill(self) -> bool:
+        self.check()
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                parent = process.parent()
+                if parent is not None and "pyspark.daemon" in parent.cmdline():
+                    process.kill()
+        return True
+
+    def check(self) -> bool:
+        """It must live."""
+        assert self.process.poll() is None, self.log.read_text()
+        return True
+
+
+@contextmanager
+def driver_of(place: Place) -> Iterator[Driver]:
+    """All pipelines in a process of their own, which is killed in the end, with its JVM and all workers."""
     shared_classes.use()
-    options = ["--bootstrap", server.bootstrap, "--checkpoints", str(directory / "checkpoints")]
-    command = [sys.executable, "-m", "headrace.pipelines", "run", *PIPELINES, *options, "--per-batch", str(PER_BATCH)]
-    scratch = {"TMPDIR": str(directory), "SPARK_LOCAL_DIRS": str(directory)}
-    log_file = directory / "driver.log"
+    home = place.directory.parent
+    options = ["--bootstrap", place.bootstrap, "--directory", str(place.directory)]
+    options += ["--per-batch", str(place.per_batch), "--every", "1"]
+    command = [sys.executable, "-m", "headrace.pipelines", "run", *PIPELINES, *options]
+    scratch = {"TMPDIR": str(home), "SPARK_LOCAL_DIRS": str(home)}
+    log_file = home / "driver.log"
     with log_file.open("wb") as log:
-        driver = subprocess.Popen(
+        process = subprocess.Popen(
             command, env={**os.environ, **scratch}, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        eventually(lambda: driver.poll() is not None or is_written(server), "output", state=log_file.read_text)
-        assert driver.poll() is None, log_file.read_text()
-        server.kill()
-        server.restart()
-        seen = written(server)
-        produce(server.bootstrap, events)
-        eventually(lambda: driver.poll() is not None or written(server) != seen, "more output after the outage")
-        assert driver.poll() is None, log_file.read_text()
+        yield Driver(process, log_file)
     finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def is_written(server: HeadraceServer) -> bool:
-    return all(written(server).values())
+def reports(place: Place) -> int:
+    """How often the reports were made."""
+    return len(list((place.of("reporting") / "top_items" / "_delta_log").glob("*.json")))
 
 
-def written(server: HeadraceServer) -> dict[str, int]:
+def written(place: Place) -> dict[str, int]:
     """How many records each result has."""
-    with Admin(server.bootstrap) as admin:
+    with Admin(place.bootstrap) as admin:
         topics = {topic.name: topic.partitions for topic in admin.list_topics() if topic.name in RESULTS}
         places = [TopicPartition(name, number) for name, parts in topics.items() for number in range(len(parts))]
         ends = admin.watermarks(places)
-    return {name: sum(ends[place][1] for place in places if place.topic == name) for name in topics}
-
-
-def milliseconds(text: str) -> int:
-    """A time as milliseconds since 1970."""
-    return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    return {name: sum(ends[each][1] for each in places if each.topic == name) for name in topics}

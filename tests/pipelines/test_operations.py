@@ -3,34 +3,25 @@
 import json
 import urllib.error
 import urllib.request
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
+from headrace.pipelines.compare import compare_operations
 from headrace.pipelines.operations import OUTPUT, Alert, cancelled_airport_days, late_airport_hours
 from headrace.pipelines.operations_page import LivePage
-from headrace.pipelines.plain.operations import alerts, are_in_order, windows
+from headrace.pipelines.plain.operations import alerts, are_in_order
 from headrace.pipelines.topics import values_of
 from tests.eventually import eventually
 from tests.pipelines.conftest import Survived
 
 
-def rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
-
-
-def by_time(row: dict[str, Any]) -> tuple[str, str]:
-    return row["service"], row["window"]
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_window_is_there_once_after_kills_as_plain_python_finds_it(survived: Survived) -> None:
-    found = values_of(survived.bootstrap, OUTPUT)
-    assert are_in_order(found)
-    expected = [rounded(row) for row in windows(survived.events)]
-    assert [rounded(row) for row in sorted(found, key=by_time)] == expected
+    found, expected = compare_operations(survived.place, survived.events)
+    assert found == expected
+    assert are_in_order(values_of(survived.bootstrap, OUTPUT))
     assert alerts(expected) == [("search", "raised"), ("search", "cleared")]
 
 

@@ -2,24 +2,19 @@
 
 import pytest
 
-from headrace.pipelines.plain.relevance import scores, windows
-from headrace.pipelines.relevance import RANKING, WINDOWS, ranking
+from headrace.pipelines.compare import compare_relevance
+from headrace.pipelines.relevance import ranking
 from headrace.pipelines.site import Site
-from headrace.pipelines.topics import latest_of, values_of
-from tests.pipelines.conftest import Survived, milliseconds
+from tests.pipelines.conftest import Survived
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_every_window_of_an_item_is_there_once_after_kills_as_plain_python_finds_it(survived: Survived) -> None:
-    found = values_of(survived.bootstrap, WINDOWS)
-    as_rows = [(row["item"], milliseconds(row["window"]), row["shown"], row["clicked"]) for row in found]
-    assert sorted(as_rows) == windows(survived.events)
-
-
-def test_the_ranking_has_the_scores_after_the_last_windows(survived: Survived) -> None:
-    found = {item: entry["score"] for item, entry in latest_of(survived.bootstrap, RANKING).items()}
-    assert found == pytest.approx(scores(windows(survived.events)))
+def test_every_window_of_an_item_is_there_once_after_kills_and_the_ranking_has_the_scores_after_the_last(
+    survived: Survived,
+) -> None:
+    found, expected = compare_relevance(survived.place, survived.events)
+    assert found == expected
 
 
 def test_the_ranking_finds_what_members_like(survived: Survived) -> None:

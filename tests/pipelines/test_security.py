@@ -4,23 +4,19 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headrace.pipelines.abuse import API_ABUSER, ATTACKER, CRAWLERS, PATIENT_ATTACKER, SPAMMER
+from headrace.pipelines.compare import compare_security
 from headrace.pipelines.plain.security import blocked, verdicts
 from headrace.pipelines.rate_limiter import RateLimiter
-from headrace.pipelines.security import BLOCKED, VERDICTS, left_again_too_soon
-from headrace.pipelines.topics import latest_of, values_of
-from tests.pipelines.conftest import Survived, milliseconds
+from headrace.pipelines.security import left_again_too_soon
+from tests.pipelines.conftest import Survived
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_every_verdict_is_there_once_after_kills_as_plain_python_finds_it(survived: Survived) -> None:
-    expected = verdicts(survived.events)
-    found = [
-        (each["rule"], each["subject"], milliseconds(each["minute"]))
-        for each in values_of(survived.bootstrap, VERDICTS)
-    ]
-    assert sorted(found) == [verdict[:3] for verdict in expected]
-    assert {(verdict.rule, verdict.subject) for verdict in expected} == {
+    found, expected = compare_security(survived.place, survived.events)
+    assert found == expected
+    assert {verdict[:2] for verdict in expected[0]} == {
         *(("crawler", ip) for ip in CRAWLERS),
         ("api", API_ABUSER),
         ("spam", SPAMMER),
@@ -30,7 +26,6 @@ def test_every_verdict_is_there_once_after_kills_as_plain_python_finds_it(surviv
 
 def test_the_rate_limiter_blocks_abuse_for_ten_minutes_and_nobody_else(survived: Survived) -> None:
     expected = blocked(verdicts(survived.events))
-    assert latest_of(survived.bootstrap, BLOCKED) == expected
     first_ms = min(entry["until_ms"] for entry in expected.values())
     with RateLimiter(survived.bootstrap) as limiter:
         while len(limiter.blocked(first_ms - 1)) < len(expected):

@@ -6,6 +6,7 @@
     security.py    crawlers, API abuse, spamming, log-in attacks, and the list of a rate limiter (rate_limiter.py)
     relevance.py   counts and click-through rates of items, and a ranking that follows the last minutes
     news_feed.py   the newest posts of those whom a member follows, fanned out, in a compacted topic
+    reporting.py   hourly loads into lake tables, and reports by SQL that can be made again from a point in time
     running.py     sessions and queries
     plain/         what each pipeline must find, in plain Python
     __main__.py    the commands

@@ -41,12 +41,14 @@ def with_fields(records: "DataFrame", fields: str) -> "DataFrame":
     """The columns of `read_events`, of records that may be a batch or a stream."""
     value = F.from_json(F.col("value").cast("string"), f"id STRING, time_ms LONG, {fields}")
     parsed = records.select("topic", F.col("timestamp").alias("arrived"), value.alias("value"))
-    has_time = F.col("value.time_ms").between(
-        0, _YEAR_2100_MS
-    )  # beyond, the conversion may fail, and the query with it
-    time = F.when(has_time, F.timestamp_millis("value.time_ms")).alias("time")
-    columns = parsed.select("topic", "arrived", "value.*", time)
-    return columns.drop("time_ms").where("id IS NOT NULL AND time IS NOT NULL")
+    return with_time(parsed.select("topic", "arrived", "value.*"))
+
+
+def with_time(events: "DataFrame") -> "DataFrame":
+    """`time` instead of `time_ms`. Events without an id, or without a time of this age, are left out."""
+    has_time = F.col("time_ms").between(0, _YEAR_2100_MS)  # beyond, the conversion may fail, and the query with it
+    time = F.when(has_time, F.timestamp_millis("time_ms"))
+    return events.withColumn("time", time).drop("time_ms").where("id IS NOT NULL AND time IS NOT NULL")
 
 
 def not_ahead(events: "DataFrame") -> "DataFrame":

@@ -13,7 +13,7 @@ leaves are one and the same message, and it does not matter in which order messa
 
 Guarantees
     When all events are read, each feed has exactly the newest posts of those whom the member follows then, after kills
-    of the driver and of the broker, too. The order of arrival does not matter: the newest follow or unfollow by its
+    of the driver, tasks and the broker, too. The order of arrival does not matter: the newest follow or unfollow by its
     own time decides, and posts count however late they come. Doubled events change nothing.
     A reader of the compacted topic sees a feed's states in order; it may see one twice after a kill.
     Spark keeps the followers of each author, with those who left, and 20 posts for each author and for each pair of a

@@ -14,8 +14,8 @@ for `RAISE_AFTER` windows one after the other, and cleared when it was below `LO
 levels nothing changes, so a service at the edge alerts once.
 
 Guarantees
-    Each window of a service is in the topic once, after a kill of the driver or of the broker, too: the sink finds what
-    an earlier run of a batch has written.
+    Each window of a service is in the topic once, after a kill of the driver, a task or the broker, too: the sink finds
+    what an earlier run of a batch has written.
     Percentiles are exact (Spark's `percentile`; state grows with the number of different durations in a window). With
     very many values, use `approx_percentile`.
     Windows of a service come in order. A window without requests is not written, and interrupts no alert.
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+TOPICS: Final = ("site.metrics",)
 OUTPUT: Final = "operations.windows"
 FIELDS: Final = "server STRING, service STRING, duration_ms LONG, is_error BOOLEAN"
 WINDOW: Final = "10 seconds"
@@ -45,7 +46,7 @@ RAISE_AFTER, CLEAR_AFTER = 2, 3
 
 def pipeline(spark: "SparkSession", bootstrap: str, *, per_batch: int = PER_BATCH) -> "DataStreamWriter":
     """The stream, ready to start once it has a checkpoint and a trigger."""
-    metrics = each_once(read_events(spark, bootstrap, ["site.metrics"], FIELDS, per_batch=per_batch))
+    metrics = each_once(read_events(spark, bootstrap, TOPICS, FIELDS, per_batch=per_batch))
     watched = with_alerts(percentiles(metrics, WINDOW))
     value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
     records = watched.select(F.col("service").alias("key"), value.alias("value"))

@@ -14,7 +14,7 @@ counts is ranked neither first nor last by chance.
 
 Guarantees
     Each window of an item is in its topic once, and the ranking's last entry of an item is of its last finished window,
-    after a kill of the driver or of the broker, too.
+    after a kill of the driver, a task or the broker, too.
     Events that come twice count once, late ones in the minute in which they happened. A click counts in its own minute,
     not in that of the page.
     A window is finished `WATERMARK_MS` of the stream's time after its end. Events that arrive later than `LATE_MAX_MS`

@@ -16,8 +16,8 @@ An entry of the list, by rule and subject, says until when to refuse requests: t
 Guarantees
     A verdict is made in the batch in which the event that reaches the limit is read, without waiting for the minute to
     end; with small batches that is a second or two after the event.
-    Each verdict is in its topic once, and the list's last entry of a key is the latest one, after a kill of the driver
-    or of the broker, too.
+    Each verdict is in its topic once, and the list's last entry of a key is the latest one, after a kill of the driver,
+    a task or the broker, too.
     Late events count for the minute in which they happened, doubled ones once. Events that arrive later than
     `LATE_MAX_MS` do not count.
     For each subject, Spark keeps the ids of a minute up to the limit, until the watermark has passed the minute.

@@ -28,12 +28,12 @@ from typing import Any, Final, NamedTuple
 
 from headrace.pipelines.abuse import abuse_in_second
 
-START: Final = datetime(2026, 1, 5, 8, tzinfo=UTC)
+START: Final = datetime(2026, 1, 5, 7, 56, tzinfo=UTC)
 TOPICS: Final = (
     *("site.members", "site.views", "site.searches", "site.clicks", "site.follows"),
     *("site.posts", "site.logins", "site.metrics", "site.logs"),
 )
-SERVICES: Final = {"pages": 40, "search": 60, "feed": 50, "login": 30}
+SERVICES: Final = {"pages": 40, "search": 45, "feed": 50, "login": 30}
 """The usual duration of a request to each service, ms."""
 COUNTRIES: Final = ("DE", "FR", "JP", "US")
 NETWORK_MS: Final = 200

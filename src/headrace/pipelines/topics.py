@@ -63,6 +63,13 @@ def records_of(bootstrap: str, topic: str) -> Iterator[ConsumerRecord]:
             yield from consumer.poll(timeout_ms=500)
 
 
+def count_of(bootstrap: str, topics: Iterable[str]) -> int:
+    """How many records the topics have, deleted and compacted ones included."""
+    with Admin(bootstrap) as admin:
+        places = [place for topic in topics for place in admin.partitions_of(topic)]
+        return sum(int(end) for _, end in admin.watermarks(places).values())
+
+
 def values_of(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     """The values of all records that the topic has now."""
     return [json.loads(record.value) for record in records_of(bootstrap, topic)]

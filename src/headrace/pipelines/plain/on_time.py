@@ -8,11 +8,12 @@ LATE_MAX_MS = 30_000
 WATERMARK_MS = 90_000
 
 
-def each_once(events: Iterable[Event], *topics: str) -> list[Event]:
-    """The events of these topics that arrived in time, each `id` once, in order of arrival."""
+def each_once(events: Iterable[Event], *topics: str, late_max_ms: int | None = LATE_MAX_MS) -> list[Event]:
+    """The events of these topics that arrived in time, each `id` once, in order of arrival. None: any time."""
     found: dict[str, Event] = {}
     for event in events:
-        if event.topic in topics and event.arrival_ms - event.value["time_ms"] <= LATE_MAX_MS:
+        late_ms = event.arrival_ms - event.value["time_ms"]
+        if event.topic in topics and (late_max_ms is None or late_ms <= late_max_ms):
             found.setdefault(event.value["id"], event)
     return list(found.values())
 

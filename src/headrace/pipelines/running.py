@@ -105,14 +105,15 @@ def run(
             due = time.monotonic() + every_s
         try:
             spark.streams.awaitAnyTermination(1)
-        except StreamingQueryException as failed:
+        except StreamingQueryException:
             spark.streams.resetTerminated()
             for name in [name for name, query in queries.items() if not query.isActive]:
                 restarts[name] = 1 if queries[name].lastProgress is not None else restarts[name] + 1
-                if not may_pass(failed) or restarts[name] > RESTARTS_MAX:
-                    raise
+                failed = queries[name].exception()
+                if failed is not None and (not may_pass(failed) or restarts[name] > RESTARTS_MAX):
+                    raise failed from None
                 print(f"{name} starts again: {reason(failed)}", file=sys.stderr, flush=True)
-                queries[name] = start(spark, name, place)
+                queries[name] = _begin(spark, name, place)
 
 
 def _begin(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
@@ -164,6 +165,6 @@ def may_pass(failed: Exception) -> bool:
     return "Python worker" in str(failed)
 
 
-def reason(failed: Exception) -> str:
+def reason(failed: Exception | None) -> str:
     """The first line."""
     return str(failed).partition("\n")[0]

@@ -196,7 +196,11 @@ class FlowWatch:
         while held[0][0] < now - COUNTED_INTERVALS * self._interval_s:
             held.popleft()
         found, is_quiet = self._stored(name), self._is_quiet(name, now)
-        self._look_at_growth(name, held[-1][1] if is_quiet else 0, now)
+        capacity = self._cluster.tenancy.definitions[name].capacity
+        has_room = (
+            found is not None and capacity is not None and found < capacity
+        )  # a replica may delete a little later
+        self._look_at_growth(name, held[-1][1] if is_quiet and not has_room else 0, now)
         if found is None or not is_quiet:
             return
         most = max(size for _, size in held) + UNSEEN_BYTES  # what is deleted is counted for a while

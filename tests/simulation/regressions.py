@@ -94,4 +94,7 @@ REGRESSIONS = (
         760282139709,
         "the simulator wanted writes of an instance that one topic had filled while no controller was there",
     ),
+    Regression(
+        906416557954, "the simulator counted what one replica had still to delete, when the instance had room again"
+    ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.paired import RATIO, number
+from benchmarks.paired import number, ratio_to
 
 KINDS = {
     "rate": ("_per_s",),
@@ -17,6 +17,7 @@ KINDS = {
 }
 """Panels, with what the names of their figures contain."""
 
+TO = ratio_to("Apache Kafka")
 OURS, INK, BETTER = "#1f77b4", "#555555", "#e8f1e4"
 
 
@@ -54,7 +55,7 @@ def rows(runs: Sequence[dict[str, Any]], parts: Sequence[str]) -> list[Row]:
     found = []
     for run in runs:
         for case, summary in run["results"].items():
-            for figure, spread in summary.get(RATIO, {}).items():
+            for figure, spread in summary.get(TO, {}).items():
                 if any(part in figure for part in parts):
                     title = f"{case}: {figure.replace('_', ' ')}"
                     found.append(Row(title, spread["least"], spread["median"], spread["most"]))

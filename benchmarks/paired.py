@@ -1,7 +1,7 @@
 """Medians, spreads and ratios of benchmarks that measure several sides in turns.
 
     rounds     {side: [figures of each round]}, figures being a named tuple of numbers
-    summary    {side: {figure: {"median", "least", "most"}}}, and under "ratio" the first side's to the last one's
+    summary    {side: {figure: {"median", "least", "most"}}}, and under "to SIDE" the first side's ratios to another one
     results    {case: summary}
 
 A ratio is taken of each pair of rounds, because both rounds of a pair met the same other work on the machine.
@@ -12,27 +12,34 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-RATIO = "ratio"
 Spread = dict[str, float]
 Summary = dict[str, dict[str, Spread]]
 
 
 def summarise(rounds: Mapping[str, Sequence[Any]]) -> Summary:
-    """The spread of each figure of each side, and of the ratios where there are several sides."""
+    """The spread of each figure of each side, and of the ratios of the first side to each other one."""
     figures = next(iter(rounds.values()))[0]._fields
     found = {
         side: {figure: _spread([getattr(each, figure) for each in some]) for figure in figures}
         for side, some in rounds.items()
     }
-    if len(rounds) > 1:
-        ours, *_, theirs = rounds.values()
-        found[RATIO] = {
+    ours, *others = rounds
+    for side in others:
+        found[ratio_to(side)] = {
             figure: _spread(
-                [getattr(a, figure) / max(getattr(b, figure), 1e-9) for a, b in zip(ours, theirs, strict=True)]
+                [
+                    getattr(a, figure) / max(getattr(b, figure), 1e-9)
+                    for a, b in zip(rounds[ours], rounds[side], strict=True)
+                ]
             )
             for figure in figures
         }
     return found
+
+
+def ratio_to(side: str) -> str:
+    """The key of the first side's ratios to another one."""
+    return f"to {side}"
 
 
 def report(results: Mapping[str, Summary], *, as_json: bool) -> None:
@@ -43,7 +50,7 @@ def report(results: Mapping[str, Summary], *, as_json: bool) -> None:
     for case, summary in results.items():
         print(case)
         for side, spreads in summary.items():
-            print(f"  {side:14}", "   ".join(f"{figure} {shown(each)}" for figure, each in spreads.items()))
+            print(f"  {side:16}", "   ".join(f"{figure} {shown(each)}" for figure, each in spreads.items()))
 
 
 def shown(spread: Spread) -> str:

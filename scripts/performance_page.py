@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.paired import RATIO, number
+from benchmarks.paired import number, ratio_to
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -63,5 +63,5 @@ def _label(figure: str) -> str:
 
 def _cell(spread: dict[str, float], side: str) -> str:
     median = number(spread["median"])
-    shown = f"**{median} ×**" if side == RATIO else median
+    shown = f"**{median} ×**" if side.startswith(ratio_to("")) else median
     return f"{shown} ({number(spread['least'])}–{number(spread['most'])})"

@@ -7,10 +7,8 @@ rates in one round. Both logs have the same batches of 64 KiB. CPU seconds are t
 """
 
 import argparse
-import json
 import shutil
 import socket
-import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +19,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import TOPIC, Peer, floor, headrace
+from benchmarks.paired import report, summarise
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
@@ -112,22 +111,11 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         found = [headrace(stack, directory / "headrace"), floor(stack, directory, compiler)]
         answers = [fill(each, options.megabytes) for each in found]
-        rounds = [
-            [read(peer, count) for peer, count in zip(found, answers, strict=True)] for _ in range(options.rounds)
-        ]
-    results = {
-        peer.name: {field: statistics.median(getattr(each[at], field) for each in rounds) for field in Round._fields}
-        for at, peer in enumerate(found)
-    }
-    results["to floor"] = {
-        field: statistics.median(getattr(one, field) / max(getattr(other, field), 1e-9) for one, other in rounds)
-        for field in Round._fields
-    }
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    for name, each in results.items():
-        print(f"{name:10} {each['megabytes_per_s']:>9.2f} MB/s  {each['cpu_s_per_gigabyte']:>6.2f} s of CPU a GB")
+        rounds: dict[str, list[Round]] = {each.name: [] for each in found}
+        for _ in range(options.rounds):
+            for peer, count in zip(found, answers, strict=True):
+                rounds[peer.name].append(read(peer, count))
+    report({"fetch": summarise(rounds)}, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,21 +5,19 @@ it in the same round says how much of one core's possible rate a broker reaches.
 flight. The client is a single thread with little work per request (10 µs), because it shares the machine with the
 broker, and a broker of several threads lacks the CPU time that the client uses. All run at the same time on this
 machine, but receive requests in turns, after `--warm` seconds of load each: code that the JVM has not compiled yet
-would flatter us. Reports medians of the rounds, and the ratios of headrace in each round to the others. CPU seconds
-are those of the broker. A peer is left out where what it needs is missing: a C compiler, or Java and Maven. With
-`--workers 2` headrace is two brokers, each of which gets half of the connections from a client process of its own.
+would flatter us. Reports medians of the rounds with their spread, and the ratios of headrace in each round to the
+others. CPU is that of the broker. A peer is left out where what it needs is missing: a C compiler, or Java and Maven.
+With `--workers 2` headrace is two brokers, each of which gets half of the connections from a client process of its own.
 
     python benchmarks/broker/small_requests.py [--seconds 4] [--rounds 5] [--warm 60] [--connections 1,10,50,500]
                                                [--workers N] [--json]
 """
 
 import argparse
-import json
 import multiprocessing
 import select
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,6 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.paired import report, summarise
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
@@ -55,6 +54,15 @@ class Round(NamedTuple):
     p50_ms: float
     p99_ms: float
     broker_cpu_s: float
+
+
+class Result(NamedTuple):
+    """What is reported of a round."""
+
+    requests_per_s: float
+    p50_ms: float
+    p99_ms: float
+    broker_cpu_us_per_request: float
 
 
 class Peer(NamedTuple):
@@ -200,40 +208,20 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    results: dict[str, dict[str, dict[str, float]]] = {}
+    results = {}
     with peers(options.warm, options.workers, with_floor=True) as found:
         for connections in map(int, options.connections.split(",")):
-            rounds: dict[str, list[Round]] = {peer.name: [] for peer in found}
+            rounds: dict[str, list[Result]] = {peer.name: [] for peer in found}
             for _ in range(options.rounds):
                 for peer in found:
-                    rounds[peer.name].append(run_all(peer, connections, options.seconds))
-            row = {
-                name: {field: statistics.median(getattr(each, field) for each in runs) for field in Round._fields}
-                for name, runs in rounds.items()
-            }
-            for peer in found[1:]:
-                row[f"to {peer.name}"] = {
-                    field: statistics.median(
-                        getattr(a, field) / max(getattr(b, field), 1e-9)
-                        for a, b in zip(rounds["headrace"], rounds[peer.name], strict=True)
-                    )
-                    for field in Round._fields
-                }
-            results[str(connections)] = row
-            if not options.json:
-                show(connections, row)
-    if options.json:
-        print(json.dumps(results, indent=1))
+                    rounds[peer.name].append(result(run_all(peer, connections, options.seconds), options.seconds))
+            results[f"{connections} connection{'s' if connections > 1 else ''}"] = summarise(rounds)
+    report(results, as_json=options.json)
 
 
-def show(connections: int, row: dict[str, dict[str, float]]) -> None:
-    """Prints the results with so many connections."""
-    for name, each in row.items():
-        print(
-            f"{connections:>5} connections  {name:16}  {each['requests_per_s']:>9.2f} requests/s"
-            f"  p50 {each['p50_ms']:>7.3f} ms  p99 {each['p99_ms']:>7.3f} ms  CPU {each['broker_cpu_s']:>6.2f} s",
-            flush=True,
-        )
+def result(one: Round, seconds: float) -> Result:
+    """What is reported of a round of so many seconds."""
+    return Result(*one[:3], 1e6 * one.broker_cpu_s / (one.requests_per_s * seconds))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def decide(
     if key.partition < 0:
         raise ShareStateRefused(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
     if isinstance(what, ReadState | StateUpdate) and state is None:
-        verb = "ReadState" if isinstance(what, ReadState) else "Write"
+        verb = "Read" if isinstance(what, ReadState) else "Write"
         raise ShareStateRefused(
             ErrorCode.INVALID_REQUEST, f"{verb} operation on uninitialized share partition not allowed."
         )

@@ -130,7 +130,10 @@ class Driver:
         )  # fmt: skip
 
     def kill_tasks(self) -> None:
-        """Kill the Python processes of tasks, the children of Spark's daemons, until a task fails of it."""
+        """Kill the Python processes of tasks, the children of the daemon of workers, until a task fails of it.
+
+        Processes that plan are children of other daemons. Killed as often, they would let no query begin.
+        """
         eventually(
             lambda: self._kill() and "Exception in task" in self.log.read_text(), "a task that died", every_s=0.2
         )
@@ -140,7 +143,7 @@ class Driver:
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):
                 parent = process.parent()
-                if parent is not None and "pyspark.daemon" in parent.cmdline():
+                if parent is not None and parent.cmdline()[-2:] == ["pyspark.daemon", "pyspark.worker"]:
                     process.kill()
         return True
 

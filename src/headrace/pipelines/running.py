@@ -121,11 +121,23 @@ def _begin(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
 
     Spark waits 10 s for each of a query's Python processes, and those of many queries at once may take longer.
     """
-    query = start(spark, name, place)
+    query = _started(spark, name, place)
     deadline = time.monotonic() + BEGIN_S
     while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
         time.sleep(0.1)
     return query
+
+
+def _started(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
+    """Start a stream, again if a process that plans it dies: that is an error of the call, not of the query."""
+    for _ in range(RESTARTS_MAX):
+        try:
+            return start(spark, name, place)
+        except Exception as failed:
+            if not may_pass(failed):
+                raise
+            print(f"{name} is planned again: {reason(failed)}", file=sys.stderr, flush=True)
+    return start(spark, name, place)
 
 
 def _report(spark: "SparkSession", place: Place, since: datetime | None) -> None:

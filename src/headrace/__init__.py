@@ -3,7 +3,7 @@
     from headrace import Admin, Consumer, Producer, TopicPartition
 
 The names of the client are imported on first use, so that `import headrace` costs nothing. May know `client` only.
-Begin with docs/architecture.md, then `broker.app` and `client`.
+Begin with `broker.app` and `client`.
 """
 
 from typing import TYPE_CHECKING

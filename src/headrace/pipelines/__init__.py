@@ -11,5 +11,5 @@
     plain/         what each pipeline must find, in plain Python
     __main__.py    the commands
 
-docs/pipelines.md shows them. May know Spark and the client. Begin with `events`, then `operations`.
+The documentation's page of pipelines shows them. May know Spark and the client. Begin with `events`, then `operations`.
 """

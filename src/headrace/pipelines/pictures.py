@@ -2,7 +2,7 @@
 
     PICTURES["operations"](place)    the SVG
 
-docs/pipelines.md shows those of the tests, which kill the pipelines on the way.
+The documentation shows those of the tests, which kill the pipelines on the way.
 """
 
 from collections.abc import Callable, Mapping

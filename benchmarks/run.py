@@ -111,7 +111,7 @@ def machine() -> str:
     )
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {model}, {gib:.0f} GiB, {platform.system()} {platform.release()}"
+    return f"{cores} cores of {model}, {gib:.0f} GiB, {platform.system()} {platform.release().partition('-')[0]}"
 
 
 def versions() -> dict[str, str]:

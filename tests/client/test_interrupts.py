@@ -76,6 +76,9 @@ def test_an_interrupt_ends_the_wait(bootstrap: str, what: str) -> None:
         assert program.stdout.readline() == "waits\n"
         program.send_signal(signal.SIGINT)
         said, _ = program.communicate(timeout=WITHIN_SECONDS)
-    assert (said, program.returncode) == ("interrupted\n", 0)
+    assert said == "interrupted\n"
+    # CPython ends by the signal, though the program caught it, if it came while a string was executed: the first use of
+    # a message compiles its codec so.
+    assert program.returncode in (0, -signal.SIGINT)
     with Cluster(bootstrap) as cluster:
         assert not GroupAdmin(cluster).describe_group("t").members

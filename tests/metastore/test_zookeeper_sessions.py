@@ -371,7 +371,7 @@ async def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
     if reason := missing_tools():
         pytest.skip(reason)
     with ZooKeeperServer(tmp_path) as server:
-        store = await open_store(Ensemble(server.address, "/k", session_timeout_ms=10_000))
+        store = await open_store(Ensemble(server.address, "/k", session_timeout_ms=60_000))
         heard = Heard(store)
         await store.create("/e", b"mine", ephemeral=True)
         server.kill()
@@ -390,7 +390,7 @@ async def test_the_leader_of_an_ensemble_is_killed_under_a_hundred_writes_and_no
         pytest.skip(reason)
     with ZooKeeperEnsemble(tmp_path) as ensemble:
         store = await open_store(
-            Ensemble(ensemble.address, "/k", session_timeout_ms=20_000, connection_timeout_ms=30_000)
+            Ensemble(ensemble.address, "/k", session_timeout_ms=60_000, connection_timeout_ms=60_000)
         )
         heard = Heard(store)
         await store.create("/count", b"")

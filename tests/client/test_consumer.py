@@ -1,17 +1,20 @@
 """Positions, groups and commits, on our broker and on Apache Kafka."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from threading import Thread
+from typing import Any
 
 import pytest
 
+from headrace.client.consumer import fetcher
 from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.consumer.group_session import GroupTimes
+from headrace.client.core.connection import Connection, pump_any
 from headrace.client.core.failures import NoOffset
 from headrace.client.core.group_metadata import OffsetAndMetadata
-from headrace.client.operations.admin import Admin
+from headrace.client.operations.admin import RESOURCE_BROKER, Admin
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.producer import Producer
 from headrace.errors import ErrorCode, InvalidConfig, OffsetOutOfRange, UnsupportedVersion
@@ -100,11 +103,48 @@ def test_without_a_place_to_start_it_asks_for_one(consumer_of: MakeConsumer, top
         consumer.poll(30_000)
 
 
-def test_an_offset_out_of_range_is_reset(consumer_of: MakeConsumer, topic: str) -> None:
+def test_an_offset_out_of_range_is_reset(
+    consumer_of: MakeConsumer, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     consumer = consumer_of()
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek(TopicPartition(topic, 0), 1000)
     assert drain(consumer, 25) == list(range(0, 100, 4))
+    (said,) = [each.getMessage() for each in caplog.records if "auto_offset_reset" in each.getMessage()]
+    assert f"{topic}-0 at offset 1000" in said and "reading on from the earliest offset, 0" in said
+
+
+@pytest.mark.parametrize("ask", [Consumer.lag, Consumer.end_offsets, Consumer.seek_to_end])
+def test_records_that_came_with_another_answer_are_not_waited_for(
+    ask: Callable[[Consumer], object], broker: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(connections: Iterable[Connection], *others: Any) -> bool:
+        those = list(connections)
+        assert all(each.in_flight for each in those), "waits for a broker that owes nothing"
+        return pump_any(those, *others)
+
+    partition = TopicPartition(topic, 0)
+    with Producer(broker, linger_ms=0) as producer, Consumer(broker, auto_offset_reset="latest") as consumer:
+        consumer.assign([partition])
+        assert consumer.poll(10) == []  # a fetch is under way
+        monkeypatch.setattr(fetcher, "pump_any", wait)
+        for number in range(3):
+            at = consumer.position(partition)
+            producer.send(topic, b"%d" % number, partition=0).result(WITHIN_SECONDS)
+            ask(consumer)  # on the connection of the fetch, which is answered first
+            if ask is Consumer.seek_to_end:
+                consumer.seek(partition, at)
+            assert [record.value for record in consumer.poll(WITHIN_SECONDS * 1000)] == [b"%d" % number]
+
+
+def test_brokers_of_tests_keep_records_of_any_time(admin: Admin) -> None:
+    node = next(iter(admin.cluster.refresh([]).brokers))
+    (period_ms,) = [
+        each.value
+        for each in admin.describe_configs(RESOURCE_BROKER, str(node))
+        if each.name == "log.retention.check.interval.ms"
+    ]
+    assert int(period_ms or 0) >= 86_400_000, "these tests have records of 1970, which retention would delete"
 
 
 @pytest.mark.slow

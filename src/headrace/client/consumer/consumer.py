@@ -5,7 +5,7 @@
                      group session (join, heartbeat, commit)
 
 A commit after `poll` covers exactly the records that it returned, and one inside `for record in consumer` the records
-up to this one. One thread uses a consumer. Source: `KafkaConsumer`. Left out: incremental fetch sessions.
+up to this one. One thread uses a consumer. Source: `KafkaConsumer`.
 """
 
 from __future__ import annotations

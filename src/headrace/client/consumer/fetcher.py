@@ -154,6 +154,9 @@ class Fetcher:
         return None
 
     def _wait(self, deadline: Deadline) -> None:
+        """Wait for an answer, unless one was received with that to another request, such as for the ends."""
+        if any(flight.pending.done for flight in self._flights):
+            return
         limit = deadline
         if self._pause_until is not None and not self._pause_until.expired:
             limit = deadline.sooner(self._pause_until.remaining_s * 1000)

@@ -8,6 +8,7 @@ A position is the offset of the next record that poll returns, not that of the n
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Mapping
 
@@ -19,6 +20,8 @@ from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin, OffsetAndTime
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from headrace.types import Offset, TopicPartition
+
+_log = logging.getLogger(__name__)
 
 
 class Positions:
@@ -82,7 +85,11 @@ class Positions:
             raise next(iter(lost.values()))
         for partition in lost:
             self.committed.pop(partition, None)
-        self.seek_to(RESETS[self._settings.auto_offset_reset], [p for p in lost if p in self.assigned])
+        kept = [partition for partition in lost if partition in self.assigned]
+        self.seek_to(RESETS[self._settings.auto_offset_reset], kept)
+        for partition in kept:
+            where = f"{self._settings.auto_offset_reset} offset, {self.following[partition]}"
+            _log.warning("%s: reading on from the %s (auto_offset_reset)", lost[partition].message, where)
 
     def consumed(self, chunk: Chunk, following: Offset) -> None:
         """The records of a chunk before `following` were returned."""

@@ -24,6 +24,10 @@ from tests.eventually import WITHIN_SECONDS, eventually
 PORTS = range(20_000, 32_000)
 """Below those that Linux and macOS draw for outgoing connections and for port 0: nobody gets one by chance."""
 
+KEEPS_OLD_RECORDS = {"log.retention.check.interval.ms": "86400000"}
+"""Tests write records with times that are older than `retention.ms`. A check, every five minutes by default, deletes
+them while a test reads them."""
+
 
 def free_ports(count: int) -> list[int]:
     """Loopback ports that nobody listens on, all different, and this process's own until it ends.
@@ -160,7 +164,8 @@ class HeadraceServer:
 
     def command(self) -> list[str]:
         """The command line that starts it."""
-        settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        chosen = {**KEEPS_OLD_RECORDS, **self.settings}
+        settings = [part for key, value in chosen.items() for part in ("--set", f"{key}={value}")]
         listen = [] if self.listen is None else ["--listen", self.listen]
         base = [sys.executable, "-m", "headrace", "serve", *listen, "--data", str(self.data)]
         return [*base, *settings, *self.arguments]

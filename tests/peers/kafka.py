@@ -59,8 +59,10 @@ controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 log.dirs={directory}/log
 log.initial.task.delay.ms=200
+log.retention.check.interval.ms=86400000
 """
-"""Checkpoints, retention and the cleaner begin at once: half a minute after the start otherwise."""
+"""Checkpoints, retention and the cleaner begin at once: half a minute after the start otherwise. Retention is not
+checked again: see `tests.harness.KEEPS_OLD_RECORDS`."""
 
 
 def missing_tools() -> str | None:

@@ -48,6 +48,13 @@ def settings_of(broker: Broker) -> dict[str, str | None]:
         return {one.name: one.value for one in Admin(cluster).describe_configs(RESOURCE_BROKER, "0")}
 
 
+def test_records_of_any_time_stay_as_long_as_the_broker() -> None:
+    with Broker() as broker:
+        assert int(settings_of(broker)["log.retention.check.interval.ms"] or 0) >= 86_400_000
+    with Broker(settings={"log.retention.check.interval.ms": 200}) as broker:
+        assert settings_of(broker)["log.retention.check.interval.ms"] == "200"
+
+
 @BOTH
 def test_serves_clients_and_is_gone_afterwards(in_process_of_its_own: bool) -> None:
     with Broker(subprocess=in_process_of_its_own) as broker:

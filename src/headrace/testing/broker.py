@@ -29,6 +29,7 @@ TEST_SETTINGS: Mapping[str, SettingValue] = {
     "group.initial.rebalance.delay.ms": 0,  # the first member of a group does not wait for others
     "group.min.session.timeout.ms": 100,  # a test that loses a member need not wait six seconds for it
     "offsets.topic.num.partitions": 1,
+    "log.retention.check.interval.ms": 86_400_000,  # records with times of years ago stay
     "log.segment.delete.delay.ms": 1_000,
 }
 _DATA_SETTINGS = ("log.dirs", "log.dir")

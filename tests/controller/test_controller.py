@@ -13,7 +13,7 @@ from headrace.controller.decisions.topics import NewTopic, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
-from headrace.types import BrokerId
+from headrace.types import BrokerId, TopicPartition
 from tests.controller.node import Node
 from tests.eventually import eventually_async
 
@@ -193,6 +193,32 @@ async def test_a_fenced_broker_refuses_what_was_under_way_to_its_registration(no
     assert (await node.control.handle(under_way)).error_code == ErrorCode.STALE_BROKER_EPOCH
     with pytest.raises(NotLeaderOrFollower):
         node.replicas.leader("t", 0)
+
+
+async def test_a_leader_that_only_metadata_tells_of_its_successor_steps_down(node: Node) -> None:
+    """Its replica was moved away while it was unreachable, so neither LeaderAndIsr nor StopReplica came."""
+    await make(node, "t")
+    told = [each for each in node.sent if isinstance(each, m.UpdateMetadataRequest) and each.topic_states][-1]
+    [state] = told.topic_states[0].partition_states
+    announced: list[object] = []
+    node.replicas.on_leadership(lambda key, partition: announced.append((key, partition)))
+    state.leader, state.isr, state.replicas = 7, [7], [7]
+    node.metadata.apply(told)  # the same leader epoch: a LeaderAndIsr may be on its way
+    assert node.replicas.leader("t", 0).is_leader
+    state.leader_epoch += 1
+    state.leader = -1
+    node.metadata.apply(told)
+    with pytest.raises(NotLeaderOrFollower):
+        node.replicas.leader("t", 0)
+    assert announced == [(TopicPartition("t", 0), node.replicas.get("t", 0))]
+
+
+async def test_a_leader_steps_down_for_no_metadata_of_its_own_leadership(node: Node) -> None:
+    await make(node, "t")
+    told = [each for each in node.sent if isinstance(each, m.UpdateMetadataRequest) and each.topic_states][-1]
+    told.topic_states[0].partition_states[0].leader_epoch += 1
+    node.metadata.apply(told)
+    assert node.replicas.leader("t", 0).is_leader
 
 
 async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: Node) -> None:

@@ -97,4 +97,8 @@ REGRESSIONS = (
     Regression(
         906416557954, "the simulator counted what one replica had still to delete, when the instance had room again"
     ),
+    Regression(
+        75921253790,
+        "a leader whose replica was moved away while it was cut off went on serving share fetches with nothing",
+    ),
 )

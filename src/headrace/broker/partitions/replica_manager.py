@@ -2,6 +2,8 @@
 
     LeaderAndIsr   opens or creates the log; leads or follows, unless the request is older than the known state
     StopReplica    closes the log, and deletes it if the request says so
+    metadata       a leader that has a newer leader epoch and another leader there steps down: no request tells it so if
+                   it was unreachable while its replica was moved away
 
 A partition's high watermark starts at the log manager's checkpoint; a leader without followers advances it to the log
 end offset at once.
@@ -22,6 +24,7 @@ from headrace.in_slices import in_slices
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.refused_sequences import RefusedSequences
+from headrace.metadata.deltas import MetadataDelta
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import NO_UUID
 from headrace.metadata.topic_configs import TopicConfigs
@@ -80,6 +83,7 @@ class ReplicaManager:
         self._on_flushed: list[Callable[[TopicPartition], None]] = []
         configs.on_change(self._on_config)
         configs.on_defaults_change(self._on_defaults)
+        metadata.on_change(self._on_metadata)
         logs.on_flush(self._flushed)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -267,6 +271,31 @@ class ReplicaManager:
             if partition.is_leader:
                 partition.state.step_down()
                 self._announce(partition.key, partition)
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        """Steps down from partitions that another broker leads in a newer leader epoch. A replica that stays one gets a
+        LeaderAndIsr, too. One that was moved away while this broker was unreachable gets nothing: clients that have not
+        heard of the new leader would wait at this one for ever."""
+        for topic, numbers in delta.partitions_changed.items():
+            for number in numbers:
+                partition = self._partitions.get((topic, number))
+                if partition is None or not partition.is_leader:
+                    continue
+                known = self.metadata.partition(topic, number)
+                if (
+                    known is not None
+                    and known.leader_epoch > partition.leader_epoch
+                    and known.leader != self._broker_id
+                ):
+                    log.warning(
+                        "%s: broker %d leads in leader epoch %d; this broker steps down from epoch %d",
+                        partition.key,
+                        known.leader,
+                        known.leader_epoch,
+                        partition.leader_epoch,
+                    )
+                    partition.state.step_down()
+                    self._announce(partition.key, partition)
 
     async def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
         """Drops partitions; returns an error for each. A thread renames the directories of deleted partitions, since a

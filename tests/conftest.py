@@ -1,12 +1,15 @@
 """Fixtures of all tests: real servers on free loopback ports, ended by pid; Apache Kafka where Java and Maven are."""
 
+import faulthandler
 import gc
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from tests import rotation
@@ -115,6 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = getattr(item, "fixturenames", ())
         if "headrace_server" in fixtures:
             item.add_marker(pytest.mark.slow)
+        if "zookeeper_server" in fixtures:
+            item.add_marker(pytest.mark.peer)
         if "apache_kafka" in fixtures or ("differential" in folders and "brokers" in fixtures):
             item.add_marker(pytest.mark.peer)
             item.add_marker(pytest.mark.slow)
@@ -143,9 +148,33 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(GARBAGE_AFTER_ALLOCATIONS, 20, 50)
 
 
+HANG_SECONDS = 540.0
+WATCH_AGAIN_AFTER_SECONDS = 30.0
+_watched_since = -WATCH_AGAIN_AFTER_SECONDS
+
+
+def _watch(config: pytest.Config) -> None:
+    """Before a hang ends by its timeout, all threads say where they are.
+
+    `faulthandler_timeout` has a thread for each test. To wait for its end costs milliseconds on a busy machine.
+    """
+    global _watched_since
+    now = time.monotonic()
+    if now - _watched_since >= WATCH_AGAIN_AFTER_SECONDS:
+        _watched_since = now
+        faulthandler.dump_traceback_later(HANG_SECONDS, file=config.stash[fault_handler_stderr_fd_key])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Before pytest closes the file."""
+    faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Spark starts in half the time."""
+    _watch(item.config)
     if item.get_closest_marker("spark"):
         shared_classes.use()
 

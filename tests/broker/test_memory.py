@@ -242,15 +242,15 @@ def describe_own_configs() -> bytes:
 
 @pytest.mark.slow
 def test_answers_of_all_connections_together_are_bounded(headrace_server: StartHeadrace) -> None:
-    """Sixteen slow readers with 12 MiB of answers each, where 16 MiB may wait: they stop being read, and go on."""
-    server = headrace_server(settings={"queued.max.response.bytes": str(16 * MIB)})
+    """Sixteen slow readers with 4 MiB of answers each, where 4 MiB may wait: they stop being read, and go on."""
+    server = headrace_server(settings={"queued.max.response.bytes": str(4 * MIB)})
     request = describe_own_configs()
     with Wire(server.bootstrap) as wire:
         wire.socket.sendall(request)
         answer_bytes = len(receive_frame(wire.socket))
-    times = 12 * MIB // answer_bytes
+    times = 4 * MIB // answer_bytes
     with ExitStack() as stack:
-        with growing_at_most(server, 64 * MIB), Bystander(server.bootstrap) as bystander:
+        with growing_at_most(server, 32 * MIB), Bystander(server.bootstrap) as bystander:
             slow = [stack.enter_context(Wire(server.bootstrap)) for _ in range(16)]
             for each in slow:
                 each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)

@@ -24,7 +24,7 @@ ZETA = Instance("zeta", "AAAAAAAAAAAAAAAAAAAAAg")
 ONE, TWO = BrokerId(1), BrokerId(2)
 
 
-@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.slow)])
+@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=[pytest.mark.slow, pytest.mark.peer])])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
     if request.param == "embedded":
         opened: MetadataStore = await EmbeddedStore.open(tmp_path)

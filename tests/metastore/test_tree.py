@@ -67,7 +67,7 @@ IMPLEMENTATIONS: dict[str, Open] = {
     "simulated": lambda _, directory: open_alone(directory),
     "zookeeper": open_on_zookeeper,
 }
-SLOW = {"zookeeper": [pytest.mark.slow]}
+SLOW = {"zookeeper": [pytest.mark.slow, pytest.mark.peer]}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=SLOW.get(name, ())) for name in IMPLEMENTATIONS])

@@ -46,6 +46,7 @@ def config(sasl_server: str) -> BrokerConfig:
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 async def test_the_user_of_the_jaas_section_owns_the_znodes(config: BrokerConfig) -> None:
     store = await open_ensemble(config)
     await ensure_cluster(store)
@@ -68,6 +69,7 @@ async def test_the_user_of_the_jaas_section_owns_the_znodes(config: BrokerConfig
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 async def test_who_is_refused_is_told_why_at_once(config: BrokerConfig, caplog: pytest.LogCaptureFixture) -> None:
     for user, password in (("brokers", "hunter2"), ("nobody", "hunter2")):
         with pytest.raises(Refused, match=f"did not authenticate the user '{user}': unknown user or wrong password"):
@@ -127,6 +129,7 @@ def test_the_migration_tool_of_apache_kafka_sets_the_lists_that_brokers_set(
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 async def test_nodes_of_headrace_that_were_open_are_closed(config: BrokerConfig) -> None:
     before = await open_ensemble(replace(config, zookeeper_set_acl=False))
     for path in ("/headrace/fenced", "/headrace/fenced/1", "/headrace/scram_decoys"):
@@ -145,6 +148,7 @@ async def test_nodes_of_headrace_that_were_open_are_closed(config: BrokerConfig)
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 async def test_secrets_that_anybody_can_read_are_warned_of(
     zookeeper_server: ZooKeeperServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,6 +161,7 @@ async def test_secrets_that_anybody_can_read_are_warned_of(
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 async def test_a_server_without_sasl_is_not_used(zookeeper_server: ZooKeeperServer, config: BrokerConfig) -> None:
     with pytest.raises(Refused, match="has no SASL"):
         await open_ensemble(replace(config, zookeeper_connect=f"{zookeeper_server.address}/none-{uuid4()}"))
@@ -183,6 +188,7 @@ async def test_a_login_that_does_not_fit_is_refused_without_its_text(text: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.skipif(bool(missing_kerberos()), reason=missing_kerberos() or "")
 async def test_kerberos_makes_the_principal_the_owner(
     tmp_path: Path, zookeeper_server: ZooKeeperServer, caplog: pytest.LogCaptureFixture

@@ -32,7 +32,7 @@ from tests.certificates import keytool
 from tests.harness import free_ports
 from tests.zookeeper_server import ZooKeeperServer, missing_tools
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
 SECRET = "s3cret"
 
 

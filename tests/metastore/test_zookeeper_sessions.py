@@ -35,7 +35,7 @@ from tests.harness import free_ports
 from tests.metastore.zookeeper_proxy import Proxy
 from tests.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, missing_tools
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import rotation
 from tests.conformance import report
-from tests.examples import QUICK, examples
+from tests.examples import QUICK, a_few_cases, examples
 from tests.harness import HeadraceServer, free_ports, tail
 from tests.peers import kafka
 from tests.spark import shared_classes
@@ -85,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     `make quick` waits for no disk: its temporary files lie in memory.
     """
+    gc.disable()  # until all tests are collected
     rotation.settle()
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(rotation.seed())
@@ -130,7 +131,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("-".join([*folders[1:-1], item.path.stem])))
         if config.getoption("--second-tries") and any(item.get_closest_marker(name) for name in SECOND_TRIES):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    yield
+    yield  # pytest takes out what is not asked for
+    if QUICK:
+        few = a_few_cases(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in few])
+        items[:] = [item for item in items if item in few]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     alone = {item for item in items if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group")}
     items.sort(key=lambda item: (item not in alone, item.path not in slow))  # the order is random otherwise
@@ -143,6 +148,7 @@ def _shares_with_its_module(item: pytest.Item) -> bool:
 
 def pytest_collection_finish() -> None:
     """The tests themselves, millions of objects, are never garbage: looking for some there took a fifth of the time."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER_ALLOCATIONS, 20, 50)

@@ -1,13 +1,18 @@
 """How much a property is tried with: all in `make test`, a part in `make quick`."""
 
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from random import Random
 
 import pytest
+
+from tests import rotation
 
 QUICK = os.environ.get("HEADRACE_QUICK", "0") != "0"
 """Whether this is `make quick`."""
 FEWER = 10
+CASES = 3
 DEFAULT = 100
 """What Hypothesis tries where a test does not say otherwise."""
 
@@ -20,3 +25,15 @@ def examples(count: int = DEFAULT) -> int:
 def slow_after(fast: int, parameters: Sequence[object]) -> list[object]:
     """The parameters of a test, such as seeds: `make quick` runs the first few only."""
     return [*parameters[:fast], *(pytest.param(each, marks=pytest.mark.slow) for each in parameters[fast:])]
+
+
+def a_few_cases(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """What `make quick` runs: of a test with parameters a few cases, others each day."""
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    found = set[pytest.Item]()
+    for name, all_of_it in cases.items():
+        in_order = sorted(all_of_it, key=lambda item: item.nodeid)
+        found.update(Random(f"{rotation.seed()}/{name}").sample(in_order, min(CASES, len(in_order))))
+    return found

@@ -317,6 +317,7 @@ async def known(*rules: Binding) -> Authorizer:
 
 
 @pytest.mark.parametrize("wanted", [PatternFilter(), PatternFilter(ResourceType.GROUP)])
+@pytest.mark.slow
 async def test_a_filter_without_a_name_gives_others_a_turn_at_every_slice_of_patterns(wanted: PatternFilter) -> None:
     """10,000 patterns took 41 ms in one turn."""
     authorizer = await known(*(rule(f"Topic:t{number}") for number in range(3 * ELEMENTS_PER_SLICE)), rule("Group:g"))

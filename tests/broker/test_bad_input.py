@@ -262,6 +262,7 @@ def test_a_reader_that_never_reads_costs_no_memory(server: HeadraceServer) -> No
         assert psutil.Process(server.process.pid).memory_info().rss - before < 64 << 20
 
 
+@pytest.mark.slow
 def test_hundreds_of_idle_connections_harm_nobody(server: HeadraceServer) -> None:
     with ExitStack() as stack:
         for _ in range(300):

@@ -157,6 +157,7 @@ def test_a_small_bomb_is_refused(server: HeadraceServer, codec: Codec) -> None:
         assert wire.list_offset(topic, -1)[2] == 0
 
 
+@pytest.mark.slow
 def test_one_bad_batch_does_not_keep_the_others_of_its_request_out(server: HeadraceServer) -> None:
     with Wire(server.bootstrap) as wire:
         assert wire.create_topic("neighbours", partitions=3) == 0

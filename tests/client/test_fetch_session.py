@@ -139,6 +139,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[m.FetchRequest]:
     return sent
 
 
+@pytest.mark.slow
 def test_quiet_partitions_are_not_named_again(broker: str, admin: Admin, fetches: list[m.FetchRequest]) -> None:
     topic = topic_name("quiet")
     admin.create_topic(topic, 30, 1)

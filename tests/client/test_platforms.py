@@ -95,6 +95,7 @@ def test_records_come_and_go_by_select(broker: str, admin: Admin, monkeypatch: p
     assert [record.offset for record in found] == list(range(500))
 
 
+@pytest.mark.slow
 def test_the_client_works_without_what_only_unix_has(broker: str, admin: Admin) -> None:
     topic = topic_name("without-unix")
     admin.create_topic(topic, 1, 1)

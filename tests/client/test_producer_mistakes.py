@@ -131,6 +131,7 @@ def test_a_method_of_another_client_is_named_by_what_it_is_here(producer: Produc
     assert not hasattr(producer, name)
 
 
+@pytest.mark.slow
 def test_a_topic_that_does_not_exist_is_named_with_its_neighbours_before_the_time_is_over(
     producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:

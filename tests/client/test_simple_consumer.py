@@ -120,6 +120,7 @@ def test_a_segment_counts_from_when_it_was_last_written(shared_headrace: Headrac
             assert consumer.get_offsets_before(topic, 0, time_ms, 9) == starts[newest::-1]
 
 
+@pytest.mark.slow
 def test_it_connects_again_to_a_broker_that_was_restarted(tmp_path: Path) -> None:
     server = HeadraceServer(tmp_path / "data").start()
     try:

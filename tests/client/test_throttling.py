@@ -50,6 +50,7 @@ def left_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_during_a_pause(left_s: list[float]) -> None:
     with Broker() as broker, Admin(broker.bootstrap) as admin, Cluster(broker.bootstrap) as cluster:
         admin.create_topic("t", 1, 1)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+import pytest
 from performance_page import section
 
 from benchmarks import chart
@@ -69,6 +70,7 @@ def test_the_page_has_medians_spread_command_machine_load_and_versions() -> None
         assert part in text
 
 
+@pytest.mark.slow
 def test_the_chart_has_each_ratio_and_is_the_same_for_the_same_results(tmp_path: Path) -> None:
     once, again = tmp_path / "once.svg", tmp_path / "again.svg"
     for each in (once, again):

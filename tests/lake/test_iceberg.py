@@ -56,6 +56,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("partition_by", [None, "day"])
+@pytest.mark.slow
 def test_iceberg_has_the_rows_of_each_version(broker: str, topic: str, table: Path, partition_by: str | None) -> None:
     definition = LakeDefinition(table=str(table), format="iceberg", values="json", partition_by=partition_by)
     face = face_of(table)
@@ -172,6 +173,7 @@ def test_where_the_catalog_is(tmp_path: Path) -> None:
     assert (remote.name, IcebergFace(remote, "sqlite://").identifier) == ("orders", ("headrace", "orders"))
 
 
+@pytest.mark.slow
 def test_old_snapshots_are_forgotten(broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from datetime import timedelta
 

@@ -40,6 +40,7 @@ def rows_in(store: Store) -> int:
     return sum(pa.parquet.read_metadata(pa.BufferReader(each)).num_rows for each in found)
 
 
+@pytest.mark.slow
 def test_a_table_in_a_store_is_written_continued_and_read(
     broker: str, topic: str, store: tuple[dict[str, str], Store]
 ) -> None:
@@ -66,6 +67,7 @@ print(found.num_rows, len(set(zip(found["partition"].to_pylist(), found["offset"
     assert shown.stdout.split() == ["25", "25"], shown.stderr
 
 
+@pytest.mark.slow
 def test_a_commit_that_comes_second_is_refused_by_the_store_and_made_on_the_newer_version(
     broker: str, topic: str, store: tuple[dict[str, str], Store]
 ) -> None:

@@ -217,6 +217,7 @@ def test_json_with_a_schema_becomes_columns(
     assert fields_of(definition, "n", "more") == [(1, None), (2, {"x": "y"})]
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_away_is_waited_for_and_nothing_is_rescued(
     broker: str, topic: str, registry: tuple[Registry, str], definition: LakeDefinition
 ) -> None:

@@ -173,6 +173,7 @@ def test_what_is_converted_for_an_old_consumer_counts_as_it_is_sent(houses: Hous
         assert flow.bytes_out - before == len(sent)
 
 
+@pytest.mark.slow
 def test_commits_pass_no_more_than_a_rate(houses: Houses) -> None:
     """Their metadata is written as records are: 70 MB/s of it went by a limit of 0.1 MB/s. A new connection for each
     gains nothing, and what is produced and consumed does not wait for them."""

@@ -54,6 +54,7 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_confluent_kafka_in_both_instances(houses: Houses) -> None:
     """Topics, records, a group, a transaction and the administrative calls, under the same names in both."""
     consumers = {}

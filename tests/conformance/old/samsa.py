@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -13,12 +12,17 @@ PROGRAM = Path(__file__).parent / "py" / "samsa_client.py"
 PACKAGES = ("samsa==0.3.11", "kazoo==2.8.0", "six==1.16.0")
 
 
+PACKAGED = ("site-packages", "dist-packages")
+
+
 @cache
 def python_2() -> str | None:
     """Python 2.7 with pip; None where there is none."""
     installed = (Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions").glob("2.7*/bin/python2.7")
     for each in (shutil.which("python2.7"), *map(str, installed)):
-        if each and subprocess.run([each, "-m", "pip", "--version"], capture_output=True).returncode == 0:
+        if each and any(
+            (Path(each).resolve().parents[1] / "lib/python2.7" / name / "pip").is_dir() for name in PACKAGED
+        ):
             return each
     return None
 

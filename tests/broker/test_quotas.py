@@ -280,7 +280,7 @@ def test_a_user_has_its_quota_whatever_its_clients_are_called(headrace_server: S
         set_quota(asker, {"user": "ANONYMOUS"}, producer_byte_rate=RATE)
     for number, expected in ((1, False), (2, True), (3, True)):
         with Client(server.bootstrap, f"client-{number}") as client:
-            assert (client.ask(produce(topic, 600_000), 9).throttle_time_ms > 0) == expected
+            assert (client.ask(produce(topic, 900_000), 9).throttle_time_ms > 0) == expected
     server.stop()
     again = headrace_server(data=server.data)
     with Client(again.bootstrap, "a") as a, Client(again.bootstrap, None) as b:

@@ -88,6 +88,9 @@ DECISIONS_PER_SLICE = 2000
 REQUESTS_PER_TURN_MAX = 64
 """Requests of one connection handled in one turn of the event loop, before other connections get their turn."""
 
+SHORT_ANSWER_BYTES_MAX = 512
+"""Of an answer that is written without the dispatcher, which has one topic's name at most."""
+
 PEER_ANSWER_BYTES_MAX = 256 << 20
 """The largest response accepted from another broker: a follower's fetch may hold one batch of any size."""
 
@@ -203,8 +206,11 @@ INSTANCE_VALUE_CHARS_MAX = 16 << 10
 
 PARTITIONS_PER_TOPIC_MAX = 100_000
 
+FILE_SEND_BYTES_MAX = 1 << 20
+"""Bytes of a log file in one `sendfile`. The kernel copies nothing, but makes packets of them for 0.1 to 0.3 ms."""
+
 COLD_READ_CHUNK_BYTES = 256 << 10
-"""Bytes of a file that are probed for the page cache and sent at once."""
+"""Bytes of a file that are probed for the page cache together, and read from the disk at once."""
 
 PRODUCER_BATCHES_KEPT = 5
 """Batches kept per idempotent producer and partition to recognise a retry, as in Apache Kafka."""

@@ -6,11 +6,11 @@ No part of a broker may take any of these from elsewhere, or a seed would no lon
 """
 
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.clocks import wall_clock_ms
 from headrace.config import BrokerConfig
 from headrace.log.files import Files, LocalFiles
 from headrace.metastore.embedded import EmbeddedStore
@@ -21,11 +21,6 @@ from headrace.network.peers.peers import Peers
 UNIX = "unix:"
 """What `zookeeper.connect` begins with when it names a socket: that of the tree which `headrace serve --workers`
 serves."""
-
-
-def wall_clock_ms() -> int:
-    """The time of day, in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 async def open_store(config: BrokerConfig) -> MetadataStore:

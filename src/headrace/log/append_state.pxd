@@ -1,9 +1,10 @@
 # The C types of append_state.py's names; append_state.py itself stays plain Python. See kernel.pxd on `inline`.
 cimport cython
+from cpython.array cimport array
 from libc.stdint cimport int64_t, uint8_t
 
 cdef int64_t _INT32_MAX
-cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX
+cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX, _REMEMBERED_MAX
 
 cdef class FileEnd:
     cdef public int64_t size
@@ -38,6 +39,9 @@ cdef class LogEnd:
         self, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t leader_epoch, int64_t now_ms,
         int64_t record_count, int64_t max_timestamp_ms, int64_t producer_id, int64_t producer_epoch,
         int64_t base_sequence) except -2
+
+@cython.locals(offsets=array, positions=array, count=Py_ssize_t)
+cdef inline _remember(recent, int64_t base_offset, int64_t position)
 
 @cython.locals(batches=list, last=int64_t)
 cdef bint _follows(entry, int64_t epoch, int64_t base_sequence) except -1

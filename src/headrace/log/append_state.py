@@ -24,16 +24,21 @@ except ImportError:
     from headrace.records import uncompiled as cython
 
 if cython.compiled:
+    from cython.cimports.cpython.array import resize_smart
     from cython.cimports.posix.unistd import pwrite
+
+from headrace.log.segment.tail_cache import BATCHES_MAX
 
 if TYPE_CHECKING:
     from headrace.config import TopicConfig
+    from headrace.log.segment.tail_cache import TailCache
 
 NOT_APPENDED = -1
 """The result of `append_plain` when nothing was done."""
 
 _INT32_MAX = 0x7FFFFFFF
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
+_REMEMBERED_MAX = BATCHES_MAX
 
 
 class FileEnd:
@@ -170,7 +175,7 @@ class LogEnd:
         indexes.unindexed_bytes += size
         self.log_end_offset = last_offset + 1
         producers.end_offset = last_offset + 1
-        self.segments.recent.add(base_offset, position)
+        _remember(self.segments.recent, base_offset, position)
         if entry is not None:
             entry.seen_ms = now_ms
             batches = entry.batches
@@ -180,6 +185,18 @@ class LogEnd:
             sequence = base_sequence + record_count - 1 & _INT32_MAX
             batches.append(tuple.__new__(kind, (sequence, last_offset, record_count - 1, max_timestamp_ms)))
         return base_offset
+
+
+def _remember(recent: TailCache, base_offset: int, position: int) -> None:
+    """See `TailCache.add`."""
+    offsets, positions = recent.offsets, recent.positions
+    count = len(offsets)
+    if not cython.compiled or count >= _REMEMBERED_MAX:
+        recent.add(base_offset, position)
+        return
+    resize_smart(offsets, count + 1)
+    resize_smart(positions, count + 1)
+    offsets.data.as_longlongs[count], positions.data.as_longlongs[count] = base_offset, position
 
 
 def _follows(entry: Any, epoch: int, base_sequence: int) -> bool:

@@ -5,13 +5,15 @@ from libc.stdint cimport int64_t, uint8_t
 from headrace.network.outbound cimport Outbound
 from headrace.protocol.conversation.frames cimport FrameReader
 
-cdef int _THROTTLE, _FULL
+cdef int _THROTTLE, _FULL, _PER_TURN_MAX
 cdef Py_ssize_t _SIZE_BYTES
 
 cdef class Connection
 
 cdef class Shortcut:
-    cpdef bytes answer(self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
+    cdef uint8_t[::1] out
+    cpdef Py_ssize_t answer(
+        self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
     cpdef timed(self, Connection connection)
 
 cdef Shortcut _shortcut_of(dispatch)
@@ -52,11 +54,15 @@ cdef class Connection:
 
     cdef bint _is_quiet(self) except -1
 
-    @cython.locals(inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, answer=bytes)
+    @cython.locals(
+        inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, filled=Py_ssize_t, answer_end=Py_ssize_t)
     cdef Py_ssize_t _answer_shortly(self, Shortcut shortcut, Py_ssize_t count) except -1
 
+    @cython.locals(sent=Py_ssize_t, octets=uint8_t[::1])
+    cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t size)
 
     cdef _keep(self, list frames)
+    cdef _own_frames(self)
 
     @cython.locals(taken=Py_ssize_t)
     cdef Py_ssize_t _take_up(self, list frames) except -1

@@ -37,6 +37,7 @@ from headrace.limits import (
     REQUESTS_PER_TURN_MAX,
     RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
     SENT_AHEAD_BYTES_MAX,
+    SHORT_ANSWER_BYTES_MAX,
 )
 from headrace.network.outbound import FileRange, Outbound, Progress
 from headrace.network.request_times import Timed
@@ -47,15 +48,22 @@ from headrace.security.access import ANONYMOUS, Decisions
 
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
-    from cython.cimports.headrace.network.socket_calls import recv
+    from cython.cimports.headrace.clock_calls import monotonic
+    from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
 
 log = logging.getLogger(__name__)
 
 _THROTTLE, _FULL = 2, 4  # of `Held`, as C integers
+_DONE, _COLD = Progress.DONE, Progress.COLD
 _SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
+_PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 
 Chunks = list[bytes | FileRange]
+
+_NO_SLOTS: "deque[Slot]" = deque()
+_NO_FRAMES: "deque[memoryview]" = deque()
+"""Of everybody for whom nothing waits: empty ones of their own would take 1.2 kB of each idle connection."""
 
 
 class Held(IntFlag):
@@ -96,14 +104,19 @@ class Shortcut:
     """Answers the most frequent requests without the dispatcher. This one answers none.
 
     A connection offers each frame to its dispatcher's shortcut, if it has one and nothing waits in the connection. The
-    frame is a place in the buffer of received bytes: in compiled code, no object."""
+    frame is a place in the buffer of received bytes, and the answer one in a buffer of answers: in compiled code, no
+    objects. Connections of one event loop may share a shortcut."""
 
-    __slots__ = ()
+    __slots__ = ("out",)
 
-    def answer(self, connection: "Connection", octets: memoryview, start: int, end: int) -> bytes | None:
-        """The whole answer to the request in `octets[start:end]`. None, with nothing done, if the dispatcher has to
-        handle it. `octets` may be written to, as a frame may."""
-        return None
+    def __init__(self) -> None:
+        self.out = memoryview(bytearray(REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX))
+
+    def answer(self, connection: "Connection", octets: memoryview, start: int, end: int, at: int) -> int:
+        """Writes the whole answer to the request in `octets[start:end]` to `out[at:]`, where it has at most
+        `SHORT_ANSWER_BYTES_MAX`. Returns its end. 0, with nothing done, if the dispatcher has to handle the request.
+        `octets` may be written to, as a frame may."""
+        return 0
 
     def timed(self, connection: "Connection") -> Timed:
         """The times of the request that was just answered, if they are measured."""
@@ -173,13 +186,13 @@ class Connection:
         self._receive_into = transport.receive_into
         self._is_buffering = transport.is_buffering
         self._inbound, self._outbound = inbound, Outbound()
-        self._slots: deque[Slot] = deque()
+        self._slots = _NO_SLOTS
         self._unsent: list[Timed] = []  # requests whose responses are in `_outbound`
         self._waiting_bytes = 0  # of responses that wait for an earlier one
         self._waiting_memory = 0  # the same, without file ranges
         self._memory = memory
         self._counted_bytes = 0  # this connection's part of `memory`
-        self._frames: deque[memoryview] = deque()  # received, not yet dispatched
+        self._frames = _NO_FRAMES  # received, not yet dispatched
         self._reasons = 0  # of `Held`
         self._throttle: asyncio.TimerHandle | None = None
         self._throttled_until_ms = 0.0
@@ -234,7 +247,7 @@ class Connection:
         if count == 0:
             self.close("closed by the client")
             return
-        self.received_ns = self.looked_ns = monotonic_ns()
+        self.received_ns = self.looked_ns = monotonic() if cython.compiled else monotonic_ns()
         shortcut = self._shortcut
         answered = self._answer_shortly(shortcut, count) if shortcut is not None and self._is_quiet() else 0
         if answered == count or self._is_closed:
@@ -265,20 +278,22 @@ class Connection:
 
     def _is_quiet(self) -> bool:
         """Whether nothing waits in the connection: what is answered now can be sent now."""
-        return not (self._reasons or self._is_sending or self._slots or self._frames or self._outbound)
+        if self._reasons or self._is_sending or self._outbound.queued_bytes:
+            return False
+        return not (self._slots or self._frames)
 
     def _answer_shortly(self, shortcut: Shortcut, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
-        inbound, pos, left = self._inbound, 0, REQUESTS_PER_TURN_MAX
+        inbound, pos, left, filled = self._inbound, 0, _PER_TURN_MAX, 0
         try:
             while left:
                 end = inbound.end_of_frame(pos, count)
                 if end < 0:
                     break
-                answer = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end)
-                if answer is None:
+                answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
+                if not answer_end:
                     break
-                self._outbound.add(answer)
+                filled = answer_end
                 if self.is_timed:
                     self._unsent.append(shortcut.timed(self))
                 pos = end
@@ -287,16 +302,35 @@ class Connection:
             log.exception("a request could not be handled", extra={"peer": self.peer})
             self.close("an internal error")
             return pos
-        if pos:
-            self._flush()
+        if filled:
+            self._send_shortly(shortcut, filled)
         return pos
+
+    def _send_shortly(self, shortcut: Shortcut, size: int) -> None:
+        """Sends the answers that a shortcut wrote, where nothing waits in the connection; queues what is left."""
+        sent = 0
+        if cython.compiled and self._direct_fd >= 0:
+            octets = shortcut.out
+            sent = send(self._direct_fd, cython.address(octets[0]), size, MSG_NOSIGNAL)
+            if sent == size:
+                if self._unsent:
+                    self._note_sent()
+                return
+            sent = max(sent, 0)  # sent again, a failure raises
+        self._outbound.add(bytes(shortcut.out[sent:size]))
+        self._flush()
 
     def _keep(self, frames: list[memoryview]) -> None:
         """Keeps frames that cannot be dispatched yet. A peer that has yet to authenticate may send few ahead."""
         if self._is_guarded and sum(map(len, frames)) + _FRAME_BYTES * len(frames) > SENT_AHEAD_BYTES_MAX:
             self.close("too much was sent ahead of the authentication")
             return
-        self._frames.extend([_kept(frame) for frame in frames])
+        self._own_frames().extend([_kept(frame) for frame in frames])
+
+    def _own_frames(self) -> "deque[memoryview]":
+        if self._frames is _NO_FRAMES:
+            self._frames = deque()
+        return self._frames
 
     def _read_pending(self) -> None:
         """Schedules a read of bytes that the transport has buffered: the socket does not become readable for them."""
@@ -377,7 +411,9 @@ class Connection:
         frames = [self._frames.popleft() for _ in range(min(len(self._frames), REQUESTS_PER_TURN_MAX))]
         taken = self._take_up(frames)
         if taken < len(frames) and not self._is_closed:
-            self._frames.extendleft(frames[: taken - 1 : -1] if taken else frames[::-1])
+            self._own_frames().extendleft(frames[: taken - 1 : -1] if taken else frames[::-1])
+        if not self._frames:
+            self._frames = _NO_FRAMES
         self._flush()
 
     def hand_over(
@@ -396,6 +432,8 @@ class Connection:
     def place(self) -> Slot:
         """Reserves the next place in the order of the responses."""
         slot = Slot()
+        if self._slots is _NO_SLOTS:
+            self._slots = deque()
         self._slots.append(slot)
         return slot
 
@@ -445,6 +483,8 @@ class Connection:
             self._waiting_memory -= slot.memory
             if slot.chunks:
                 self._put_out(slot.chunks, slot.request)
+        if not slots:
+            self._slots = _NO_SLOTS
         if self._outbound and not self._is_sending:
             self._send()
         else:
@@ -456,13 +496,13 @@ class Connection:
         except OSError as error:
             self.close(error.strerror or str(error))
             return
-        if self._unsent and (progress is Progress.DONE or len(self._unsent) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX):
+        if self._unsent and (progress is _DONE or len(self._unsent) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX):
             self._note_sent()
-        if progress is Progress.DONE:
+        if progress is _DONE:
             if self._is_sending:
                 self._loop.remove_writer(self._fd)
                 self._is_sending = False
-        elif progress is Progress.COLD:
+        elif progress is _COLD:
             self._warm_up()
         elif not self._is_sending:
             self._loop.add_writer(self._fd, self._send)
@@ -596,7 +636,6 @@ class Connection:
         for slot in self._slots:
             if slot.abandon is not None:
                 slot.abandon()
-        self._slots.clear()
+        self._slots, self._frames = _NO_SLOTS, _NO_FRAMES
         self._unsent.clear()
-        self._frames.clear()
         self._owner.connection_closed(self, reason)

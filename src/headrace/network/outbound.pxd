@@ -1,7 +1,7 @@
 # The C types of outbound.py's names; outbound.py itself stays plain Python.
 cimport cython
 
-cdef Py_ssize_t _JOIN_BYTES_MAX, _READ_BYTES
+cdef Py_ssize_t _JOIN_BYTES_MAX, _READ_BYTES, _CHUNK_BYTES, _FILE_BYTES
 
 cdef class Outbound:
     cdef object _queue
@@ -12,7 +12,8 @@ cdef class Outbound:
     @cython.locals(size=Py_ssize_t)
     cpdef add(self, chunk)
 
-    @cython.locals(budget=Py_ssize_t, sent=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(
+        budget=Py_ssize_t, sent=Py_ssize_t, size=Py_ssize_t, can_send_file=bint, fd=int, position=Py_ssize_t)
     cpdef send(self, transport)
 
     @cython.locals(fd=int, sent=Py_ssize_t)
@@ -31,5 +32,7 @@ cdef class Outbound:
     @cython.locals(size=Py_ssize_t)
     cdef _advance(self, Py_ssize_t sent)
 
-    @cython.locals(start=Py_ssize_t)
-    cdef bint _is_cold(self, rng, Py_ssize_t size) except -1
+    @cython.locals(left=Py_ssize_t, warm=Py_ssize_t, done=Py_ssize_t, end=Py_ssize_t)
+    cdef Py_ssize_t _cached(self, int fd, Py_ssize_t position, Py_ssize_t size, Py_ssize_t most) except -1
+
+cdef bint _is_cached(int fd, Py_ssize_t position) except -1

@@ -31,4 +31,5 @@ cdef inline Py_ssize_t _put64(uint8_t[::1] out, Py_ssize_t pos, int64_t value) n
 
 @cython.locals(version=int, at=Py_ssize_t, topic_end=Py_ssize_t, length=Py_ssize_t, pos=Py_ssize_t)
 cpdef Py_ssize_t write_single_answer(
-    const uint8_t[::1] buf, const int64_t[::1] fields, int64_t base_offset, int64_t log_start_offset, uint8_t[::1] out) noexcept
+    const uint8_t[::1] buf, const int64_t[::1] fields, int64_t base_offset, int64_t log_start_offset, uint8_t[::1] out,
+    Py_ssize_t start=*) noexcept

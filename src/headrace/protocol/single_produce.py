@@ -138,12 +138,14 @@ def _put64(out: memoryview, pos: int, value: int) -> int:
     return _put32(out, _put32(out, pos, value >> 32), value)
 
 
-def write_single_answer(buf: Buffer, fields: Ints, base_offset: int, log_start_offset: int, out: memoryview) -> int:
+def write_single_answer(
+    buf: Buffer, fields: Ints, base_offset: int, log_start_offset: int, out: memoryview, start: int = 0
+) -> int:
     """Writes the whole frame that answers the request in `buf` with these fields, whose batch was appended.
 
-    `out` is memory for it: `ANSWER_BYTES` and the topic's. Returns the frame's size."""
+    It goes to `out[start:]`, which has room for `ANSWER_BYTES` and the topic's. Returns the frame's end."""
     version, at, topic_end = fields[_VERSION], fields[_TOPIC_AT], fields[_TOPIC_END]
-    pos = _put32(out, 4, fields[_CORRELATION])
+    pos = _put32(out, start + 4, fields[_CORRELATION])
     if version >= _FLEXIBLE_FROM:
         out[pos], out[pos + 1] = 0, 2  # tags; one topic
         pos += 2
@@ -178,5 +180,5 @@ def write_single_answer(buf: Buffer, fields: Ints, base_offset: int, log_start_o
         if version >= _MESSAGES_FROM:
             pos = _put16(out, _put32(out, pos, 0), -1)
         pos = _put32(out, pos, 0)
-    _put32(out, 0, pos - 4)
+    _put32(out, start, pos - start - 4)
     return pos

@@ -173,7 +173,7 @@ def headrace(stack: ExitStack, directory: Path, workers: int = 1) -> Peer:
         else:
             admin = AdminClient({"bootstrap.servers": server.bootstrap})
             names = [TOPIC if not number else f"{TOPIC}-{number}" for number in range(workers)]
-            topics = [NewTopic(name, replica_assignment=[[number]]) for number, name in enumerate(names)]
+            topics = [NewTopic(name, 1, replica_assignment=[[number]]) for number, name in enumerate(names)]
             for each in admin.create_topics(topics).values():
                 each.result()
     return made[0]._replace(others=tuple(made[1:]))

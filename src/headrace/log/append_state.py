@@ -189,7 +189,8 @@ class LogEnd:
 
 def _remember(recent: TailCache, base_offset: int, position: int) -> None:
     """See `TailCache.add`."""
-    offsets, positions = recent.offsets, recent.positions
+    offsets: Any = recent.offsets
+    positions: Any = recent.positions
     count = len(offsets)
     if not cython.compiled or count >= _REMEMBERED_MAX:
         recent.add(base_offset, position)

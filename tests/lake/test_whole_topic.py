@@ -17,9 +17,11 @@ from headrace.errors import InvalidConfig
 from headrace.lake import whole_topic
 from headrace.lake.core.roll import Sizes
 from headrace.lake.decoders import make_decoder
+from headrace.lake.decoding import RawDecoder
 from headrace.lake.definitions import Definitions
 from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.lake.rows import Wanted, fitted, read_rows
+from headrace.records.format2.columns import RecordColumns
 from headrace.types import OffsetRange, TopicPartition
 from tests.lake.lakes import opened, produce, run_once, value_of
 
@@ -56,6 +58,26 @@ def test_times_bound_both_parts(broker: str, topic: str, table: Path, low: int, 
     since, until = (datetime.fromtimestamp(each, UTC) for each in (low, high))
     found = whole_topic.table(broker, topic, table=table, since=since.replace(tzinfo=None), until=until)
     assert places(found.to_arrow()) == expected(range(low, min(high, 150)))
+
+
+def test_records_of_other_times_are_not_decoded(
+    broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(broker, topic, 10)
+    run_once(broker, topic, table)
+    produce(broker, topic, 10, first=10)
+    decoded: list[int] = []
+
+    class Counting(RawDecoder):
+        def decode(self, columns: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
+            decoded.append(columns.count)
+            return super().decode(columns, partition)
+
+    monkeypatch.setattr("headrace.lake.whole_topic.reading_decoder", lambda *_: Counting())
+    for until, found, read in ((10, 10, []), (11, 11, [5]), (20, 20, [5, 5])):
+        decoded.clear()
+        rows = whole_topic.table(broker, topic, table=table, until=datetime.fromtimestamp(until, UTC))
+        assert (rows.to_arrow().num_rows, decoded) == (found, read)
 
 
 def test_row_groups_without_wanted_rows_are_not_read(

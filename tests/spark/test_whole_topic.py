@@ -91,7 +91,22 @@ def test_times_bound_both_parts(spark: SparkSession, broker: str, options: Mappi
         frame = topic(spark, name, options, table=table, since=since.replace(tzinfo=None), until=until)
         assert places(frame) == sorted((n % 2, n // 2, value_of(n)) for n in range(low, min(high, 150)))
         plan = frame._jdf.queryExecution().toString()
-    assert "PushedFilters: [IsNotNull(topic), IsNotNull(timestamp)" in plan
+    assert "PushedFilters: [IsNotNull(timestamp), GreaterThanOrEqual(timestamp" in plan
+    before = topic(spark, name, options, table=table, until=begin)
+    assert before.collect() == []
+    assert "FileScan" not in before._jdf.queryExecution().toString()  # the bounds in the table's log exclude the file
+
+
+def test_rows_of_other_topics_are_left_out(
+    spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path
+) -> None:
+    name, other, table = create(broker), create(broker), tmp_path / "table"
+    for each in (other, name):
+        produce(broker, each, 20)
+        run_once(broker, each, table)
+    assert places(topic(spark, name, options, table=table)) == expected(20)
+    assert compact(opened(table))  # now they are in one file
+    assert places(topic(spark, name, options, table=table)) == expected(20)
 
 
 def test_values_of_json_have_the_same_columns_in_both_parts(

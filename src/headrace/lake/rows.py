@@ -39,10 +39,14 @@ def read_rows(
     files have rows that were deleted."""
     check_readable(table)
     columns = table.arrow_schema if schema is None else schema
-    files = [one for one in table.file_bounds if _may_have(one, wanted)]
-    for one in sorted(files, key=lambda each: each.offsets[0] if each.offsets else 0):
+    for one in sorted(wanted_files(table, wanted), key=lambda each: each.offsets[0] if each.offsets else 0):
         with table.location.open(one.path) as source:
             yield from _rows_of(pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), wanted, columns, batch_rows)
+
+
+def wanted_files(table: LoadTable, wanted: Wanted) -> list[FileBounds]:
+    """The files that may have such rows, by their bounds in the table's log."""
+    return [one for one in table.file_bounds if _may_have(one, wanted)]
 
 
 def check_readable(table: LoadTable) -> None:
@@ -56,7 +60,7 @@ def check_readable(table: LoadTable) -> None:
 
 def first_offset(table: LoadTable, wanted: Wanted) -> int | None:
     """An offset before which no row is wanted, by the bounds of files; None if no file has one."""
-    found = [one.offsets[0] if one.offsets else 0 for one in table.file_bounds if _may_have(one, wanted)]
+    found = [one.offsets[0] if one.offsets else 0 for one in wanted_files(table, wanted)]
     return min(found, default=None)
 
 

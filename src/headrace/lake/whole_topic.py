@@ -12,6 +12,7 @@ groups are skipped by their bounds, and the topic is read from the offset of `si
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from headrace.lake.delta.location import Location
 from headrace.lake.json_fields import CORRUPT_COLUMN
 from headrace.lake.rows import Wanted, check_readable, fitted, read_rows
 from headrace.lake.topic_log import TopicLog
+from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
 
 JOB = "load"
@@ -67,7 +69,12 @@ def find(
 
     Raises InvalidConfig, UnsupportedTableError and KafkaError.
     """
-    location, job, registry = find_table(cluster, topic, table, job)
+    return find_in(cluster, topic, find_table(cluster, topic, table, job), since)
+
+
+def find_in(cluster: Cluster, topic: str, place: FoundTable, since: datetime | None = None) -> WholeTopic:
+    """The newest snapshot of a table. Raises InvalidConfig, UnsupportedTableError and KafkaError."""
+    location, job, registry = place
     snapshot = LoadTable.open(location)
     if snapshot is None:
         raise InvalidConfig(f"there is no table at {location} yet: headrace lake run, or headrace load, makes it")
@@ -174,9 +181,22 @@ def read_tail(
         raise TooMuchError
     for one in slices:
         for records in log.read(one):
+            if not _may_be_within(records, wanted):
+                continue
             batch = _within(decoder.decode(records, one.partition), wanted)
             if batch.num_rows:
                 yield fitted(batch, schema)
+
+
+def _may_be_within(records: RecordColumns, wanted: Wanted) -> bool:
+    """Whether some record is of the wanted times: the values of others need not be decoded."""
+    if not records.count or (wanted.since is None and wanted.until is None):
+        return True
+    times = pa.Array.from_buffers(pa.int64(), records.count, [None, pa.py_buffer(records.timestamps_ms)])
+    first, last = pc.min_max(times).values()
+    return (wanted.since is None or last.as_py() >= floor(wanted.since.timestamp() * 1000)) and (
+        wanted.until is None or first.as_py() < ceil(wanted.until.timestamp() * 1000)
+    )
 
 
 def _within(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:

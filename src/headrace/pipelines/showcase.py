@@ -5,11 +5,13 @@ each has a rate of its own, to the end of the topics. Their results are compared
 and drawn (`pictures`).
 """
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -23,13 +25,14 @@ from headrace.pipelines.operations import cancelled_airport_days, late_airport_h
 from headrace.pipelines.pictures import PICTURES
 from headrace.pipelines.running import PIPELINES, STATE_STORE, TOPICS, Place, finish
 from headrace.pipelines.security import left_again_too_soon
-from headrace.pipelines.site import Site
+from headrace.pipelines.site import Event, Site
 from headrace.pipelines.topics import count_of, create_topics, produce
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EVENTS_OF_LINE: Final = 10_000
 FLIGHTS: Final[Mapping[str, int]] = {
     "hours of an airport in which a twentieth left two hours late": 818,
     "days of an airport with more than 30 % cancelled": 7,
@@ -51,27 +54,42 @@ def show_all(site: Site, output: Path) -> bool:
         place = Place(bootstrap, Path(scratch, "pipelines"))
         create_topics(bootstrap)
         began = time.monotonic()
-        sent = produce(bootstrap, site.events())
+        events = Path(scratch, "events")
+        sent = produce(bootstrap, _kept(site.events(), events))
         console.print(f"{sent:,} events of {site.seconds} s of the site, sent in {time.monotonic() - began:.0f} s")
         spark = session("headrace pipelines", settings=STATE_STORE)
-        is_right = [_show(console, spark, name, place, site, output) for name in PIPELINES]
+        is_right = [_show(console, spark, name, place, events, output) for name in PIPELINES]
         is_right.append(_show_flights(console, spark, bootstrap))
         spark.stop()
     console.print(f"pictures: {output}/*.svg")
     return all(is_right)
 
 
-def _show(console: Console, spark: "SparkSession", name: str, place: Place, site: Site, output: Path) -> bool:
+def _show(console: Console, spark: "SparkSession", name: str, place: Place, events: Path, output: Path) -> bool:
     """Run one pipeline, compare, and draw."""
     began = time.monotonic()
     finish(spark, [name], place)
     seconds = time.monotonic() - began
-    events = count_of(place.bootstrap, TOPICS[name])
-    found, expected = COMPARISONS[name](place, site.events())
+    count = count_of(place.bootstrap, TOPICS[name])
+    found, expected = COMPARISONS[name](place, _read(events))
     verdict = "as plain Python finds it" if found == expected else "OTHER THAN PLAIN PYTHON FINDS IT"
-    console.print(f"{name:10} {events:9,} events in {seconds:5.1f} s, {events / seconds:8,.0f} a second: {verdict}")
+    console.print(f"{name:10} {count:9,} events in {seconds:5.1f} s, {count / seconds:8,.0f} a second: {verdict}")
     (output / f"{name}.svg").write_text(PICTURES[name](place))
     return bool(found == expected)
+
+
+def _kept(events: Iterator[Event], file: Path) -> Iterator[Event]:
+    """The events, which are also kept in a file: to make them takes longer than to read them."""
+    with file.open("w") as out:
+        while chunk := list(islice(events, EVENTS_OF_LINE)):
+            out.write(f"{json.dumps(chunk)}\n")
+            yield from chunk
+
+
+def _read(file: Path) -> Iterator[Event]:
+    with file.open() as kept:
+        for line in kept:
+            yield from (Event(*fields) for fields in json.loads(line))
 
 
 @contextmanager

@@ -90,7 +90,10 @@ class LiveFile(NamedTuple):
 
 
 class FileBounds(NamedTuple):
-    """A file of a snapshot, and the least and the greatest of what rows are searched by; None where nobody told."""
+    """A file of a snapshot, and the least and the greatest of what rows are searched by; None where nobody told.
+
+    `topics` is None also if some row has none: equal bounds say that all rows are of one topic.
+    """
 
     path: str
     topics: tuple[str, str] | None
@@ -283,7 +286,9 @@ class LoadTable:
             return (None if None in pair else pair for pair in zip(lows, highs, strict=True))
 
         columns = (bounds(name) for name in ("topic", "partition", "offset", "timestamp"))
-        return [FileBounds(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
+        found = [FileBounds(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
+        nulls = actions.column("null_count.topic").to_pylist() if "null_count.topic" in names else repeat(None)
+        return [one if count == 0 else one._replace(topics=None) for one, count in zip(found, nulls, strict=False)]
 
     @property
     def has_deletion_vectors(self) -> bool:

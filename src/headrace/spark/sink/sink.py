@@ -24,6 +24,7 @@ from headrace.spark.sink.sink_options import SinkOptions
 from headrace.spark.sink.sink_rows import TaskRows
 from headrace.spark.sink.sink_transactions import TaskTransaction, abort_batch, commit_batch, write_transaction
 from headrace.spark.source.cluster_access import client_settings
+from headrace.spark.worker import settle
 
 
 @dataclass
@@ -103,6 +104,7 @@ def _write(options: SinkOptions, mark: Mark, run: str, batches: Iterator[pa.Reco
 
 def write_rows(options: SinkOptions, mark: Mark, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write the rows of one task, and wait until all are acknowledged. Raises KafkaError if a row failed."""
+    settle()
     settings = client_settings(options.client_settings)
     with (
         Cluster(options.bootstrap_servers, settings) as cluster,

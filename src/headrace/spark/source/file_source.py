@@ -21,6 +21,7 @@ from headrace.spark.option_values import OptionError
 from headrace.spark.source.offsets import resolve_ranges, split_ranges
 from headrace.spark.source.options import Assign, ReadOptions, Selection, Subscribe, SubscribePattern
 from headrace.spark.source.source import BATCH_ROWS, NOTHING, arrow_batch
+from headrace.spark.worker import settle
 from headrace.types import OffsetRange, TopicPartition
 
 
@@ -61,6 +62,7 @@ class FileReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SegmentPartition)
+        settle()
         wanted, options = partition.range, self._options
         if not wanted.size:
             return

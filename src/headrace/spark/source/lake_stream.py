@@ -38,6 +38,7 @@ from headrace.spark.source.options import LAKE_OF_TOPIC, ReadOptions, Subscribe
 from headrace.spark.source.source import BATCH_ROWS, BatchReader, RangePartition, read_columns
 from headrace.spark.source.source import NOTHING as NO_RANGE
 from headrace.spark.source.stream import Offsets, StreamReader
+from headrace.spark.worker import settle
 from headrace.types import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class _Rows:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
+        settle()
         schema = _arrow_schema(self._schema_json)
         if isinstance(partition, RangePartition):
             wanted = partition.range

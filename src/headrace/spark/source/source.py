@@ -24,6 +24,7 @@ from headrace.records.format2.columns import RecordColumns
 from headrace.spark.source.cluster_access import ClusterBounds, connect, fetch_sizes, isolation_level
 from headrace.spark.source.offsets import DataLossError, resolve_ranges, split_ranges
 from headrace.spark.source.options import ReadOptions
+from headrace.spark.worker import settle
 from headrace.types import OffsetRange, TopicPartition
 
 BATCH_ROWS = 8_192
@@ -62,6 +63,7 @@ class BatchReader(DataSourceReader):
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Fetch the range of a task and yield it as Arrow batches."""
     assert isinstance(partition, RangePartition)
+    settle()
     wanted = partition.range
     if not wanted.size:
         return

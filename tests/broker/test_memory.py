@@ -7,13 +7,16 @@ import os
 import resource
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import psutil
 import pytest
 
+from headrace.broker.app import DESCRIPTORS_AT_START
 from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.message_set import iter_entries
 from tests.broker.lies import bomb
@@ -177,6 +180,16 @@ def test_1500_idle_connections_are_carried(server: HeadraceServer) -> None:
 @pytest.mark.soak
 def test_10_000_idle_connections_are_carried(server: HeadraceServer) -> None:
     crowd(server, 10_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the size of the table of descriptors")
+def test_the_table_of_descriptors_need_not_grow_while_connections_come(server: HeadraceServer) -> None:
+    assert server.process is not None
+    pid = server.process.pid
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    size = int(next(line for line in status if line.startswith("FDSize:")).split()[1])
+    assert size >= min(DESCRIPTORS_AT_START, resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
+    assert len(os.listdir(f"/proc/{pid}/fd")) < 200
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process can be set on Linux")

@@ -10,7 +10,9 @@ compiled at the first request of their kind.
 """
 
 import asyncio
+import fcntl
 import logging
+import os
 import resource
 import signal
 import sys
@@ -35,6 +37,7 @@ from headrace.records.format2 import kernel
 
 log = logging.getLogger(__name__)
 
+DESCRIPTORS_AT_START = 16_384
 _REFUSED = 2
 _LOST = 1
 
@@ -121,6 +124,15 @@ def _allow_many_files() -> None:
     if soft < hard:
         with suppress(ValueError, OSError):  # macOS has a hard limit that it does not grant
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _enlarge_descriptor_table()
+
+
+def _enlarge_descriptor_table() -> None:
+    """Has the kernel make the table of descriptors large now, for 8 bytes each. Linux doubles it when it is full, and a
+    process of several threads, as the broker is later, waits eight milliseconds for that in the accept."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError):  # the standard input may be closed
+        os.close(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, min(soft, DESCRIPTORS_AT_START) - 1))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -55,6 +55,11 @@ NO_POSITIONS = -1
 class PartitionLog(LogEnd):
     """The log of one partition. `PartitionLog.open` creates it."""
 
+    __slots__ = (
+        "_committed", "clean_end_offset", "cleaned_to", "cleaned_to_was_lowered", "config", "directory", "files",
+        "flusher", "partition", "positions", "positions_lock", "removals", "topic_id", "truncations",
+    )  # fmt: skip
+
     active: Segment
     segments: SegmentList
     producers: Producers

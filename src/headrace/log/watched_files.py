@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headrace.log.directories import meta_properties
-from headrace.log.files import Bytes, DirectoryLock, DiskSpace, Files, LogFile, plain_fd_of
+from headrace.log.files import AtPath, Bytes, DirectoryLock, DiskSpace, Files, LogFile, plain_fd_of
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
 P = ParamSpec("P")
@@ -144,13 +144,13 @@ class WatchedFiles:
         return self._files.lock(path)
 
 
-class WatchedFile:
+class WatchedFile(AtPath):
     """An open file that reports refused calls. Every produce writes, so each method makes its call directly."""
 
     __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd", "plain_fd")
 
     def __init__(self, file: LogFile, path: Path, watch: DirectoryWatch) -> None:
-        self._file, self._path, self._watch = file, path, watch
+        self._file, self._path, self._watch = file, str(path), watch
         self._write, self._read = file.write, file.read
         self.fd, self.plain_fd = file.fd, plain_fd_of(file)
 
@@ -158,21 +158,21 @@ class WatchedFile:
         try:
             self._write(data, position)
         except OSError as error:
-            self._watch.refused(self._path, error)
+            self._watch.refused(self.path, error)
             raise
 
     def read(self, size: int, position: int) -> bytes:
         try:
             return self._read(size, position)
         except OSError as error:
-            self._watch.refused(self._path, error)
+            self._watch.refused(self.path, error)
             raise
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         try:
             return self._file.read_into(buffer, position)
         except OSError as error:
-            self._watch.refused(self._path, error)
+            self._watch.refused(self.path, error)
             raise
 
     def size(self) -> int:
@@ -182,7 +182,7 @@ class WatchedFile:
         try:
             self._file.truncate(size)
         except OSError as error:
-            self._watch.refused(self._path, error)
+            self._watch.refused(self.path, error)
             raise
 
     def extend(self, size: int) -> None:
@@ -192,5 +192,5 @@ class WatchedFile:
         try:
             self._file.sync()
         except OSError as error:
-            self._watch.refused(self._path, error)
+            self._watch.refused(self.path, error)
             raise

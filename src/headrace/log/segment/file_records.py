@@ -11,19 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.log.append_state import FileEnd
-from headrace.log.files import Bytes, Files, LogFile, plain_fd_of
+from headrace.log.files import AtPath, Bytes, Files, LogFile, plain_fd_of
 from headrace.log.segment.batch_scan import read_headers
 from headrace.records.format2.header import BatchHeader
 
 
-class FileRecords(FileEnd):
+class FileRecords(FileEnd, AtPath):
     """The batches in one file."""
 
-    __slots__ = ("_file", "_files", "path")
+    __slots__ = ("_file", "_files", "_path")
 
     def __init__(self, files: Files, path: Path, size: int) -> None:
         self._files = files
-        self.path = path
+        self._path = str(path)
         self.size = size
         self._file: LogFile | None = None
         self.plain_fd = -1

@@ -13,6 +13,7 @@ memory map.
 """
 
 import operator
+import os
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
@@ -22,7 +23,7 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
 
-from headrace.log.files import Files, LogFile
+from headrace.log.files import AtPath, Files, LogFile
 
 WRITE_BYTES = 4096
 """Entries are written once this many bytes of them wait."""
@@ -74,7 +75,7 @@ def check_columns(keys: "array[int]", values: "array[int]", name: str, *, strict
         raise CorruptIndex(f"{name}: the entries are not ascending")
 
 
-class IndexFile(ABC):
+class IndexFile(AtPath, ABC):
     """The two columns of an index, `keys` and `values`, and their file. `keys` ascend."""
 
     ENTRY: ClassVar[Struct]
@@ -83,18 +84,18 @@ class IndexFile(ABC):
     """The array type of the keys. Values are int32."""
 
     __slots__ = (
+        "_path",
         "base_offset",
         "entries_max",
         "is_extended",
         "keys",
-        "path",
         "unwritten",
         "values",
         "written_bytes",
     )
 
-    def __init__(self, path: Path, base_offset: int, bytes_max: int) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, base_offset: int, bytes_max: int) -> None:
+        self._path = os.fspath(path)
         self.base_offset = base_offset
         self.entries_max = bytes_max // self.ENTRY.size
         self.keys: array[int] = array(self.KEY_TYPE)
@@ -110,10 +111,10 @@ class IndexFile(ABC):
         """The keys and the values in a file's content. Raises CorruptIndex."""
 
     @classmethod
-    def load(cls, files: Files, path: Path, base_offset: int, bytes_max: int) -> Self:
+    def load(cls, files: Files, path: Path | str, base_offset: int, bytes_max: int) -> Self:
         """Read the file. Raises CorruptIndex, or FileNotFoundError."""
         index = cls(path, base_offset, bytes_max)
-        index.keys, index.values = cls.read_columns(read_used(files, path), path.name)
+        index.keys, index.values = cls.read_columns(read_used(files, index.path), index.path.name)
         index.written_bytes = len(index) * cls.ENTRY.size
         return index
 

@@ -72,8 +72,8 @@ class SegmentIndexes(IndexSteps):
         self._files = files
         self._records = records
         self._base_offset = base_offset
-        self._offset_path = offset_path
-        self._time_path = time_path
+        self._offset_path = str(offset_path)
+        self._time_path = str(time_path)
         self._loaded = None
         self._largest = None
         self.unindexed_bytes = 0

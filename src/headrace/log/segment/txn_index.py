@@ -11,7 +11,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.log.files import Files
+from headrace.log.files import AtPath, Files
 from headrace.log.segment.index_file import CorruptIndex
 
 ENTRY = Struct(">hqqqq")
@@ -54,13 +54,13 @@ def parse_entries(data: bytes, base_offset: int, name: str) -> list[AbortedTrans
     return found
 
 
-class TransactionIndex:
+class TransactionIndex(AtPath):
     """The aborted transactions of one segment. `aborted_transactions` reads them at the first use."""
 
-    __slots__ = ("_entries", "path")
+    __slots__ = ("_entries", "_path")
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._path = str(path)
         self._entries: list[AbortedTransaction] | None = None
 
     @property

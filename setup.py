@@ -26,6 +26,7 @@ COMPILED = (
     "headrace.client.producer.accumulator",
     "headrace.client.producer.delivery",
     "headrace.client.producer.intake",
+    "headrace.client.metrics.meters",
 )
 """Each says in its docstring why it is compiled, and has its C types in a .pxd of its name."""
 

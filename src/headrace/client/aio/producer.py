@@ -23,7 +23,7 @@ from headrace.client.core.option_types import ProducerOptions
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import Deadline
 from headrace.client.producer import producer as threaded
-from headrace.client.producer.accumulator import BATCH_FILLED
+from headrace.client.producer.accumulator import BATCH_FILLED, PartitionQueue
 from headrace.client.producer.column_input import ColumnLike, Headers
 from headrace.client.producer.delivery import (
     RECORD_OVERHEAD_BYTES,
@@ -149,7 +149,7 @@ class _Core(threaded.Producer):
     def _load_topic(self, topic: str) -> TopicInfo:
         raise _UnknownTopic
 
-    def _wake(self, news: int) -> None:
+    def _wake(self, queue: PartitionQueue, news: int) -> None:
         """Wake the sender once the tasks that are ready have had their turn, so that it finds the records of all."""
         if news == BATCH_FILLED:
             self._sender.wake()

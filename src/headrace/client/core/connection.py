@@ -11,7 +11,7 @@ the owner opens another.
 import select
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded, SecurityMismatch
@@ -197,6 +197,16 @@ class Connection:
         return self._error is None
 
     @property
+    def is_free(self) -> bool:
+        """Whether a request could be sent at once, and would be the only one: nothing is in flight, nothing is due."""
+        return (
+            self._error is None
+            and not self._conversation
+            and (self._renewal is None or not self._renewal.expired)
+            and (self._throttled is None or self._throttled.expired)
+        )
+
+    @property
     def in_flight(self) -> int:
         """The number of requests in flight."""
         return len(self._conversation)
@@ -219,6 +229,31 @@ class Connection:
     def send(self, request: Message, answer: type[R], deadline: Deadline, version: int | None = None) -> Pending[R]:
         """Send `request` in the negotiated version; the caller collects the answer later."""
         correlation_id, pending = self._write(request, answer, deadline, version)
+        self._conversation.expect(correlation_id, pending)
+        return pending
+
+    def send_frame(
+        self, frame_of: Callable[[int], bytes], api_key: int, version: int, answer: type[R], deadline: Deadline
+    ) -> Pending[R]:
+        """Send a request that `frame_of` encodes, given its correlation id."""
+        if self._error is not None:
+            raise self._error
+        correlation_id = self._conversation.next_id()
+        frame = frame_of(correlation_id)
+        try:
+            try:
+                sent = self._transport.send(frame)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(frame):
+                self._send_all([frame[sent:]], deadline)
+        except OSError as cause:
+            self._break(self._lost(cause))
+            assert self._error is not None
+            raise self._error from cause
+        pending = Pending(api_key, version, answer)
+        if self.metrics is not None:
+            pending.sent_s = self.metrics.sent(len(frame))
         self._conversation.expect(correlation_id, pending)
         return pending
 
@@ -378,6 +413,13 @@ def _transport_over(sock: socket.socket, address: Address, tls: "SSLContext | No
 
 def _ready(fd: int, events: int, timeout_s: float) -> bool:
     return bool(_poll({fd: events}, timeout_s))
+
+
+def wait_any(connections: Iterable[Connection], timeout_s: float, wake_fd: int) -> list[Connection]:
+    """Wait until a connection or `wake_fd` is readable; the connections that are to be pumped then."""
+    by_fd = {connection.fileno(): connection for connection in connections if connection.usable}
+    wanted = {**dict.fromkeys(by_fd, READABLE), wake_fd: READABLE}
+    return [by_fd[fd] for fd in _poll(wanted, max(0.0, timeout_s)) if fd in by_fd]
 
 
 def pump_any(connections: Iterable[Connection], timeout_s: float, wake_fd: int | None = None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.client.metrics.meters import Meter
+from headrace.client.metrics.meters import Clock, Meter, record_each
 from headrace.client.metrics.registry import Registry
 
 
@@ -15,6 +15,7 @@ class NetworkMetrics:
         """`kind`: producer, consumer, or another that begins the names of the groups. `in_flight`: requests without an
         answer."""
         self._registry = registry
+        self.clock: Clock = registry.clock
         self._kind = kind
         self._nodes: dict[int, Meter] = {}
         group = registry.group(f"{kind}-metrics")
@@ -26,10 +27,6 @@ class NetworkMetrics:
         self.latency: Meter = group.timed("request-latency", "response")
         group.gauge("requests-in-flight", in_flight)
         group.gauge("connection-count", lambda: self.created.total - self.closed.total)
-
-    def now_s(self) -> float:
-        """The clock of the registry."""
-        return self._registry.clock()
 
     def node(self, broker: int) -> Meter:
         """The latency of one broker's answers, in milliseconds."""
@@ -43,19 +40,19 @@ class NetworkMetrics:
 class ConnectionMetrics:
     """One connection."""
 
-    __slots__ = ("_network", "node")
+    __slots__ = ("_clock", "_network", "_sent", "node")
 
     def __init__(self, network: NetworkMetrics) -> None:
-        self._network = network
+        self._network, self._clock = network, network.clock
+        self._sent = (network.requests, network.outgoing)
         self.node: Meter | None = None
         """The broker's own latency, where it is known which one it is."""
         network.created.record()
 
     def sent(self, size: int) -> float:
         """A request of so many bytes was sent; returns the time."""
-        self._network.requests.record(size)
-        self._network.outgoing.record(size)
-        return self._network.now_s()
+        record_each(self._sent, (size, size))
+        return self._clock()
 
     def received(self, size: int) -> None:
         """So many bytes were received."""
@@ -63,7 +60,7 @@ class ConnectionMetrics:
 
     def answered(self, sent_s: float) -> None:
         """A request that was sent at that time was answered."""
-        took_ms = (self._network.now_s() - sent_s) * 1000
+        took_ms = (self._clock() - sent_s) * 1000
         self._network.latency.record(took_ms)
         if self.node is not None:
             self.node.record(took_ms)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.metrics.client_metrics import ClientMetrics
-from headrace.client.metrics.meters import Clock, Meter
+from headrace.client.metrics.meters import Clock, Meter, record_each
 from headrace.client.metrics.registry import Resource
 from headrace.client.producer.delivery import Batch
 
@@ -38,6 +38,7 @@ class ProducerMetrics(ClientMetrics):
         super().__init__(cluster, "producer", clock, resource)
         registry = self.registry
         self._topics: dict[str, tuple[_Counts, Meter]] = {}
+        self._sent: dict[str, tuple[Meter, ...]] = {}
         group = registry.group(GROUP)
         self._all = self._counts(group.totalled)
         self._batch_size = group.timed("batch-size")
@@ -56,16 +57,22 @@ class ProducerMetrics(ClientMetrics):
     def sent(self, batches: Collection[Batch]) -> None:
         """A request with these batches, which are encoded, was sent."""
         now_s = self.registry.clock()
+        total = 0
         for batch in batches:
-            size = len(batch.encoded or b"")
-            self._batch_size.record(size)
-            self._queue_time.record(max(0.0, now_s - batch.opened_s) * 1000)
-            self._compression.record(size / batch.size_bytes if batch.size_bytes else 1.0)
-            self._all.sent.record(batch.count)
-            counts, sizes = self._of(batch)
-            counts.sent.record(batch.count)
-            sizes.record(size)
-        self._per_request.record(sum(batch.count for batch in batches))
+            size, count = len(batch.encoded or b""), batch.count
+            total += count
+            waited_ms = max(0.0, now_s - batch.opened_s) * 1000
+            ratio = size / batch.size_bytes if batch.size_bytes else 1.0
+            meters = self._sent.get(batch.partition.topic) or self._meters_of(batch)
+            record_each(meters, (size, waited_ms, ratio, count, count, size))
+        self._per_request.record(total)
+
+    def _meters_of(self, batch: Batch) -> tuple[Meter, ...]:
+        """What a batch of a topic is counted in when it was sent."""
+        counts, sizes = self._of(batch)
+        found = (self._batch_size, self._queue_time, self._compression, self._all.sent, counts.sent, sizes)
+        self._sent[batch.partition.topic] = found
+        return found
 
     def retried(self, batch: Batch) -> None:
         """A batch is sent again."""

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 cdef class Batch:
-    cdef public object partition, content, encoded, error
+    cdef public object partition, content, encoded, error, helper
     cdef public int64_t number, base_sequence, base_offset, log_append_time_ms
     cdef public double opened_s, expires_s
     cdef public Py_ssize_t count, size_bytes

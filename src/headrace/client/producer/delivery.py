@@ -15,7 +15,7 @@ import logging
 from _thread import TIMEOUT_MAX, allocate_lock
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.client.core.failures import DeadlineExceeded
 from headrace.client.core.loops import complete, running_loop, set_done
@@ -63,6 +63,13 @@ class ColumnSlice(NamedTuple):
     order: array[int] | None = None
 
 
+class Helper(Protocol):
+    """Who sends batches, and can be helped by a thread that waits for one."""
+
+    def help(self, batch: Batch, timeout_s: float | None) -> float | None:
+        """Wait, working; returns the time that is left. The batch may not be done then."""
+
+
 class Batch:
     """Records of one partition that travel together."""
 
@@ -93,6 +100,8 @@ class Batch:
         self.is_done: bool = False
         """Whether the batch was acknowledged or has failed."""
         self.is_error_told: bool = False
+        self.helper: Helper | None = None
+        """Whom the first thread that waits helps."""
 
     def __del__(self) -> None:
         """Notes records that were lost although the program goes on: nobody can ask for their result any more."""
@@ -110,6 +119,10 @@ class Batch:
 
     def wait_until(self, timeout_s: float | None) -> bool:
         """Wait until the batch is done; whether it is after the timeout."""
+        helper = self.helper
+        if helper is not None and not self.is_done:
+            self.helper = None
+            timeout_s = helper.help(self, timeout_s)
         with _callbacks_lock:
             if self.is_done:
                 return True
@@ -131,7 +144,7 @@ class Batch:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error = error
-        self.encoded = None
+        self.encoded = self.helper = None
         with _callbacks_lock:
             self.is_done = True
             sleepers, self._sleepers = self._sleepers, []
@@ -157,6 +170,11 @@ class Batch:
                 return
             self.is_error_told |= _tells_caller(callback)
         self._call_back(index, callback)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether callbacks wait for the end of the batch."""
+        return bool(self._callbacks)
 
     def expect(self, callback: DeliveryCallback) -> None:
         """Call for the last record when done. The caller holds the lock under which the batch is open."""

@@ -342,7 +342,7 @@ class Producer(RecordIntake):
             self._destinations.move_on(topic)
             self._known.pop(topic, None)
         if self._sender.asleep:
-            self._wake(news)
+            self._wake(queue, news)
 
     def _parts(
         self,
@@ -377,9 +377,13 @@ class Producer(RecordIntake):
         self._sender.wake()
         return batch
 
-    def _wake(self, news: int) -> None:
-        """Wake the sender: a batch was opened or filled."""
-        self._sender.wake()
+    def _wake(self, queue: PartitionQueue, news: int) -> None:
+        """Wake the sender: a batch was opened or filled. A record that is alone may go without it."""
+        sender, batch = self._sender, queue.open
+        if news == BATCH_FILLED or not sender.send_now(queue):
+            if batch is not None:
+                batch.helper = sender
+            sender.wake()
 
     def _wait_for_room(self, size: int, partition: TopicPartition) -> None:
         """Wait until `size` bytes fit the buffer (holds the sender's lock). A larger record goes alone."""

@@ -17,14 +17,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from headrace.client.core.cluster import Cluster
-from headrace.client.core.connection import Connection, Pending, pump_any
+from headrace.client.core.connection import Connection, wait_any
 from headrace.client.core.failures import DeadlineExceeded, error_for
 from headrace.client.core.forks import watch
-from headrace.client.core.timing import Backoff, Deadline
+from headrace.client.core.timing import Deadline
 from headrace.client.core.wakeup import Wakeup
 from headrace.client.metrics.producing import ProducerMetrics
 from headrace.client.producer import at_exit
@@ -33,6 +32,7 @@ from headrace.client.producer.delivery import Batch
 from headrace.client.producer.encoded_batches import SendPolicy, encode, produce_request
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import ADVICE
+from headrace.client.producer.short_way import Flight, ShortWay
 from headrace.client.producer.transactions import ProducerIdentity, Transactions
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
 from headrace.protocol import messages as m
@@ -51,19 +51,7 @@ _NEW_PRODUCER_ID = frozenset(
 )
 
 
-@dataclass(slots=True)
-class _Flight:
-    """One Produce request in flight."""
-
-    connection: Connection
-    pending: Pending[m.ProduceResponse]
-    batches: dict[TopicPartition, Batch]
-    size_bytes: int
-    sent_s: float
-    deadline: Deadline
-
-
-class Sender:
+class Sender(ShortWay):
     """Runs in its own thread from `start` to `stop`; shares the accumulator with the producer under `lock`."""
 
     def __init__(
@@ -75,7 +63,9 @@ class Sender:
         metrics: ProducerMetrics | None = None,
         lock: threading.Lock | None = None,
     ) -> None:
-        self.lock: threading.Lock = lock or threading.Lock()
+        super().__init__(
+            cluster, accumulator, policy, metrics, lock or threading.Lock(), is_possible=transactions is None
+        )
         self.room: threading.Condition = threading.Condition(self.lock)
         self.on_room: Callable[[], None] | None = None
         """Called, with the lock held, when bytes of the buffer become free."""
@@ -83,17 +73,8 @@ class Sender:
         """Called in the sender's thread with each producer id, before the first batch that has it is sent."""
         self._told_producer_id = -1
         self.flushing: int = 0
-        self._cluster = cluster
-        self._accumulator = accumulator
-        self._policy = policy
         self._transactions = transactions
-        self._metrics = metrics
-        self._flights: list[_Flight] = []
-        self._producer = ProducerIdentity()
         self._new_id_wanted = policy.idempotent and transactions is None
-        self._refresh_wanted: set[str] = set()
-        self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
-        self._pause_until_s = 0.0
         self._waits_for_answer = False  # batches that are ready, because as much as may be is in flight
         self._throttled_s = 0.0  # how long a broker with batches that are ready is to be left alone
         self._stopping = False
@@ -123,6 +104,7 @@ class Sender:
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        self._end_short_way(is_alone=not self._thread.is_alive())
         if self._metrics is not None:
             self._metrics.end()
         self._wakeup.close()
@@ -180,12 +162,23 @@ class Sender:
                 self._pause()
 
     def _turn(self) -> None:
-        now_s = time.monotonic()
-        self._throttled_s = 0.0
-        self._waits_for_answer = False
-        sent = now_s >= self._pause_until_s and self._send_ready(now_s)
-        self._receive(0.0 if sent else self._sleep_s(now_s))
-        self._fail_expired()
+        self._take_role()
+        try:
+            now_s = time.monotonic()
+            self._throttled_s = 0.0
+            self._waits_for_answer = False
+            sent = now_s >= self._pause_until_s and self._send_ready(now_s)
+            wait_s = 0.0 if sent else self._sleep_s(now_s)
+            connections = {id(flight.connection): flight.connection for flight in self._flights}
+        finally:
+            self._role.release()
+        readable = wait_any(connections.values(), wait_s, self._wakeup.fileno())
+        self._take_role()
+        try:
+            self._receive(readable)
+            self._fail_expired()
+        finally:
+            self._role.release()
         LOST.tell()
 
     def _sleep_s(self, now_s: float) -> float:
@@ -198,7 +191,7 @@ class Sender:
             wait = max(wait, self._pause_until_s - now_s)
         if self._throttled_s:  # the other brokers' batches are not to wait as long
             wait = max(wait, min(self._throttled_s, _THROTTLED_WAIT_S))
-        return min(wait, _IDLE_WAIT_S)
+        return self._looks_within_s(min(wait, _IDLE_WAIT_S))
 
     # -- out
 
@@ -297,7 +290,7 @@ class Sender:
             return
         size = sum(len(batch.encoded or b"") for batch in batches)
         by_partition = {batch.partition: batch for batch in batches}
-        self._flights.append(_Flight(connection, pending, by_partition, size, time.monotonic(), deadline))
+        self._flights.append(Flight(connection, pending, by_partition, size, time.monotonic(), deadline))
 
     def _encode(self, batch: Batch) -> bool:
         """Encode the batch. A batch that cannot be encoded fails alone."""
@@ -310,11 +303,11 @@ class Sender:
 
     # -- in
 
-    def _receive(self, timeout_s: float) -> None:
-        connections = {id(flight.connection): flight.connection for flight in self._flights}
-        pump_any(connections.values(), timeout_s, self._wakeup.fileno())
+    def _receive(self, readable: Iterable[Connection]) -> None:
         self.asleep = False
         self._wakeup.take()
+        for connection in readable:
+            connection.pump()
         still = []
         for flight in self._flights:
             if flight.pending.done:
@@ -326,7 +319,7 @@ class Sender:
                 still.append(flight)
         self._flights = still
 
-    def _settle(self, flight: _Flight) -> None:
+    def _settle(self, flight: Flight) -> None:
         try:
             answer = flight.pending.result()
         except KafkaError as cause:
@@ -395,7 +388,8 @@ class Sender:
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
         with self.lock:
             self._accumulator.done(batch, is_stored=error is None)
-            self.room.notify_all()
+            if self.flushing:  # as who waits for room does, too
+                self.room.notify_all()
             if self.on_room is not None:
                 self.on_room()
         if error is not None and self._metrics is not None:
@@ -412,6 +406,9 @@ class Sender:
             self._lose(batch, DeadlineExceeded(f"{batch.partition}: not delivered within {timeout_ms} ms{last}"))
 
     # -- producer id
+
+    def _knows_producer_id(self) -> bool:
+        return self.on_producer_id is None or self._told_producer_id == self._producer.producer_id
 
     def _renew_producer_id(self) -> bool:
         """Get a producer id when nothing is in flight; returns whether sending may continue."""

@@ -53,8 +53,13 @@ class Conversation(Generic[W]):
 
     def header(self, api_key: int, version: int) -> tuple[int, bytes]:
         """The correlation id of the next request, and its header."""
+        correlation_id = self.next_id()
+        return correlation_id, write_request_header(api_key, version, correlation_id, self._client_id)
+
+    def next_id(self) -> int:
+        """The correlation id of the next request, for a caller that writes the header itself."""
         self._last_id = (self._last_id + 1) & _ID_MASK
-        return self._last_id, write_request_header(api_key, version, self._last_id, self._client_id)
+        return self._last_id
 
     def expect(self, correlation_id: int, waiter: W) -> None:
         """Notes a request that was sent and expects a response."""

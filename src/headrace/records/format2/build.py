@@ -21,6 +21,7 @@ from headrace.records.format2.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     pack_header,
+    write_header,
 )
 from headrace.records.format2.rows import RowBuffer
 
@@ -98,11 +99,8 @@ def batch_of_rows(
         del batch[rows.end :]
     else:
         batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES : rows.end], level)
-    header = BatchHeader(
-        0, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, codec, count - 1, rows.timestamps_ms[0], rows.max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    )  # fmt: skip
-    pack_header(batch, 0, header)
+    first_ms, max_ms = rows.timestamps_ms[0], rows.max_timestamp
+    write_header(batch, codec, first_ms, max_ms, producer_id, producer_epoch, base_sequence, count)
     return batch
 
 

@@ -183,6 +183,25 @@ def pack_header(buf: Writable, pos: int, header: BatchHeader) -> BatchHeader:
     return _seal(buf, pos, header)
 
 
+def write_header(
+    buf: Writable,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Write the header of a new batch, which is the whole of `buf`, with its CRC. As `pack_header`, without an object:
+    small batches are many."""
+    _header.pack_into(
+        buf, 0, 0, len(buf) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, attributes, record_count - 1, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, base_sequence, record_count,
+    )  # fmt: skip
+    _uint32.pack_into(buf, _CRC_AT, crc32c(memoryview(buf)[CHECKED_FROM:]))
+
+
 def set_base_offset(buf: Writable, base_offset: int, leader_epoch: int, pos: int = 0) -> None:
     """Set the base offset and the leader epoch of the batch at `pos`, in place. The CRC does not cover them."""
     _int64.pack_into(buf, pos, base_offset)

@@ -4,11 +4,13 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from headrace.limits import FILE_SEND_BYTES_MAX
 from headrace.log.files import DiskFile, LocalFiles
 from headrace.log.watched_files import DirectoryWatch, WatchedFile
 from headrace.network.outbound import Outbound, Progress
@@ -116,6 +118,38 @@ def test_a_range_that_is_not_in_the_page_cache_is_warmed_first(
     outbound.add(Range(OpenedFile(fd), 0, 1 << 20))
     assert drained(outbound, *pair) == path.read_bytes()
     os.close(fd)
+
+
+class NotingTransport(PlainTransport):
+    """Notes how much of a file it was given at a time."""
+
+    __slots__ = ("sizes",)
+
+    sizes: list[int]
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.sizes = []
+
+    def send_file(self, fd: int, position: int, size: int) -> int:
+        self.sizes.append(size)
+        return super().send_file(fd, position, size)
+
+
+def test_a_long_range_leaves_in_pieces(pair: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
+    ours, theirs = pair
+    path, size = tmp_path / "segment", 2 * FILE_SEND_BYTES_MAX + 5
+    path.write_bytes(random_bytes("outbound", size))
+    outbound, transport, received = Outbound(), NotingTransport(ours), bytearray()
+    with path.open("rb") as file:
+        outbound.add(Range(OpenedFile(file.fileno()), 0, size))
+        while len(received) < size:
+            if outbound and outbound.send(transport) is Progress.COLD:
+                outbound.warm()
+            with suppress(BlockingIOError):
+                received += theirs.recv(1 << 20)
+    assert received == path.read_bytes()
+    assert 0 < min(transport.sizes) <= max(transport.sizes) <= FILE_SEND_BYTES_MAX
 
 
 class UnreadableFile(DiskFile):

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,14 @@ from headrace.broker.request import dispatch
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.services import Services
 from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.headers import write_request_header
 from headrace.protocol.plain_produce import PlainProduce
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.format2.header import CHECKED_FROM, read_header, set_max_timestamp
 from headrace.testing import Broker
+from tests.eventually import WITHIN_SECONDS
 from tests.wire import Wire
 
 SHORT, LONG, SHORTEST = "by-the-short-way", "by-the-long--way", "by-the-least-way"
@@ -220,3 +224,29 @@ def test_a_disk_that_fails_behind_the_first_batch_is_said_of_the_second(
         ask(wire, 9, SHORTEST, -1, [(0, batch())])  # all three stay the same
     assert answers[0].replace(SHORT.encode(), LONG.encode()) == answers[1]
     assert b"no space" in answers[0]
+
+
+def test_a_client_that_reads_late_gets_all_answers_in_order(broker: Broker) -> None:
+    """The socket takes a part of what is answered at once; the rest waits in the queue, and later answers behind it."""
+    with Wire(broker.bootstrap) as wire:
+        wire.create_topic("late", 1)
+    count, version = 3_000, 9
+    data = m.ProduceRequest.TopicProduceData(
+        name="late", partition_data=[m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch(1, size=1)))]
+    )
+    body = m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]).encode(version)
+    host, _, port = broker.bootstrap.rpartition(":")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(WITHIN_SECONDS)
+        connection.connect((host, int(port)))
+        frames = [write_request_header(ApiKey.PRODUCE, version, number, "late") + body for number in range(count)]
+        connection.sendall(b"".join(len(each).to_bytes(4, "big") + each for each in frames))
+        with connection.makefile("rb") as stream:
+            offsets = []
+            for number in range(count):
+                answer = stream.read(int.from_bytes(stream.read(4), "big"))
+                assert int.from_bytes(answer[:4], "big") == number
+                response, _ = m.ProduceResponse.decode(version, memoryview(answer), 5)
+                offsets.append(response.responses[0].partition_responses[0].base_offset)
+    assert offsets == list(range(offsets[0], offsets[0] + count))

@@ -32,7 +32,7 @@ NOW_MS = int(time.time() * 1000)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as found, Wire(found.bootstrap) as wire:
+    with Broker(settings={"socket.send.buffer.bytes": 8192}) as found, Wire(found.bootstrap) as wire:
         wire.create_topic("by-id", 1)
         wire.create_topic("recent", 1, {"message.timestamp.before.max.ms": "3600000"})
         for topic in (SHORT, LONG, SHORTEST):
@@ -228,11 +228,11 @@ def test_a_disk_that_fails_behind_the_first_batch_is_said_of_the_second(
 
 def test_a_client_that_reads_late_gets_all_answers_in_order(broker: Broker) -> None:
     """The socket takes a part of what is answered at once; the rest waits in the queue, and later answers behind it."""
+    topic, count, version = "late-" + "x" * 244, 2_000, 9  # answers of 300 bytes
     with Wire(broker.bootstrap) as wire:
-        wire.create_topic("late", 1)
-    count, version = 3_000, 9
+        wire.create_topic(topic, 1)
     data = m.ProduceRequest.TopicProduceData(
-        name="late", partition_data=[m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch(1, size=1)))]
+        name=topic, partition_data=[m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch(1, size=1)))]
     )
     body = m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]).encode(version)
     host, _, port = broker.bootstrap.rpartition(":")

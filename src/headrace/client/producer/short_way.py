@@ -308,8 +308,6 @@ class ShortWay:
         connection, pending = flight.connection, flight.pending
         if list(flight.batches.values()) != [batch] or connection is not route.connection or self._leaving is None:
             return
-        left_s = flight.deadline.remaining_s
-        left_ms = (left_s if timeout_s is None else min(left_s, max(0.0, timeout_s))) * 1000
         try:
             while True:
                 try:
@@ -319,7 +317,8 @@ class ShortWay:
                     raise
                 if pending.done:
                     break
-                ready = route.poller.poll(left_ms)
+                left_s = flight.deadline.remaining_s
+                ready = route.poller.poll((left_s if timeout_s is None else min(left_s, max(0.0, timeout_s))) * 1000)
                 if not ready:
                     break
                 if len(ready) > 1 or ready[0][0] != route.fd:

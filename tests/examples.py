@@ -12,7 +12,7 @@ from tests import rotation
 QUICK = os.environ.get("HEADRACE_QUICK", "0") != "0"
 """Whether this is `make quick`."""
 FEWER = 10
-CASES = 3
+CASES = 2
 DEFAULT = 100
 """What Hypothesis tries where a test does not say otherwise."""
 

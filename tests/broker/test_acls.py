@@ -165,6 +165,7 @@ def test_filters_that_would_take_long_are_refused_before_anything_is_deleted(ask
     assert described(asker) == {rule("Topic:t", "Read")}
 
 
+@pytest.mark.slow
 def test_thousands_of_rules_are_created_and_deleted_in_one_request(asker: Asker) -> None:
     rules = [rule("Topic:many", "Read", f"User:u{number}") for number in range(2000)]
     rules += [rule(f"Group:g{number}", "Read") for number in range(500)]
@@ -293,6 +294,7 @@ def is_logged(server: HeadraceServer, line: str) -> bool:
     return line in server.stderr_file.read_text()
 
 
+@pytest.mark.slow
 def test_match_finds_the_prefixes_of_a_name_among_thousands(asker: Asker) -> None:
     rules: list[Binding] = [rule(f"Topic:name-{number}*", "Read", f"User:u{number % 7}") for number in range(2000)]
     create(asker, *rules)

@@ -166,6 +166,7 @@ async def test_calls_that_wait_for_a_broker_share_its_next_request(tmp_path: Pat
         assert [each.first_offset for each in state[U].state_batches] == [4, 10]
 
 
+@pytest.mark.slow
 async def test_thousands_of_state_batches_are_sent_in_several_requests(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 2) as nodes:
         await led_at(nodes, 2)

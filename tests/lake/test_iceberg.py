@@ -100,6 +100,7 @@ def test_a_publication_catches_up_and_none_goes_back(broker: str, topic: str, ta
     assert len(iceberg_rows(second)) == 40
 
 
+@pytest.mark.slow
 def test_an_older_snapshot_of_the_catalog_is_refused_and_read_again(
     broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_the_command_defines_partitions(
     assert "has other partitions (day)" in lake("add", topic, "--table", str(table), expect=2)
 
 
+@pytest.mark.slow
 def test_memory_and_open_files_are_bounded_however_many_partitions(tmp_path: Path) -> None:
     files = PartitionedFiles(Location.of(tmp_path), Sizes(group_bytes=10_000), "p")
     for turn in range(3):

@@ -100,6 +100,7 @@ def test_records_of_the_future_are_refused(houses: Houses) -> None:
         assert produce(other, "ahead", now_ms + 2 * MOST_MS) == 0
 
 
+@pytest.mark.slow
 def test_topics_that_are_there_keep_within_a_bound_too(houses: Houses) -> None:
     own = {"cleanup.policy": "compact", "retention.ms": "-1"}
     houses.run(lambda: houses.broker.controller.create_topics([NewTopic("beta.kept", 1, 1, {}, own)]))

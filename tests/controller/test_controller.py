@@ -1,5 +1,7 @@
 """Topics from a wish to a leader that serves, on one broker with real files; and back after a restart."""
 
+import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.cluster.fenced_metadata import FencedMetadata
 from headrace.controller import controller_epoch as epoch_module
 from headrace.controller.controller import NotController
 from headrace.controller.decisions.topics import NewTopic, TopicOutcome
@@ -14,7 +17,7 @@ from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownT
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
-from tests.controller.node import Node
+from tests.controller.node import BROKER, Node
 from tests.eventually import eventually_async
 
 
@@ -221,6 +224,23 @@ async def test_a_leader_steps_down_for_no_metadata_of_its_own_leadership(node: N
     assert node.replicas.leader("t", 0).is_leader
 
 
+async def test_a_broker_whose_session_ended_finds_its_successors_without_a_controller(node: Node) -> None:
+    """The controller may be waiting for the metadata store. A leader of the past answers with offsets of the past."""
+    await make(node, "t", 2)
+    node.control.refuse_fenced()  # no controller has reached the registration yet
+    path = znodes.partition_state("t", 1)
+    state = json.loads((await node.store.get(path)).data)
+    await node.store.set(path, json.dumps(state | {"leader": 7, "isr": [7], "leader_epoch": 1}).encode())
+    reader = FencedMetadata(BROKER.id, node.store, node.metadata, node.control, asyncio.ensure_future)
+    reader.look()
+    await eventually_async(lambda: not node.replicas.get("t", 1).is_leader)
+    reader.close()
+    assert node.replicas.leader("t", 0).is_leader
+    known = node.metadata.partition("t", 1)
+    assert known is not None
+    assert (known.leader, known.leader_epoch) == (7, 1)
+
+
 async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: Node) -> None:
     await make(node, "t")
     told = next(each for each in node.sent if isinstance(each, m.LeaderAndIsrRequest))
@@ -246,7 +266,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from headrace.controller.decisions.topics import NewTopic
-from tests.controller.node import Node
+from tests.controller.node import BROKER, Node
 from tests.eventually import eventually_async
 
 async def main():

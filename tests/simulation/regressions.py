@@ -98,6 +98,9 @@ REGRESSIONS = (
         906416557954, "the simulator counted what one replica had still to delete, when the instance had room again"
     ),
     Regression(
+        182170043298, "a broker whose session had ended served old offsets while the controller waited for the store"
+    ),
+    Regression(
         75921253790,
         "a leader whose replica was moved away while it was cut off went on serving share fetches with nothing",
     ),

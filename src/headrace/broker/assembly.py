@@ -179,6 +179,7 @@ async def assemble(
     # In this order: partitions that step down answer waiting requests, which must not name this broker as leader.
     for listener in (broker.control.refuse_fenced, fenced_metadata.begin, broker.replicas.step_down):
         registration.on_fenced(listener)
+    registration.on_change(lambda _: fenced_metadata.look())
     await broker.controller.start()
     broker.moves.resume()
     stack.push_async_callback(broker.controller.close)

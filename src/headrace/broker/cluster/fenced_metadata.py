@@ -1,10 +1,14 @@
-"""Metadata of a fenced broker, which reads it from the metadata store while no controller reaches the broker.
+"""Metadata of a broker that was fenced, or whose session ended, from the metadata store until a controller reaches it.
 
-    fenced     the partitions that this broker led have no leader; Metadata answers LEADER_NOT_AVAILABLE
-    at once    reads the states of the partitions without a leader, until each has one
-    at times   reads the states of all partitions
-    reached    a controller has sent a request to the current registration; the reads end
+    fenced        the partitions that this broker led have no leader; Metadata answers LEADER_NOT_AVAILABLE
+    registered    after its session ended: reads the states of the partitions that this broker leads, since others may
+                  lead them by now; it steps down where they do
+    at once       reads the states of the partitions without a leader, until each has one
+    at times      reads the states of all partitions
+    reached       a controller has sent a request to the current registration; the reads end
 
+The controller tells a broker that registers again in a moment, but not while it waits for the metadata store or stands
+for election. Until then a leader of the past would answer its clients with offsets of the past.
 A controller cannot send UpdateMetadata to a broker whose port refuses it, but clients may reach the broker at another
 listener. librdkafka opens only the connections that it needs: a producer whose one connection is that to the old leader
 asks this broker for metadata, and no other. If the answer named the old leader, or none, the producer would stay where
@@ -40,7 +44,7 @@ PARTITIONS_PER_READ = 200
 
 
 class FencedMetadata:
-    """Keeps the metadata cache of a fenced broker up to date."""
+    """Keeps the metadata cache up to date while no controller reaches this broker, which was fenced or forgotten."""
 
     def __init__(
         self,
@@ -61,6 +65,12 @@ class FencedMetadata:
         self._apply(led, self._metadata.brokers, self._metadata.controller_id)
         self._task = self._create_task(self._run())
 
+    def look(self) -> None:
+        """Reads who leads the partitions that this broker led in its last session, which has ended, and those without a
+        leader, until a controller reaches it."""
+        self.close()
+        self._task = self._create_task(self._run())
+
     def close(self) -> None:
         """Stops reading."""
         if self._task is not None:
@@ -74,12 +84,15 @@ class FencedMetadata:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         pause_s, all_at = PAUSE_MIN_S, loop.time() + ALL_EVERY_S
+        uncertain = {NO_LEADER, self._own_id}
         while not self._control.is_reached:
             is_for_all = loop.time() >= all_at
-            wanted = [key for key, each in self._partitions() if is_for_all or each.leader == NO_LEADER]
+            wanted = [key for key, each in self._partitions() if is_for_all or each.leader in uncertain]
+            uncertain = {NO_LEADER}
             try:
                 await self._read(wanted)
             except StoreError as error:
+                uncertain = {NO_LEADER, self._own_id}
                 log.info("the leaders of %d partitions could not be read; trying again: %r", len(wanted), error)
             if is_for_all:
                 all_at = loop.time() + ALL_EVERY_S

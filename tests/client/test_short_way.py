@@ -20,6 +20,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import response_header, write_request_header
+from headrace.testing import Broker
 from tests.client.brokers import topic_name
 from tests.eventually import WITHIN_SECONDS, collected, eventually
 from tests.harness import HeadraceServer
@@ -139,6 +140,25 @@ def test_the_thread_that_waits_does_the_work(producer: Producer, topic: str, sho
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["record-send-total"] == first.offset + 51
     assert metrics["response-total"] >= first.offset + 51
+
+
+def test_every_broker_is_talked_to_so(broker: str, admin: Admin, shortly: list[int]) -> None:
+    name = topic_name("alone")
+    admin.create_topic(name, 1, 1)
+    with Producer(broker, linger_ms=0) as producer:
+        go_shortly(producer, name, shortly)
+        found = [producer.send(name, b"y").result(WITHIN_SECONDS).offset for _ in range(20)]
+    assert found == [*range(found[0], found[0] + 20)]
+
+
+def test_a_secured_broker_is_talked_to_so(shortly: list[int]) -> None:
+    with Broker(security="SSL") as secured:
+        with Admin(secured.bootstrap, secured.client_settings()) as admin:
+            admin.create_topic("t", 1, 1)
+        with Producer(secured.bootstrap, ProducerSettings(linger_ms=0), secured.client_settings()) as producer:
+            go_shortly(producer, "t", shortly)
+            found = [producer.send("t", b"y").result(WITHIN_SECONDS).offset for _ in range(20)]
+    assert found == [*range(found[0], found[0] + 20)]
 
 
 def test_a_record_that_nobody_waits_for_is_acknowledged_all_the_same(

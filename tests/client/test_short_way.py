@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headrace import Admin, Consumer, Producer, TopicPartition
@@ -289,6 +290,8 @@ def silent(server: HeadraceServer) -> Iterator[Callable[[bool], None]]:
 
     def be(is_silent: bool) -> None:
         process.send_signal(signal.SIGSTOP if is_silent else signal.SIGCONT)
+        if is_silent:
+            eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the stop")
 
     yield be
     be(False)

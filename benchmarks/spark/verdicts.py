@@ -1,9 +1,10 @@
 """Measures how soon `security` finds abuse: from the arrival of the event that reaches a limit to its verdict's record.
 
-    python benchmarks/spark/verdicts.py [--rate 2000] [--seconds 120]
+    python benchmarks/spark/verdicts.py [--rate 2000] [--seconds 180]
 
-Starts a broker and the pipeline, and sends a simulated site's events at their own pace. Plain Python knows when each
-limit was reached. Site, broker and Spark share this machine. Writes `verdicts.json` beside this file.
+Starts a broker and the pipeline, and sends a simulated site's events at their own pace, from a full minute on, because
+limits are for each minute. Plain Python knows when each limit was reached. Site, broker and Spark share this machine.
+Writes `verdicts.json` beside this file.
 """
 
 import argparse
@@ -11,8 +12,8 @@ import json
 import os
 import statistics
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,7 @@ WARM_UP_S = 20
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=2000)
-    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--seconds", type=int, default=180)
     arguments = parser.parse_args()
     from headrace.pipelines.compare import milliseconds
     from headrace.pipelines.plain.security import verdicts
@@ -41,13 +42,15 @@ def main() -> None:
         create_topics(bootstrap)
         spark = session("verdicts", master="local[2,4]", settings=STATE_STORE)
         query = start(spark, "security", Place(bootstrap, Path(scratch)))
-        site = Site(
-            seconds=arguments.seconds, rate=arguments.rate, start=datetime.now(UTC) + timedelta(seconds=WARM_UP_S)
-        )
-        sending = threading.Thread(target=produce, args=(bootstrap, site.events()), kwargs={"as_they_come": True})
-        sending.start()
-        expected = {each[:3]: each.reached_ms for each in verdicts(site.events())}
-        sending.join()
+        warm = datetime.now(UTC) + timedelta(seconds=WARM_UP_S)
+        start_at = warm.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        site = Site(seconds=arguments.seconds, rate=arguments.rate, start=start_at)
+        with ThreadPoolExecutor() as sender:
+            sending = sender.submit(produce, bootstrap, site.events(), as_they_come=True)
+            expected = {each[:3]: each.reached_ms for each in verdicts(site.events())}
+            sending.result()
+        if not expected:
+            raise SystemExit("nobody reaches a limit in so short a time: give more --seconds")
         found: dict[tuple[str, str, int], int] = {}
         while len(found) < len(expected):
             time.sleep(1)

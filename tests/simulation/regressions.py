@@ -98,6 +98,9 @@ REGRESSIONS = (
         906416557954, "the simulator counted what one replica had still to delete, when the instance had room again"
     ),
     Regression(
+        610007199581, "an instance was gone, and its group came back: a coordinator had not heard that it is one"
+    ),
+    Regression(
         182170043298, "a broker whose session had ended served old offsets while the controller waited for the store"
     ),
     Regression(

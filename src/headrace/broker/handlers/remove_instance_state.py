@@ -2,7 +2,8 @@
 
 The controller asks each live broker to remove the groups, with their offsets, and the transactional ids that it
 coordinates for an instance that is being removed. The answer says how many were found, with the topics that the broker
-has not heard the deletion of; what is in use is left, and asked for again. A broker that has answered does not serve
+has not heard the deletion of; what is in use is left, and asked for again. It also says in which partitions the broker
+is the coordinator, and all that it wrote is committed. A broker that has answered does not serve
 the instance any more. An instance that is not being removed is not touched. With `only_counts` nothing is removed: so
 the controller learns what has the names of an instance that is to be created.
 """
@@ -45,4 +46,9 @@ async def _remove(ctx: RequestContext, request: m.RemoveInstanceStateRequest) ->
         instance = instances.get(request.name)
     if instance is None or instance.state is not State.REMOVING:
         raise InvalidRequest(f"instance {request.name!r:.100} is not being removed")
-    return m.RemoveInstanceStateResponse(error_message=None, found=await remove_state(ctx.services, request.name))
+    removed = await remove_state(ctx.services, request.name)
+    coordinated = [
+        m.RemoveInstanceStateResponse.CoordinatedPartition(topic=topic, partition=partition, leader_epoch=epoch)
+        for (topic, partition), epoch in removed.coordinated.items()
+    ]
+    return m.RemoveInstanceStateResponse(error_message=None, found=removed.found, coordinated=coordinated)

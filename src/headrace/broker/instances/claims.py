@@ -62,7 +62,7 @@ async def _count_on(services: Services, broker: BrokerId, name: str) -> int:
     until = services.loop.time() + LOADED_WITHIN_S
     while True:
         try:
-            return await state_on(services, broker, name, only_counts=True)
+            return (await state_on(services, broker, name, only_counts=True)).found
         except PeerUnreachable as error:
             what = f"broker {broker} cannot be asked for groups of the names of instance {name}: {error}"
             raise KafkaError(what, ErrorCode.REQUEST_TIMED_OUT) from None

@@ -6,7 +6,8 @@
 Each step looks for what is left, and the node goes last. So a controller that ends in between leaves an instance that
 is REMOVING, and the next one goes on. Every live broker is asked whether something is left, so that none still serves
 the instance when its name is free. Coordinators remove their groups and ids; all are gone when a round over the brokers
-finds none, and no partition of the coordinators' topics has changed its leader meanwhile.
+finds none, and each partition of the coordinators' topics was led by the same broker all the while, as that one says
+too, and has committed what was written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.broker.instances.state_removal import TIMEOUT_MS, state_on
+from headrace.broker.instances.state_removal import COORDINATED, TIMEOUT_MS, state_on
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.instances import begin_removal
 from headrace.errors import KafkaError
@@ -26,7 +27,6 @@ from headrace.metadata.entity_configs import CLIENT_METRICS, CLIENTS, GROUPS, US
 from headrace.metastore.store import StoreError
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.security.acls.model import Pattern
-from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 """How often the broker looks whether it is the controller, a grace period has passed, or a step can go on."""
-
-_COORDINATED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-"""The topics whose leaders are coordinators. The state of share groups goes with the groups."""
 
 _Leaders = dict[TopicPartition, tuple[BrokerId, LeaderEpoch]]
 
@@ -129,20 +126,25 @@ class InstanceRemovals:
         """Removes groups and transactional ids, and lets every live broker hear that topics and instance are gone."""
         before = self._coordinators()
         if before is None:
-            self._tell(name, f"its removal waits for leaders of {' and '.join(_COORDINATED)}")
+            self._tell(name, f"its removal waits for leaders of {' and '.join(COORDINATED)}")
             return False
         brokers = {*self._services.metadata.brokers, *(leader for leader, _ in before.values())}
-        found = sum(await asyncio.gather(*(state_on(self._services, each, name) for each in sorted(brokers))))
-        if found:
+        ids = sorted(brokers)
+        answers = dict(
+            zip(ids, await asyncio.gather(*(state_on(self._services, each, name) for each in ids)), strict=True)
+        )
+        if any(each.found for each in answers.values()):
             self._tell(name, "its groups and transactional ids are being removed")
             self._woken.set()
             await asyncio.sleep(EVERY_S / 10)
-        return not found and self._coordinators() == before
+            return False
+        have_agreed = all(answers[leader].coordinated.get(key) == epoch for key, (leader, epoch) in before.items())
+        return have_agreed and self._coordinators() == before
 
     def _coordinators(self) -> _Leaders | None:
         """The leader of each partition of the coordinators' topics; None if one has none."""
         leaders: _Leaders = {}
-        for name in _COORDINATED:
+        for name in COORDINATED:
             topic = self._services.metadata.topic(name)
             for number, each in ({} if topic is None else topic.partitions).items():
                 if each.leader < 0:

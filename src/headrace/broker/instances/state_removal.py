@@ -1,10 +1,15 @@
-"""Removes, or counts, what this broker coordinates for an instance: groups with their offsets, transactional ids."""
+"""Removes, or counts, what this broker coordinates for an instance: groups with their offsets, transactional ids.
+
+A broker says for which partitions it has done so: it may not have heard yet that it leads one, and what it wrote there
+counts once it is committed, since the next leader may not have it otherwise.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.group import GroupKind, GroupOverview
 from headrace.coordinators.transactions.transaction import Transaction
@@ -14,21 +19,37 @@ from headrace.instances.names import Namespace
 from headrace.network.peers.broker_addresses import peer_address
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
-from headrace.types import BrokerId
+from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headrace.types import BrokerId, LeaderEpoch, TopicPartition
 
 if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
     from headrace.broker.services import Services
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 10_000
 LANE = "instances"
+COORDINATED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+"""The topics whose leaders are coordinators. The state of share groups goes with the groups."""
+
+_LOOKS, _LOOK_EVERY_S = 100, 0.02
+"""How often it looks whether what it wrote is committed."""
 
 
-async def state_on(services: Services, broker: BrokerId, instance: str, *, only_counts: bool = False) -> int:
+class Removed(NamedTuple):
+    """What one broker found."""
+
+    found: int
+    """Groups and transactional ids, and topics that it has not heard the deletion of."""
+    coordinated: Mapping[TopicPartition, LeaderEpoch] = {}
+    """The partitions of coordinators' topics that it led all the while, and in which all that it wrote is committed."""
+
+
+async def state_on(services: Services, broker: BrokerId, instance: str, *, only_counts: bool = False) -> Removed:
     """Has a broker, which may be this one, remove or count. Raises `KafkaError`, `PeerUnreachable`."""
     if broker == services.replication.broker_id:
-        return count_state(services, instance) if only_counts else await remove_state(services, instance)
+        return Removed(count_state(services, instance)) if only_counts else await remove_state(services, instance)
     known = services.metadata.brokers.get(broker)
     address = None if known is None else peer_address(known, services.config.inter_broker_listener_name)
     if address is None:
@@ -42,7 +63,10 @@ async def state_on(services: Services, broker: BrokerId, instance: str, *, only_
     )
     if answer.error_code:
         raise KafkaError(f"broker {broker}: {answer.error_message or ''}", known_code(answer.error_code))
-    return answer.found
+    coordinated = {
+        TopicPartition(each.topic, each.partition): LeaderEpoch(each.leader_epoch) for each in answer.coordinated
+    }
+    return Removed(answer.found, coordinated)
 
 
 def count_state(services: Services, instance: str) -> int:
@@ -51,11 +75,11 @@ def count_state(services: Services, instance: str) -> int:
     return len(groups) + len(transactions)
 
 
-async def remove_state(services: Services, instance: str) -> int:
-    """Removes what can be removed, and returns how many groups and transactional ids were found, and topics that this
-    broker has not heard the deletion of. A group with members is left until their sessions end, a transactional id
-    until its transaction has ended. Raises `KafkaError` while groups or transactional ids are being loaded."""
+async def remove_state(services: Services, instance: str) -> Removed:
+    """Removes what can be removed. A group with members is left until their sessions end, a transactional id until its
+    transaction has ended. Raises `KafkaError` while groups or transactional ids are being loaded."""
     names = Namespace(instance)
+    led = {each: each.leader_epoch for each in services.replicas if each.is_leader and each.key.topic in COORDINATED}
     groups, _ = _coordinated(services, names.prefix)
     found = services.transactions.remove_with(names.prefix)
     async for topic in in_slices(list(services.metadata.topics)):
@@ -65,7 +89,22 @@ async def remove_state(services: Services, instance: str) -> int:
         outcome = await _remove(services, group.group_id)
         if outcome is not ErrorCode.NONE:
             log.info("group %r of a removed instance is still there: %s", group.group_id, outcome.name)
-    return found
+    return Removed(found, await _committed(led))
+
+
+async def _committed(led: Mapping[Partition, LeaderEpoch]) -> Mapping[TopicPartition, LeaderEpoch]:
+    """Those of the partitions that this broker still leads, in which what is written by now is committed, or is so
+    soon."""
+    ends = {each: each.log.log_end_offset for each in led}
+    for _ in range(_LOOKS):
+        if all(each.high_watermark >= end for each, end in ends.items()):
+            break
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return {
+        each.key: epoch
+        for each, epoch in led.items()
+        if each.is_leader and each.leader_epoch == epoch and each.high_watermark >= ends[each]
+    }
 
 
 def _coordinated(services: Services, prefix: str) -> tuple[Sequence[GroupOverview], Collection[Transaction]]:

@@ -1,5 +1,6 @@
 """A broker that comes back from an unclean shutdown is judged once, whichever controller dies over it, and when."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from headrace.errors import ErrorCode
 from headrace.metadata import znodes
 from headrace.metadata.registry import register_broker
 from headrace.metastore.store import Create, Delete, Op, OpResult, SessionLost, SessionState
+from headrace.protocol import messages as m
 from tests.controller.paper_brokers import Cluster, cluster_in, create, registration
 from tests.controller.test_leaders import alter, only
 
@@ -52,6 +54,25 @@ async def test_a_state_decided_before_the_crash_was_seen_does_not_hide_it_from_t
         await alter(cluster, 2, 2, 3)
     assert (await cluster.state("t")).isr == (2, 3)
     await next_epoch(cluster)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (3, (3,))
+
+
+async def test_a_request_that_a_leader_sent_before_its_crash_does_not_shrink_the_isr_after_it(cluster: Cluster) -> None:
+    """It waits in the queue of the controller before the notice of the new registration. Else the ISR loses the replica
+    that has all records, and keeps the one that may have lost some."""
+    await create(cluster, "t", {0: (2, 3)})
+    before = (await cluster.store.get(znodes.broker(2))).czxid
+    queued: list[asyncio.Task[m.AlterPartitionResponse]] = []
+
+    async def crash_while_it_waits() -> None:
+        queued.append(asyncio.create_task(alter(cluster, 2, 2, broker_epoch=before, epoch_2=before)))
+        await asyncio.sleep(0.05)
+        await crash(cluster)
+
+    await cluster.controller._candidate.do(crash_while_it_waits)
+    assert (await queued[0]).error_code == ErrorCode.STALE_BROKER_EPOCH
+    await cluster.settle()
     state = await cluster.state("t")
     assert (state.leader, state.isr) == (3, (3,))
 

@@ -101,6 +101,10 @@ REGRESSIONS = (
         610007199581, "an instance was gone, and its group came back: a coordinator had not heard that it is one"
     ),
     Regression(
+        687549832749,
+        "a leader that had lost its power shrank the ISR by a request from before, and led without its records",
+    ),
+    Regression(
         182170043298, "a broker whose session had ended served old offsets while the controller waited for the store"
     ),
     Regression(

@@ -7,7 +7,7 @@ Each method handles one event, or posts one. Events are handled one at a time. S
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.config import TopicConfig
@@ -21,6 +21,7 @@ from headrace.controller.managers.leader_manager import LeaderManager
 from headrace.controller.managers.reassignment_manager import ReassignmentManager
 from headrace.controller.managers.topic_manager import TopicManager, TopicPolicy
 from headrace.controller.zk_tool_requests import ZkToolRequests
+from headrace.metadata import znodes
 from headrace.metadata.entity_configs import BROKERS
 from headrace.metadata.model import Broker
 from headrace.metadata.topic_configs import TopicConfigs
@@ -105,6 +106,17 @@ class ActiveController:
         came = await self.leaders.brokers_changed(await load_brokers(self.controller_epoch.store, watch))
         self.topics.resume_deletions({broker.id for broker in came})
         await self.reassignments.finish()
+
+    async def meet(self, ids: Iterable[BrokerId]) -> None:
+        """Takes in the registrations of these brokers if they have changed: the notice may be queued behind the event
+        that depends on them. A leader that has restarted must not shrink its ISR by a request from before."""
+        state = self.controller_epoch.state
+        wanted = sorted(set(ids))
+        nodes = await self.controller_epoch.store.get_many([znodes.broker(each) for each in wanted])
+        epochs = {each: None if node is None else node.czxid for each, node in zip(wanted, nodes, strict=True)}
+        known = {each: state.brokers[each].epoch if each in state.brokers else None for each in wanted}
+        if epochs != known:
+            await self._brokers_changed()
 
     async def _judge(self) -> set[BrokerId]:
         """Fences suspected brokers, and returns those that were fenced. The next suspicion posts an event."""

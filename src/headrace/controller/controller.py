@@ -304,9 +304,11 @@ class Controller:
     async def _alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
         active = self._candidate.require_active()
         state, sender = active.controller_epoch.state, BrokerId(request.broker_id)
+        changes = changes_of(request, state)
+        await active.meet({sender, *(member.id for change in changes for member in change.isr)})
         if not has_current_epoch(state, sender, request.broker_epoch):
             return m.AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        judged = await active.leaders.change_isrs(sender, changes_of(request, state))
+        judged = await active.leaders.change_isrs(sender, changes)
         response = response_to(request, state, judged)
         changed = [partition for partition, verdict in judged.items() if verdict.is_changed and not verdict.error]
         if active.reassignments.under_way(changed):

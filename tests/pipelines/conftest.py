@@ -87,12 +87,10 @@ def finish_in(spark: SparkSession, place: Place) -> None:
 
 
 @pytest.fixture(scope="session")
-def flights(spark: SparkSession, survived: Survived) -> Iterator[DataFrame]:
-    """The flights of 2013, read from a topic once."""
+def flights(spark: SparkSession, survived: Survived) -> DataFrame:
+    """The flights of 2013, read from a topic once, and cached until Spark stops."""
     produce_flights(survived.bootstrap)
-    kept = read_flights(spark, survived.bootstrap).cache()
-    yield kept
-    kept.unpersist()
+    return read_flights(spark, survived.bootstrap).cache()
 
 
 def poison(some: Event) -> Iterator[Event]:

@@ -137,11 +137,14 @@ class _Connection:
         self._network, self.hosts, self.port = network, hosts, port
         self.client = End(self, client, is_client=True)
         self.server: End | None = None
+        self._is_broken = False
         self._to_server = Lane(network, hosts[0], hosts[1], self._at_server)
         self._to_client = Lane(network, hosts[1], hosts[0], self._at_client)
         self._to_server.put(_OPEN)
 
     def send(self, end: End, data: bytes) -> None:
+        if self._is_broken:  # this end has not heard of it yet; what it sends now arrives nowhere
+            return
         network = self._network
         lane = self._to_server if end is self.client else self._to_client
         lane.put(data)
@@ -154,6 +157,7 @@ class _Connection:
 
     def break_off(self, reason: str) -> None:
         """Both ends hear of it; what is on its way arrives before that, or not at all."""
+        self._is_broken = True
         for lane, end in ((self._to_server, self.server), (self._to_client, self.client)):
             if self._network.chance.random() < 0.5:
                 lane.clear()

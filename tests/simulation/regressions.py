@@ -105,6 +105,9 @@ REGRESSIONS = (
         "a leader that had lost its power shrank the ISR by a request from before, and led without its records",
     ),
     Regression(
+        336847660231, "the simulator lost two answers of a connection that it reset, and delivered the one behind them"
+    ),
+    Regression(
         182170043298, "a broker whose session had ended served old offsets while the controller waited for the store"
     ),
     Regression(

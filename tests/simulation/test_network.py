@@ -139,3 +139,19 @@ def test_a_closed_connection_delivers_what_was_sent_before() -> None:
     assert talk.at_server == ["a", "closed: the client closed the connection"]
     assert talk.at_client == []
     assert ENSEMBLE in talk.network.hosts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_that_is_sent_after_a_reset_arrives(seed: int) -> None:
+    """Not even while the sender has not heard of it: else it would overtake what the reset lost."""
+    talk = Talk(seed)
+    talk.send("0")
+    talk.run(1)
+    (connection,) = talk.network._connections[talk.client]
+    talk.send("1")
+    connection.break_off("the connection was reset")
+    talk.send("2")
+    talk.run()
+    assert talk.at_server[:1] == ["0"]
+    assert "2" not in talk.at_server
+    assert talk.at_client[-1] == "closed: the connection was reset"

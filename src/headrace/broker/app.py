@@ -38,6 +38,7 @@ from headrace.records.format2 import kernel
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_AT_START = 16_384
+"""The size of the table of descriptors, if the limit allows it: 128 KiB of the kernel's memory."""
 _REFUSED = 2
 _LOST = 1
 

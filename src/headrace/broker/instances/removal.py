@@ -138,8 +138,18 @@ class InstanceRemovals:
             self._woken.set()
             await asyncio.sleep(EVERY_S / 10)
             return False
-        have_agreed = all(answers[leader].coordinated.get(key) == epoch for key, (leader, epoch) in before.items())
-        return have_agreed and self._coordinators() == before
+        lacking = [
+            f"{key} of broker {leader} in leader epoch {epoch}"
+            for key, (leader, epoch) in before.items()
+            if answers[leader].coordinated.get(key) != epoch
+        ]
+        if lacking:
+            self._tell(
+                name,
+                f"its removal waits for {len(lacking)} coordinators that do not lead yet, or have not committed what "
+                f"they removed, such as {lacking[0]}: check that min.insync.replicas of these partitions are in sync",
+            )
+        return not lacking and self._coordinators() == before
 
     def _coordinators(self) -> _Leaders | None:
         """The leader of each partition of the coordinators' topics; None if one has none."""

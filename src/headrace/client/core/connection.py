@@ -12,7 +12,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded, SecurityMismatch
 from headrace.client.core.settings import RESPONSE_BYTES_MAX, Address, ClientSettings
@@ -248,12 +248,8 @@ class Connection:
             if sent < len(frame):
                 self._send_all([frame[sent:]], deadline)
         except OSError as cause:
-            self._break(self._lost(cause))
-            assert self._error is not None
-            raise self._error from cause
-        pending = Pending(api_key, version, answer)
-        if self.metrics is not None:
-            pending.sent_s = self.metrics.sent(len(frame))
+            self._raise_lost(cause)
+        pending = self._pending(api_key, version, answer, len(frame))
         self._conversation.expect(correlation_id, pending)
         return pending
 
@@ -321,13 +317,20 @@ class Connection:
         try:
             self._send_all([size + header, *body], deadline)
         except OSError as cause:
-            self._break(self._lost(cause))
-            assert self._error is not None
-            raise self._error from cause
+            self._raise_lost(cause)
+        return correlation_id, self._pending(api_key, version, answer, 4 + int.from_bytes(size, "big"))
+
+    def _pending(self, api_key: int, version: int, answer: type[R], size_bytes: int) -> Pending[R]:
+        """What waits for the answer to a request of that size, which has been sent."""
         pending = Pending(api_key, version, answer)
         if self.metrics is not None:
-            pending.sent_s = self.metrics.sent(4 + int.from_bytes(size, "big"))
-        return correlation_id, pending
+            pending.sent_s = self.metrics.sent(size_bytes)
+        return pending
+
+    def _raise_lost(self, cause: OSError) -> NoReturn:
+        self._break(self._lost(cause))
+        assert self._error is not None
+        raise self._error from cause
 
     def _send_all(self, parts: Sequence[bytes | bytearray], deadline: Deadline) -> None:
         rest = [memoryview(part) for part in parts if part]

@@ -208,11 +208,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"    {line}")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A peer or a client that is installed and was skipped all the same fails the run."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """A peer or a client that is installed and was skipped all the same fails the run. The last lines name it."""
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None and (wrong := report.wrong_skips(terminal)):
-        terminal.write_line("")
-        terminal.write_line(f"skipped although what they need is here: {', '.join(wrong)}", red=True)
+    wrong = report.wrong_skips(terminal) if terminal is not None else []
+    if wrong:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+    if terminal is not None and wrong:
+        terminal.write_line(f"failed: skipped although what they need is here: {', '.join(wrong)}", red=True)

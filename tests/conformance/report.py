@@ -52,16 +52,21 @@ def _print_table(
 
 
 def wrong_skips(terminal: pytest.TerminalReporter) -> list[str]:
-    """Tests that were skipped although their client, or Java and Maven, are installed."""
-    return [each.nodeid for each in terminal.stats.get("skipped", []) if _is_wrong_skip(each)]
+    """Tests that were skipped although what they need is installed."""
+    return [each.nodeid for each in terminal.stats.get("skipped", []) if is_wrong_skip(each)]
 
 
-def _is_wrong_skip(report: pytest.TestReport) -> bool:
-    if "peer" in report.keywords:
-        reason = kerberos.missing_tools()
-        return kafka.missing_tools() is None and not (reason and reason in report.longreprtext)
-    row = dict(getattr(report, "user_properties", ())).get("grid_row")
-    return any(client.name == row and client.missing() is None for client in (*CLIENTS, *OLD_CLIENTS))
+def is_wrong_skip(report: pytest.TestReport) -> bool:
+    """Whether what the test needs is installed: a cell of the grid needs its client, another peer Java and Maven.
+
+    A cell may bear `peer` as well, for its second try. It needs its own client all the same.
+    """
+    if row := dict(getattr(report, "user_properties", ())).get("grid_row"):
+        return any(client.name == row and client.missing() is None for client in (*CLIENTS, *OLD_CLIENTS))
+    if "peer" not in report.keywords:
+        return False
+    reason = kerberos.missing_tools()
+    return kafka.missing_tools() is None and not (reason and reason in report.longreprtext)
 
 
 def _grid(terminal: pytest.TerminalReporter) -> Grid:

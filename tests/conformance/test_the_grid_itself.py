@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import report
 from tests.conformance.cases import CASES
 from tests.conformance.clients import CLIENTS
 from tests.conformance.model import Client
@@ -15,6 +16,7 @@ from tests.conformance.old.old_cases import OLD_CASES
 from tests.conformance.old.old_clients import OLD_CLIENTS
 from tests.conformance.programs import HERE
 from tests.conformance.with_programs import PROGRAMS
+from tests.peers import kafka
 
 GRID = json.loads(Path(__file__).with_name("grid.json").read_text())
 
@@ -51,3 +53,32 @@ def test_the_versions_of_the_programs_are_those_that_are_built() -> None:
         "kafkajs": packages["kafkajs"],
     }
     assert {each.name: each.version() for each in PROGRAMS if each.name in built} == built
+
+
+def _skipped(row: str | None, *markers: str) -> pytest.TestReport:
+    properties = [("grid_row", row)] if row else []
+    where = ("tests/test_of_a_peer.py", 1, "test")
+    keywords = dict.fromkeys(markers, 1)
+    return pytest.TestReport(
+        "test", where, keywords, "skipped", "Skipped: it is not here", "setup", user_properties=properties
+    )
+
+
+@pytest.mark.parametrize("markers", [(), ("slow", "peer")])
+def test_a_cell_may_be_skipped_while_its_client_is_missing(
+    markers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = CLIENTS[0]
+    monkeypatch.setattr(type(client), "missing", lambda self: "it is not here")
+    monkeypatch.setattr(kafka, "missing_tools", lambda: None)
+    assert not report.is_wrong_skip(_skipped(client.name, *markers))
+    monkeypatch.setattr(type(client), "missing", lambda self: None)
+    assert report.is_wrong_skip(_skipped(client.name, *markers))
+
+
+def test_another_peer_may_be_skipped_while_java_or_maven_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "missing_tools", lambda: "needs Maven")
+    assert not report.is_wrong_skip(_skipped(None, "peer"))
+    monkeypatch.setattr(kafka, "missing_tools", lambda: None)
+    assert report.is_wrong_skip(_skipped(None, "peer"))
+    assert not report.is_wrong_skip(_skipped(None))

@@ -43,8 +43,7 @@ def consumer_of(broker: str) -> Iterator[MakeConsumer]:
 
         def make(**settings: object) -> Consumer:
             how = ConsumerSettings(auto_offset_reset="earliest", times=QUICK)
-            how = ConsumerSettings(**{**{name: getattr(how, name) for name in how.__slots__}, **settings})
-            return stack.enter_context(Consumer(broker, how))
+            return stack.enter_context(Consumer(broker, how.replace(**settings)))
 
         yield make
 

@@ -14,7 +14,8 @@ from headrace.client.core.group_metadata import GroupMetadata
 from headrace.client.core.timing import Deadline
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer, ProducerSettings
-from headrace.client.producer.transactions import ProducerIdentity, TransactionError, TransactionState
+from headrace.client.producer.producer_identity import ProducerIdentity
+from headrace.client.producer.transactions import TransactionError, TransactionState
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.types import TopicPartition
 from tests.eventually import eventually

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
@@ -52,7 +52,7 @@ def run_table(
         cluster = stack.enter_context(Cluster(bootstrap, client))
         cluster.topic(topic)  # a wrong address or name is told at once, and later ones waited for
     with ExitStack() as stack:
-        patient = replace(client, waits_for_brokers=True)
+        patient = client.replace(waits_for_brokers=True)
         cluster = stack.enter_context(Cluster(bootstrap, patient))
         log = TopicLog(cluster, topic, headers=definition.headers, read_committed=options.read_committed)
         members = None if options.once else stack.enter_context(Members(bootstrap, patient, topic, options.group))

@@ -4,7 +4,6 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -392,7 +391,7 @@ def test_one_of_several_that_ask_for_a_port_at_once_gets_it(broker: Broker, admi
 
 
 def test_a_listener_that_does_not_open_is_told(broker: Broker, admin: InstanceAdmin) -> None:
-    settings = replace(broker.client_settings("admin"), api_timeout_ms=1500)
+    settings = broker.client_settings("admin").replace(api_timeout_ms=1500)
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         Cluster(broker.bootstrap, settings) as hasty,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.client.consumer.fetching import FETCH_SIZES, READ_UNCOMMITTED, Fetched, FetchSizes
@@ -20,8 +19,7 @@ BATCH_ROWS = 65_536
 SCANNED_ROWS = 8_192  # at a time, for records as objects: they are wanted soon
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(NamedTuple):
     """The columns to decode, the approximate rows and bytes of a chunk, the fetch sizes, and the reader's rack.
 
     `producer_ids` are the producers whose records are wanted (None: all). Formats before 2 have no producer ids, so

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.consumer.fetch_session import FetchSession
@@ -53,8 +52,7 @@ class _Question(NamedTuple):
     generation: int
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(NamedTuple):
     leader: BrokerId
     connection: Connection
     pending: Pending[m.FetchResponse]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.consumer.assignors.by_name import ASSIGNORS, RANGE, assignor_name
 from headrace.client.consumer.fetching import FETCH_SIZES, READ_COMMITTED, READ_UNCOMMITTED, FetchSizes
 from headrace.client.consumer.group_link import GroupTimes
-from headrace.client.core.options import CONSUMER, accepts_kafka_names, check
+from headrace.client.core.checked_settings import CheckedSettings
 from headrace.client.operations.admin import EARLIEST, LATEST
 from headrace.client.serializers.errors import RecordDeserializationError
 from headrace.errors import InvalidConfig
@@ -19,9 +18,7 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST}
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
-@accepts_kafka_names("consumer", {"times": GroupTimes, "sizes": FetchSizes})
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
+class ConsumerSettings(CheckedSettings, kind="consumer"):
     """The settings of a consumer, by any of their names. Raises InvalidConfig for a value out of range."""
 
     group_id: str | None = None
@@ -31,7 +28,7 @@ class ConsumerSettings:
     group_protocol: str = CLASSIC_PROTOCOL
     group_remote_assignor: str | None = None
     assignors: str | Sequence[str] = (RANGE,)
-    times: GroupTimes = field(default_factory=GroupTimes)
+    times: GroupTimes = GroupTimes()
     auto_offset_reset: str = "latest"
     auto_commit: bool = True
     """False: only `commit` commits."""
@@ -47,8 +44,8 @@ class ConsumerSettings:
     """Objects, or classes, with any of `on_consume`, `on_commit` and `close`; see `consumer.interceptors`."""
     metrics_push: bool = False
 
-    def __post_init__(self) -> None:
-        check(CONSUMER, self)
+    def _check(self) -> None:
+        super()._check()
         names = self.assignors.split(",") if isinstance(self.assignors, str) else self.assignors
         object.__setattr__(self, "assignors", tuple(assignor_name(name) for name in names))
         if self.auto_offset_reset not in (*RESETS, "none"):

@@ -12,16 +12,12 @@ Numbers and booleans may be text, as in properties. An unknown name is refused, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
-from functools import wraps
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from headrace.errors import InvalidConfig
 from headrace.limits import INT32_MAX
-
-C = TypeVar("C", bound=type)
 
 _TRUTH = {"true": True, "false": False}
 
@@ -330,30 +326,6 @@ def check(options: Iterable[Option], settings: object) -> None:
         if value is None and option.is_optional:
             continue
         _check(option, option.ours, value)
-
-
-def accepts_kafka_names(kind: str, parts: Mapping[str, type] | None = None) -> Callable[[C], C]:
-    """Lets a dataclass of settings take every name of the table. `parts`: classes of fields that hold fields."""
-    ours = {option.field for option in KINDS[kind]}
-
-    def decorate(settings_class: C) -> C:
-        plain = settings_class.__init__  # type: ignore[misc]  # of the dataclass
-        beside = {each.name for each in fields(settings_class)} - ours  # such as `tls`: objects, not in the table
-
-        @wraps(plain)
-        def __init__(self: object, *values: Any, **given: Any) -> None:
-            own = {name: given.pop(name) for name in beside if name in given}
-            found = fields_of(kind, given)
-            for path in [path for path in found if "." in path]:
-                part, _, field = path.partition(".")
-                held = own.get(part) or (parts or {})[part]()
-                own[part] = held._replace(**{field: found.pop(path)})
-            plain(self, *values, **found, **own)
-
-        settings_class.__init__ = __init__  # type: ignore[misc]
-        return settings_class
-
-    return decorate
 
 
 def _value(option: Option, name: str, value: Any) -> Any:

@@ -4,10 +4,9 @@ Names end in their unit: `_ms`, `_bytes`. Defaults are Kafka's unless a comment 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.client.core.options import CLIENT, accepts_kafka_names, check
+from headrace.client.core.checked_settings import CheckedSettings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -26,9 +25,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@accepts_kafka_names("client")
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(CheckedSettings, kind="client"):
     """The connection, timeout and retry settings of a client. Raises InvalidConfig for a value out of range."""
 
     client_id: str = "headrace"
@@ -39,13 +36,12 @@ class ClientSettings:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     tls: "SSLContext | None" = None
-    sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    sasl: Mapping[str, str] | None = None
     """Kafka's `sasl.*` options, secrets included; None connects without SASL. See `headrace.client.security`."""
     waits_for_brokers: bool = False
     """Whether calls wait up to `api_timeout_ms` for a first broker. Otherwise a wrong address is reported at once."""
 
-    def __post_init__(self) -> None:
-        check(CLIENT, self)
+    _secret = frozenset({"sasl"})
 
 
 def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:

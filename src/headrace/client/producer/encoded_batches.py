@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.client.core.connection import Payload
 from headrace.client.producer.delivery import Batch
-from headrace.client.producer.transactions import ProducerIdentity
+from headrace.client.producer.producer_identity import ProducerIdentity
 from headrace.protocol import messages as m
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.columns import batch_of_rows, build_batch
@@ -15,8 +15,7 @@ from headrace.records.format2.header import set_transactional
 from headrace.records.format2.rows import RowBuffer
 
 
-@dataclass(frozen=True, slots=True)
-class SendPolicy:
+class SendPolicy(NamedTuple):
     """The settings of encoding and acknowledgement."""
 
     acks: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from time import monotonic, time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import cython
@@ -29,10 +29,12 @@ from headrace.client.producer.column_input import Headers
 from headrace.client.producer.delivery import Batch, Delivery, DeliveryCallback, delivery_of
 from headrace.client.producer.interceptors import Intercepted, ProducerInterceptors, ProducerRecord
 from headrace.client.producer.mistakes import refusal
-from headrace.client.producer.transactions import Transactions
 from headrace.client.serializers.serializing import Serializing
 from headrace.records.format2.kernel import murmur2
 from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.producer.transactions import Transactions
 
 if cython.compiled:
     from cython.cimports.cpython.time import time as seconds

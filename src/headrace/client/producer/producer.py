@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BufferExhausted, ClientClosed, DeadlineExceeded
@@ -47,19 +47,17 @@ from headrace.client.producer.interceptors import producer_interceptors
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import refusal
 from headrace.client.producer.partition_rows import Part, parts_of
-from headrace.client.producer.prepared import PreparedTransaction
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.settings import ACKS, ProducerSettings
-from headrace.client.producer.transactions import (
-    TransactionError,
-    Transactions,
-    TransactionState,
-)
 from headrace.client.security.arguments import settings_of
 from headrace.client.serializers.serializing import serializing_of
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.records.format2.columns import HeadersColumn
 from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.producer.prepared import PreparedTransaction
+    from headrace.client.producer.transactions import Transactions
 
 __all__ = ["ACKS", "Producer", "ProducerSettings"]
 
@@ -98,6 +96,8 @@ class Producer(RecordIntake):
         self._closing = threading.Lock()
         name = self.settings.transactional_id
         if name is not None:
+            from headrace.client.producer.transactions import Transactions  # 2 ms of an import, for few producers
+
             self._transactions = Transactions(self._cluster, name, self.settings.transaction_timeout_ms)
         self._metrics = ProducerMetrics(
             self._cluster, self._buffer_bytes, lambda: self._accumulator.bytes_held, self.settings.resource
@@ -234,10 +234,7 @@ class Producer(RecordIntake):
         """Abort the transaction: no read_committed consumer sees its records. Raises KafkaError."""
         transactions = self._transactional()
         deadline = self._deadline(timeout_ms)
-        cause = TransactionError("the transaction was aborted before the record was sent")
-        if transactions.state is TransactionState.OPEN and not self._accumulator.is_empty:
-            transactions.failed(cause)
-        self._sender.drop_unsent(cause)
+        self._sender.drop_unsent(transactions.give_up(has_unsent=not self._accumulator.is_empty))
         self.flush(deadline.remaining_s * 1000)
         self._sender.use_identity(transactions.abort(deadline))
 

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, wait_any
@@ -32,11 +33,14 @@ from headrace.client.producer.delivery import Batch
 from headrace.client.producer.encoded_batches import SendPolicy, encode, produce_request
 from headrace.client.producer.lost_records import LOST
 from headrace.client.producer.mistakes import ADVICE
+from headrace.client.producer.producer_identity import ProducerIdentity
 from headrace.client.producer.short_way import Flight, ShortWay
-from headrace.client.producer.transactions import ProducerIdentity, Transactions
 from headrace.errors import ErrorCode, InvalidRecord, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.producer.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.core.options import PRODUCER, accepts_kafka_names, check
+from headrace.client.core.checked_settings import CheckedSettings
 from headrace.client.producer.accumulator import Limits
 from headrace.client.producer.encoded_batches import SendPolicy
 from headrace.errors import InvalidConfig
@@ -16,9 +15,7 @@ ACKS: Mapping[int | str, int] = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, 
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
-@accepts_kafka_names("producer")
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
+class ProducerSettings(CheckedSettings, kind="producer"):
     """The settings of a producer, by any of their names. Raises InvalidConfig for a value out of range."""
 
     acks: int | str = "all"
@@ -41,9 +38,6 @@ class ProducerSettings:
     interceptors: Any = None
     """Objects, or classes, with any of `on_send`, `on_acknowledgement` and `close`; see `producer.interceptors`."""
     metrics_push: bool = False
-
-    def __post_init__(self) -> None:
-        check(PRODUCER, self)
 
     @property
     def resource(self) -> Callable[[], Mapping[str, str | None]] | None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import Struct
 from time import monotonic
 from typing import NamedTuple
@@ -32,7 +31,7 @@ from headrace.client.metrics.producing import ProducerMetrics
 from headrace.client.producer.accumulator import Accumulator, PartitionQueue
 from headrace.client.producer.delivery import Batch
 from headrace.client.producer.encoded_batches import SendPolicy, produce_request
-from headrace.client.producer.transactions import ProducerIdentity
+from headrace.client.producer.producer_identity import ProducerIdentity
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -53,8 +52,7 @@ _PLACE = Struct(">qqq")
 _SAMPLE_BYTES, _MARK = 100, 0x7E7E7E7E7E7E7E7E
 
 
-@dataclass(slots=True)
-class Flight:
+class Flight(NamedTuple):
     """One Produce request in flight."""
 
     connection: Connection

@@ -20,7 +20,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
-from typing import NamedTuple
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection
@@ -34,6 +33,7 @@ from headrace.client.producer.prepared import (
     request_end,
     version_for,
 )
+from headrace.client.producer.producer_identity import ProducerIdentity
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -69,13 +69,6 @@ class TransactionError(KafkaError):
     """A call that the state of the transaction does not allow, or a transaction that can only be aborted."""
 
     code = ErrorCode.INVALID_TXN_STATE
-
-
-class ProducerIdentity(NamedTuple):
-    """The producer id and epoch of a transaction's batches."""
-
-    producer_id: int = -1
-    epoch: int = -1
 
 
 class Transactions:
@@ -149,6 +142,13 @@ class Transactions:
             raise TransactionError("the transaction is empty, so there is nothing to prepare: commit or abort it")
         self.state = TransactionState.PREPARED
         return self._prepared()
+
+    def give_up(self, *, has_unsent: bool) -> TransactionError:
+        """Fails an open transaction with records that were not sent. Returns their error. `abort` is next."""
+        cause = TransactionError("the transaction was aborted before the record was sent")
+        if self.state is TransactionState.OPEN and has_unsent:
+            self.failed(cause)
+        return cause
 
     def abort(self, deadline: Deadline) -> ProducerIdentity:
         """Aborts; nothing is in flight. Returns the identity of the next transaction."""

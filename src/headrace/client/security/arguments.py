@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from headrace.client.core.options import fields_of, names_of, unknown
+from headrace.client.core.checked_settings import CheckedSettings
+from headrace.client.core.options import names_of, unknown
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.errors import InvalidConfig
 
-S = TypeVar("S")
+S = TypeVar("S", bound=CheckedSettings | None)
 Bootstrap = str | Sequence[str] | Mapping[str, Any] | None
 
 _ADDRESSES = "bootstrap.servers"
@@ -47,25 +47,14 @@ def settings_of(
             raise unknown(name, ("client", kind), ("security.protocol", "sasl.mechanism", "sasl.jaas.config"))
     settings = client or ClientSettings()
     if connecting:
-        settings = replace(settings, **fields_of("client", connecting))
+        settings = settings.replace(**connecting)
     if security:
         from headrace.client.security.client_options import (
             client_settings,  # reads files and secrets: not for everybody
         )
 
         settings = client_settings(security, settings)
-    return address, replace_by_name(kind, base, own), settings
-
-
-def replace_by_name(kind: str, base: S, own: Mapping[str, Any]) -> S:
-    """`base` with the settings in `own`, of any of their names."""
-    if not own:
-        return base
-    found = fields_of(kind, own)
-    for path in [path for path in found if "." in path]:
-        part, _, field = path.partition(".")
-        found[part] = found.get(part, getattr(base, part))._replace(**{field: found.pop(path)})
-    return replace(base, **found)  # type: ignore[type-var]  # the settings are dataclasses
+    return address, base.replace(**own) if base is not None and own else base, settings
 
 
 def _address(bootstrap: Any, given: dict[str, Any]) -> str | Sequence[str]:

@@ -11,7 +11,6 @@ may refer to a file or the environment (`providers`). Errors never have the valu
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -87,8 +86,8 @@ def client_settings(
     """
     settings = base or ClientSettings()
     whole = {attribute: _whole(f"{prefix}{name}", given[name]) for name, attribute in NUMBERS.items() if name in given}
-    settings = replace(settings, client_id=given.get("client.id", settings.client_id))
-    settings = replace(settings, **whole)  # type: ignore[arg-type]  # all of these are int
+    settings = settings.replace(client_id=given.get("client.id", settings.client_id))
+    settings = settings.replace(**whole)
     protocol = security_protocol(given, prefix)
     resolved = {
         name: resolve(f"{prefix}{name}", value)
@@ -96,9 +95,9 @@ def client_settings(
         if name.startswith(("ssl.", "sasl.")) and name not in _WITHOUT_EFFECT
     }
     if protocol in ("SSL", "SASL_SSL"):
-        settings = replace(settings, tls=_tls_context(resolved, prefix))
+        settings = settings.replace(tls=_tls_context(resolved, prefix))
     if protocol.startswith("SASL_"):
-        settings = replace(settings, sasl=_sasl(resolved, prefix))
+        settings = settings.replace(sasl=_sasl(resolved, prefix))
     return settings
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headrace.client.consumer.fetching import FETCH_SIZES, FetchSizes
-from headrace.client.core.options import SHARE_CONSUMER, accepts_kafka_names, check
+from headrace.client.core.checked_settings import CheckedSettings
 from headrace.errors import InvalidConfig
 
 IMPLICIT, EXPLICIT = "implicit", "explicit"
 ACQUIRE_MODES = {"batch_optimized": 0, "record_limit": 1}
 
 
-@accepts_kafka_names("share_consumer", {"sizes": FetchSizes})
-@dataclass(frozen=True, slots=True)
-class ShareConsumerSettings:
+class ShareConsumerSettings(CheckedSettings, kind="share_consumer"):
     """The settings of a share consumer, by any of their names. Raises InvalidConfig for a value out of range."""
 
     group_id: str | None = None
@@ -24,8 +20,8 @@ class ShareConsumerSettings:
     max_poll_records: int = 500
     sizes: FetchSizes = FETCH_SIZES
 
-    def __post_init__(self) -> None:
-        check(SHARE_CONSUMER, self)
+    def _check(self) -> None:
+        super()._check()
         if self.group_id == "":
             raise InvalidConfig("group_id is empty: give the share group's name")
         if self.acknowledgement_mode not in (IMPLICIT, EXPLICIT):

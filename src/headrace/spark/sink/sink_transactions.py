@@ -28,7 +28,7 @@ Source: the two phases are those of Flink's KafkaSink, which keeps its decision 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -230,7 +230,7 @@ def _cluster(options: SinkOptions) -> Cluster:
 
 
 def _producer(options: SinkOptions, transactional_id: str) -> Producer:
-    settings = replace(options.producer, transactional_id=transactional_id)
+    settings = options.producer.replace(transactional_id=transactional_id)
     return Producer(options.bootstrap_servers, settings, client_settings(options.client_settings))
 
 

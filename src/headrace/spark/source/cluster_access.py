@@ -16,7 +16,7 @@ headrace's client uses these kafka.* options. It ignores others, which users of 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -40,7 +40,7 @@ def connect(options: ReadOptions, *, waits_for_brokers: bool = True) -> Cluster:
         parse_addresses(options.bootstrap_servers)
     except ValueError as wrong:
         raise OptionError("kafka.bootstrap.servers", options.bootstrap_servers, str(wrong)) from wrong
-    settings = replace(client_settings(options.client_settings), waits_for_brokers=waits_for_brokers)
+    settings = client_settings(options.client_settings).replace(waits_for_brokers=waits_for_brokers)
     return Cluster(options.bootstrap_servers, settings)
 
 

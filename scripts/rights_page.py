@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from headrace.broker.handlers import all_modules
-from headrace.broker.request.demands import Demand, Effect
+from headrace.broker.request.demands import Demand, RefusalEffect
 
 INTRO = """\
 With an authorizer (`authorizer.class.name`), each request needs rights on what it names. The table has what each API
@@ -61,13 +61,13 @@ def _rows(api: str, demands: tuple[Demand, ...]) -> Iterator[str]:
 def _row(demand: Demand) -> Iterator[str]:
     what = f"{demand.operation.name} | {_word(demand.resource)} | {_alternative(demand)}"
     error = f"`{demand.refused_with.name}`"
-    if demand.asked is not None or demand.by_handler is Effect.REQUEST:
+    if demand.asked is not None or demand.by_handler is RefusalEffect.REQUEST:
         yield f"{what} | the request | {error}"
-    if demand.entries is not None or demand.by_handler is Effect.ENTRY:
+    if demand.entries is not None or demand.by_handler is RefusalEffect.ENTRY:
         yield f"{what} | the entry | {error}"
-    if demand.by_handler is Effect.HIDDEN:
+    if demand.by_handler is RefusalEffect.HIDDEN:
         yield f"{what} | left out |"
-    if demand.by_handler is Effect.ZERO:
+    if demand.by_handler is RefusalEffect.ZERO:
         yield f"{what} | the operations of the cluster | 0"
 
 

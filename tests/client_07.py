@@ -7,13 +7,13 @@ from types import TracebackType
 
 from headrace.protocol.wire_07 import (
     ErrorCode07,
-    Fetch,
-    Fetched,
+    FetchedPart07,
     FetchPart,
-    Offsets,
+    FetchRequest07,
     OffsetsPart,
-    Produce,
+    OffsetsRequest07,
     ProducePart,
+    ProduceRequest07,
     Request,
     encode_request,
     read_fetched,
@@ -65,22 +65,22 @@ class Client07:
 
     def produce(self, topic: str, messages: bytes, partition: int = 0) -> None:
         """No response comes."""
-        self.socket.sendall(encode_request(Produce([ProducePart(topic, partition, messages)])))
+        self.socket.sendall(encode_request(ProduceRequest07([ProducePart(topic, partition, messages)])))
 
-    def fetch(self, topic: str, offset: int, max_bytes: int = 1 << 20, partition: int = 0) -> Fetched:
+    def fetch(self, topic: str, offset: int, max_bytes: int = 1 << 20, partition: int = 0) -> FetchedPart07:
         """The error and the messages."""
-        request = Fetch([FetchPart(topic, partition, offset, max_bytes)], False)
+        request = FetchRequest07([FetchPart(topic, partition, offset, max_bytes)], False)
         (found,) = read_fetched(self.ask(request), is_multi=False)
-        return Fetched(found.error, bytes(found.messages))
+        return FetchedPart07(found.error, bytes(found.messages))
 
-    def multifetch(self, *parts: FetchPart) -> list[Fetched]:
+    def multifetch(self, *parts: FetchPart) -> list[FetchedPart07]:
         """The error and the messages of each."""
-        found = read_fetched(self.ask(Fetch(parts, True)), is_multi=True)
-        return [Fetched(each.error, bytes(each.messages)) for each in found]
+        found = read_fetched(self.ask(FetchRequest07(parts, True)), is_multi=True)
+        return [FetchedPart07(each.error, bytes(each.messages)) for each in found]
 
     def offsets(self, topic: str, time_ms: int, count: int = 100, partition: int = 0) -> list[int]:
         """The positions."""
-        error, offsets = read_offsets(self.ask(Offsets(OffsetsPart(topic, partition, time_ms, count))))
+        error, offsets = read_offsets(self.ask(OffsetsRequest07(OffsetsPart(topic, partition, time_ms, count))))
         assert error is ErrorCode07.NO_ERROR, error
         return offsets
 

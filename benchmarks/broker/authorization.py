@@ -29,7 +29,7 @@ from headrace.broker.app import running
 from headrace.broker.request.admission import Admission
 from headrace.broker.services import Services
 from headrace.config import parse_broker
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.security.access import ANONYMOUS, Operation, RequestOrigin, ResourceType
 from headrace.security.acls.authorizer import AclAuthorizer
 from headrace.security.acls.model import Entry, Pattern, PatternType, Permission
@@ -69,7 +69,7 @@ async def started(stack: AsyncExitStack, settings: dict[str, str]) -> Services:
     directory = stack.enter_context(tempfile.TemporaryDirectory())
     config = parse_broker({"listeners": "127.0.0.1:0", "log.dirs": directory, **settings})
     broker, _ = await stack.enter_async_context(running(config))
-    await broker.controller.create_topics([NewTopic(TOPIC)])
+    await broker.controller.create_topics([RequestedTopic(TOPIC)])
     return broker
 
 

@@ -24,7 +24,7 @@ from headrace.broker.request.context import RequestContext, encode_response
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.services import Services
 from headrace.config import parse_broker
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.network.connection import Connection
 from headrace.network.request_times import RequestTimes
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
@@ -182,7 +182,7 @@ async def measure() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as directory:
         settings = {"listeners": "127.0.0.1:0", "log.dirs": directory}
         async with running(parse_broker(settings)) as (broker, _):
-            await broker.controller.create_topics([NewTopic(TOPIC)])
+            await broker.controller.create_topics([RequestedTopic(TOPIC)])
             frame = produce_frame()
             results = {"produce, the short way": short(broker, frame)}
             results["produce, the general way"] = general(broker, ApiKey.PRODUCE, PRODUCE_VERSION, frame)

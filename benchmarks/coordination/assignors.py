@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from headrace.coordinators.assignors.assignor import GroupMember, PartitionAssignor, TopicId
+from headrace.coordinators.assignors.assignor import AssignorMember, PartitionAssignor, TopicId
 from headrace.coordinators.assignors.by_name import CONSUMER_ASSIGNORS
 from headrace.coordinators.assignors.simple import assign_simple
 
@@ -19,7 +19,9 @@ TOPICS = 100
 RUNS = 5
 
 
-def milliseconds(assign: PartitionAssignor, members: Mapping[str, GroupMember], counts: Mapping[TopicId, int]) -> float:
+def milliseconds(
+    assign: PartitionAssignor, members: Mapping[str, AssignorMember], counts: Mapping[TopicId, int]
+) -> float:
     """The median duration of one assignment."""
     durations = []
     for _ in range(RUNS):
@@ -29,7 +31,9 @@ def milliseconds(assign: PartitionAssignor, members: Mapping[str, GroupMember], 
     return 1000 * statistics.median(durations)
 
 
-def measure(assign: PartitionAssignor, members: dict[str, GroupMember], counts: Mapping[TopicId, int]) -> list[float]:
+def measure(
+    assign: PartitionAssignor, members: dict[str, AssignorMember], counts: Mapping[TopicId, int]
+) -> list[float]:
     """First assignment, a member joins, a member leaves."""
     target = assign(members, counts)
     settled = {key: member._replace(assignment=target[key]) for key, member in members.items()}
@@ -52,7 +56,7 @@ def main() -> None:
     for name, assign in {**CONSUMER_ASSIGNORS, "simple": assign_simple}.items():
         for kind in ("same topics", "different topics"):
             members = {
-                f"member-{number:05}": GroupMember(
+                f"member-{number:05}": AssignorMember(
                     everything if kind == "same topics" else frozenset(rng.sample(topics, TOPICS // 2))
                 )
                 for number in range(members_count)

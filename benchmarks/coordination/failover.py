@@ -23,10 +23,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.config import TopicConfig
-from headrace.controller.controller import Controller, Rebalancing
+from headrace.controller.controller import Controller, LeaderRebalancing
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
 from headrace.controller.decisions.leader_election import ElectionKind
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults
+from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults
 from headrace.metadata import znodes
 from headrace.metadata.model import Broker, Endpoint
 from headrace.metadata.registry import ensure_cluster
@@ -85,7 +85,7 @@ def a_controller(store: MetadataStore, broker: int, brokers: Brokers, configs: T
         now_ms=lambda: 0,
         defaults=TopicDefaults(),
         random_below=lambda bound: 0,
-        rebalancing=Rebalancing(is_enabled=False),
+        rebalancing=LeaderRebalancing(is_enabled=False),
     )
 
 
@@ -99,7 +99,7 @@ async def failover(store: MetadataStore, partitions: int, topics: int, rounds: i
     brokers = Brokers()
     controller = a_controller(store, 1, brokers, configs)
     await controller.start()
-    wishes = [NewTopic(f"topic-{number:04}", partitions // topics, 3) for number in range(topics)]
+    wishes = [RequestedTopic(f"topic-{number:04}", partitions // topics, 3) for number in range(topics)]
     started = time.perf_counter()
     await controller.create_topics(wishes, timeout_ms=TIMEOUT_MS)
     await controller.settled(timeout_ms=TIMEOUT_MS)

@@ -58,7 +58,7 @@ def on_connector() -> Iterator[None]:
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """All rounds, in the session of this process."""
-    from headrace.pipelines.running import PIPELINES, STATE_STORE, TOPICS, Place, finish
+    from headrace.pipelines.running import PIPELINES, STATE_STORE, TOPICS, PipelineEnvironment, finish
     from headrace.pipelines.topics import count_of
     from headrace.spark.session import session
 
@@ -70,7 +70,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         for number in range(arguments.rounds + 1):
             for name in PIPELINES:
                 for side in SIDES[:: 1 if number % 2 else -1]:
-                    place = Place(arguments.bootstrap, Path(scratch, side, str(number)))
+                    place = PipelineEnvironment(arguments.bootstrap, Path(scratch, side, str(number)))
                     with on_connector() if side == PEER else ExitStack():
                         run = timed(lambda name=name, place=place: finish(spark, [name], place))
                     if number:

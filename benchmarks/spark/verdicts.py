@@ -31,7 +31,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from headrace.pipelines.compare import milliseconds
     from headrace.pipelines.plain.security import verdicts
-    from headrace.pipelines.running import STATE_STORE, Place, start
+    from headrace.pipelines.running import STATE_STORE, PipelineEnvironment, start
     from headrace.pipelines.security import VERDICTS
     from headrace.pipelines.site import Site
     from headrace.pipelines.topics import create_topics, produce, records_of
@@ -41,7 +41,7 @@ def main() -> None:
     with own_broker() as (bootstrap, _), tempfile.TemporaryDirectory() as scratch:
         create_topics(bootstrap)
         spark = session("verdicts", master="local[2,4]", settings=STATE_STORE)
-        query = start(spark, "security", Place(bootstrap, Path(scratch)))
+        query = start(spark, "security", PipelineEnvironment(bootstrap, Path(scratch)))
         warm = datetime.now(UTC) + timedelta(seconds=WARM_UP_S)
         start_at = warm.replace(second=0, microsecond=0) + timedelta(minutes=1)
         site = Site(seconds=arguments.seconds, rate=arguments.rate, start=start_at)

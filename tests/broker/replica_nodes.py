@@ -45,11 +45,11 @@ from headrace.broker.request.throttling import Throttling
 from headrace.broker.services import Services
 from headrace.broker.share.persister_client import PersisterClient
 from headrace.broker.share.share_manager import ShareManager
-from headrace.broker.share.share_state import ShareState
+from headrace.broker.share.share_state import ShareCoordinators
 from headrace.broker.share.shares import Shares
 from headrace.config.properties import parse_broker
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.manager import LogManager
 from headrace.metadata.entity_configs import EntityConfigs
@@ -61,7 +61,7 @@ from headrace.metadata.registry import ensure_cluster
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.embedded import EmbeddedStore
 from headrace.network.peers.broker_addresses import BrokerAddresses
-from headrace.network.peers.peers import Held, PeerAddress, PeerUnreachable
+from headrace.network.peers.peers import HeldConnection, PeerAddress, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
@@ -152,7 +152,7 @@ class InProcessPeers:
         _, pos = read_response_header(data, key, version)
         return answer.decode(version, data, pos)[0]
 
-    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Held:
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> HeldConnection:
         raise PeerUnreachable("nobody watches anybody here")
 
     def disconnect(self, broker: BrokerId, why: str) -> None:
@@ -293,7 +293,7 @@ class Node:
             retry_backoff_max_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
             request_timeout_ms=config.request_timeout_ms,
         )
-        self.share_state = ShareState(
+        self.share_state = ShareCoordinators(
             InternalTopic(share_state_topic(config, is_alone=False), self.metadata, nodes.create_topics),
             lambda topic: ShareStateService(
                 config,
@@ -540,7 +540,7 @@ class Nodes:
             if to is None or number in to:
                 await self._tell(node, topic)
 
-    async def create_topics(self, wishes: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+    async def create_topics(self, wishes: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
         """Makes topics that node 1 leads and all others follow."""
         for wish in wishes:
             await self.lead(wish.name, leader=1, replicas=self.numbers)

@@ -13,7 +13,7 @@ from headrace.broker.app import running
 from headrace.broker.handlers import all_modules
 from headrace.broker.request.dispatch import Dispatcher, Handler, message_name
 from headrace.config import parse_broker
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
 from headrace.limits import ADMISSIONS_PER_CONNECTION_MAX, TOPICS_CREATED_PER_METADATA_MAX
 from headrace.network.bound_listeners import BoundListeners
@@ -115,7 +115,7 @@ class Gated:
         config = parse_broker(settings)
         async with running(parse_broker({**settings, **self._settings})) as (self.broker, listeners):
             self.addresses = {each.name: f"127.0.0.1:{each.port}" for each in listeners}
-            await self.broker.controller.create_topics([NewTopic(TOPIC), NewTopic("other")])
+            await self.broker.controller.create_topics([RequestedTopic(TOPIC), RequestedTopic("other")])
             bound = BoundListeners(config)
             self.server = server = Server(config, bound, Dispatcher(self.broker, self._modules))
             (listener,) = bound.listeners

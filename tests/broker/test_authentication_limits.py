@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.security import authentication
-from headrace.broker.security.worker import ClientLeft, Worker
+from headrace.broker.security.worker import AuthenticationThreads, ClientLeft
 from headrace.limits import AUTHENTICATION_ROUNDS_MAX
 from headrace.testing import Broker
 from tests.bearer_tokens import Issuer
@@ -136,7 +136,7 @@ async def nothing_left() -> None:
 
 
 async def test_a_step_that_waits_for_its_turn_is_gone_when_it_is_cancelled() -> None:
-    worker, released, ran = Worker("test"), threading.Event(), []
+    worker, released, ran = AuthenticationThreads("test"), threading.Event(), []
     try:
         busy = [asyncio.create_task(worker.run(lambda: released.wait(WITHIN_SECONDS), lambda: False)) for _ in range(2)]
         waiting = [asyncio.create_task(worker.run(lambda: ran.append(1), lambda: False)) for _ in range(100)]
@@ -154,7 +154,7 @@ async def test_a_step_that_waits_for_its_turn_is_gone_when_it_is_cancelled() -> 
 
 
 async def test_a_step_whose_client_has_left_does_not_run() -> None:
-    worker, ran = Worker("test"), []
+    worker, ran = AuthenticationThreads("test"), []
     try:
         with pytest.raises(ClientLeft):
             await worker.run(lambda: ran.append(1), lambda: True)
@@ -172,9 +172,9 @@ def test_the_work_of_a_client_that_is_gone_is_not_done(
     outcomes: list[str] = []
     turns: list[asyncio.AbstractEventLoop] = []
     turn = asyncio.Event()
-    run = Worker.run
+    run = AuthenticationThreads.run
 
-    async def later(self: Worker, work: Callable[[], Any], has_left: Callable[[], bool]) -> Any:
+    async def later(self: AuthenticationThreads, work: Callable[[], Any], has_left: Callable[[], bool]) -> Any:
         turns.append(asyncio.get_running_loop())
         outcomes.append("waiting")
         try:
@@ -184,7 +184,7 @@ def test_the_work_of_a_client_that_is_gone_is_not_done(
             outcomes.append(type(error).__name__)
             raise
 
-    monkeypatch.setattr(Worker, "run", later)
+    monkeypatch.setattr(AuthenticationThreads, "run", later)
     token = Issuer().token()
     with Wire(broker.bootstrap) as wire:
         assert handshake(wire, "OAUTHBEARER")[0] == 0

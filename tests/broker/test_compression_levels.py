@@ -11,7 +11,7 @@ from headrace.broker.app import running
 from headrace.broker.produce.formats import CheckedMessages, RebuiltBatches, checked_records
 from headrace.config import TopicConfig, parse_broker
 from headrace.config.properties import topic_config
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import InvalidConfig
 from headrace.protocol import messages as m
 from headrace.records.codecs.compression import Codec, compress
@@ -116,7 +116,7 @@ async def test_large_batches_are_compressed_on_a_thread(
     )
     settings = {"listeners": "127.0.0.1:0", "log.dirs": str(tmp_path / "data"), "compression.zstd.level": "7"}
     async with running(parse_broker(settings)) as (services, listeners):
-        await services.controller.create_topics([NewTopic("t", configs={"compression.type": "zstd"})])
+        await services.controller.create_topics([RequestedTopic("t", configs={"compression.type": "zstd"})])
         with Asker(f"127.0.0.1:{listeners[0].port}") as asker:
             answer = await asyncio.to_thread(asker.ask, request, 9)
         assert answer.responses[0].partition_responses[0].error_code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.broker.coordinator_host.coordinator_runtime import CoordinatorRuntime
 from headrace.broker.coordinator_host.internal_topic import InternalTopic
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.runtime import Answer, Append, OwnedPartitions
 from headrace.errors import CorruptMessage, ErrorCode, KafkaError
@@ -24,7 +24,7 @@ from tests.broker.replica_nodes import Node, Nodes, turns
 from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.simulation.virtual_time import in_virtual_time
 
-COUNTERS = NewTopic("__counters", 1, 3, configs={"cleanup.policy": "compact"})
+COUNTERS = RequestedTopic("__counters", 1, 3, configs={"cleanup.policy": "compact"})
 FOREVER_MS = 3_600_000
 
 Told = tuple[ErrorCode, int]
@@ -156,19 +156,19 @@ async def hosts_on(nodes: Nodes, kept_ms: int = FOREVER_MS) -> dict[int, Host]:
 @in_virtual_time
 async def test_the_topic_is_made_as_the_coordinator_wants_it(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 1) as nodes:
-        made: list[NewTopic] = []
+        made: list[RequestedTopic] = []
 
-        async def create(wanted: Sequence[NewTopic]) -> dict[str, KafkaError | None]:
+        async def create(wanted: Sequence[RequestedTopic]) -> dict[str, KafkaError | None]:
             made.extend(wanted)
             return {COUNTERS.name: KafkaError(code=ErrorCode.TOPIC_ALREADY_EXISTS)}
 
         def by_length(key: str, partition_count: int) -> int:
             return len(key) % partition_count
 
-        topic = InternalTopic(NewTopic("__counters", 4), nodes[1].metadata, create, by_length)
+        topic = InternalTopic(RequestedTopic("__counters", 4), nodes[1].metadata, create, by_length)
         assert (topic.exists, topic.partition_count, topic.partition_for("abcdef")) == (False, 4, 2)
         await topic.ensure()
-        assert made == [NewTopic("__counters", 4)]
+        assert made == [RequestedTopic("__counters", 4)]
         await nodes.lead("__counters", leader=1, replicas=(1,))
         await topic.ensure()
         assert (topic.exists, topic.partition_count, len(made)) == (True, 1, 1)
@@ -178,7 +178,7 @@ async def test_the_topic_is_made_as_the_coordinator_wants_it(tmp_path: Path) -> 
 async def test_a_refusal_to_make_the_topic_reaches_who_asked(tmp_path: Path) -> None:
     async with Nodes(tmp_path, 1) as nodes:
 
-        async def create(wanted: Sequence[NewTopic]) -> dict[str, KafkaError | None]:
+        async def create(wanted: Sequence[RequestedTopic]) -> dict[str, KafkaError | None]:
             return {COUNTERS.name: KafkaError("too few brokers", ErrorCode.INVALID_REPLICATION_FACTOR)}
 
         with pytest.raises(KafkaError, match="too few brokers"):

@@ -18,10 +18,10 @@ from headrace.broker.produce.transaction_partitions import ClientKind, Transacti
 from headrace.broker.services import Services
 from headrace.config import TOPIC_SETTINGS, parse_broker, parse_value
 from headrace.config.dynamic import DYNAMIC
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
 from headrace.metadata.broker_configs import ALL
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 from headrace.protocol import messages as m
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
@@ -78,7 +78,7 @@ class Run(NamedTuple):
 
     async def change(self, values: dict[str, str | None], entity: str = ALL) -> None:
         changes = [
-            Change(k, ConfigOperation.DELETE if v is None else ConfigOperation.SET, v) for k, v in values.items()
+            ConfigChange(k, ConfigOperation.DELETE if v is None else ConfigOperation.SET, v) for k, v in values.items()
         ]
         await self.services.settings.rewrite(entity, Alteration(changes))
 
@@ -99,7 +99,9 @@ class Run(NamedTuple):
 async def broker(directory: Path, **settings: str) -> AsyncIterator[Run]:
     given = {"listeners": "127.0.0.1:0", "log.dirs": str(directory), **settings}
     async with running(parse_broker(given)) as (services, listeners):
-        await services.controller.create_topics([NewTopic(TOPIC), NewTopic(OWN, configs={"retention.ms": "99"})])
+        await services.controller.create_topics(
+            [RequestedTopic(TOPIC), RequestedTopic(OWN, configs={"retention.ms": "99"})]
+        )
         yield Run(services, f"127.0.0.1:{listeners[0].port}")
 
 

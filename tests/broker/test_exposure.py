@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.exposure import is_loopback, readable_directories, refuse_exposure
-from headrace.broker.options import INSECURE, Refused, parse_options
+from headrace.broker.options import INSECURE, StartRefused, parse_options
 from headrace.config import parse_broker
 from headrace.security.sasl.oauthbearer import UNSECURED
 from tests.harness import HeadraceServer, tail
@@ -45,7 +45,7 @@ def test_what_may_be_another_machine_is_taken_for_one(host: str) -> None:
 )
 def test_strangers_are_not_served_unless_that_is_said(settings: dict[str, str], hint: str) -> None:
     config = parse_broker(settings)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StartRefused) as refused:
         refuse_exposure(config, INSECURE[None])
     assert hint in str(refused.value) and "\n" not in str(refused.value)
     refuse_exposure(config, INSECURE["all"])
@@ -56,7 +56,7 @@ def test_each_kind_of_openness_is_said_by_itself() -> None:
     for given, left in (("listeners", "headrace.metrics.listen"), ("metrics", "listener PLAINTEXT")):
         options = parse_options([f"--insecure={given}"])
         assert not isinstance(options, str)
-        with pytest.raises(Refused, match=f"^{left}"):
+        with pytest.raises(StartRefused, match=f"^{left}"):
             refuse_exposure(config, options.insecure)
 
 
@@ -135,6 +135,6 @@ def test_every_secret_on_the_command_line_is_warned_of(name: str) -> None:
 )
 def test_a_reference_is_never_taken_for_the_secret_itself(name: str, text: str) -> None:
     """Apache Kafka's brokers look it up. Here everybody could guess the secret."""
-    with pytest.raises(Refused, match=f"{name} refers to a config provider") as refused:
+    with pytest.raises(StartRefused, match=f"{name} refers to a config provider") as refused:
         parse_options(["--set", f"{name}={text}"])
     assert "hunter2" not in str(refused.value).lower()

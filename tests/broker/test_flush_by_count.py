@@ -11,7 +11,7 @@ from headrace.broker.app import running
 from headrace.broker.partitions.replica_manager import Partition
 from headrace.broker.services import Services
 from headrace.config import parse_broker
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import read_header
@@ -97,7 +97,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     async with running(config) as (broker, (listener,)):
 
         async def of(configs: Mapping[str, str]) -> SlowDisk:
-            await broker.controller.create_topics([NewTopic("t", configs=dict(configs))])
+            await broker.controller.create_topics([RequestedTopic("t", configs=dict(configs))])
             return SlowDisk(broker, f"{listener.host}:{listener.port}", broker.replicas.leader("t", 0))
 
         yield of
@@ -220,7 +220,7 @@ async def test_an_offset_is_committed_when_it_is_flushed(tmp_path: Path) -> None
     settings = {"headrace.log.flush.acks": "true", "offsets.topic.num.partitions": "1"}
     config = parse_broker({"listeners": "127.0.0.1:0", "log.dirs": str(tmp_path), **settings})
     async with running(config) as (broker, (listener,)):
-        await broker.controller.create_topics([NewTopic("t")])
+        await broker.controller.create_topics([RequestedTopic("t")])
 
         def commit() -> int:
             part = bytes(4) + (7).to_bytes(8, "big") + string(None)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.broker.exposure import refuse_exposure
 from headrace.broker.kafka07.produce import Placed, translated
-from headrace.broker.options import INSECURE, Refused
+from headrace.broker.options import INSECURE, StartRefused
 from headrace.client import (
     Admin,
     Consumer,
@@ -28,7 +28,14 @@ from headrace.config import parse_broker
 from headrace.errors import ErrorCode, InvalidConfig
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX, MESSAGES_PER_REQUEST_07_MAX
 from headrace.network.listeners import endpoints, inter_broker_listener, parse_listeners, parse_protocols
-from headrace.protocol.wire_07 import ErrorCode07, Fetched, FetchPart, Produce, ProducePart, encode_request
+from headrace.protocol.wire_07 import (
+    ErrorCode07,
+    FetchedPart07,
+    FetchPart,
+    ProducePart,
+    ProduceRequest07,
+    encode_request,
+)
 from headrace.records.codecs.compression import Codec
 from headrace.records.legacy.format_07 import encode_entry, encode_set
 from headrace.security.access import ResourceType
@@ -196,14 +203,14 @@ def test_each_error_has_the_code_of_kafka_0_7(server: Server07, old: Client07) -
 def test_a_multifetch_answers_in_the_order_of_its_parts(server: Server07, old: Client07) -> None:
     topics = [new_topic(server, 2), new_topic(server)]
     parts = [ProducePart(topics[0], 1, encode_set([b"one"])), ProducePart(topics[1], 0, encode_set([b"two"]))]
-    old.socket.sendall(encode_request(Produce(parts)))
+    old.socket.sendall(encode_request(ProduceRequest07(parts)))
     eventually_equal(lambda: [old.offsets(*each) for each in ((topics[1], LATEST, 1),)], [[13]])
     found = old.multifetch(
         FetchPart(topics[1], 0, 0, 99), FetchPart(topics[0], 1, 0, 99), FetchPart(topics[1], 0, 13, 99),
         FetchPart(topics[1], 0, 0, 5),
     )  # fmt: skip
     assert found == [(OK, encode_entry(value)) for value in (b"two", b"one")] + [
-        Fetched(OK), Fetched(OK, encode_entry(b"two")[:5])
+        FetchedPart07(OK), FetchedPart07(OK, encode_entry(b"two")[:5])
     ]  # fmt: skip
 
 
@@ -282,7 +289,9 @@ def test_produces_that_cannot_be_stored_close_the_connection(server: Server07) -
             old.produce(name, messages, partition)
             assert old.is_closed(), (name, messages[:20], partition)
     with Client07(server.port_07) as old:  # the good part of a produce is stored all the same
-        old.socket.sendall(encode_request(Produce([ProducePart(topic, 0, bad_crc), ProducePart(topic, 0, good)])))
+        old.socket.sendall(
+            encode_request(ProduceRequest07([ProducePart(topic, 0, bad_crc), ProducePart(topic, 0, good)]))
+        )
         assert old.is_closed()
     with Client07(server.port_07) as old:
         assert old.read(topic, 1) == [b"good"]
@@ -334,8 +343,8 @@ def test_a_multifetch_that_is_slow_to_read_is_answered_in_part(server: Server07,
     middle = sizes([value] * 100)
     assert old.offsets(topic, LATEST, 1) == [2 * middle]
     found = old.multifetch(*[FetchPart(topic, 0, middle, 10)] * 200)
-    assert found[0] == Fetched(OK, encode_entry(value)[:10])
-    assert found[-1] == Fetched(OK)
+    assert found[0] == FetchedPart07(OK, encode_entry(value)[:10])
+    assert found[-1] == FetchedPart07(OK)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +400,7 @@ def test_topics_of_today_are_not_served_and_compacted_ones_cannot_be(server: Ser
         admin.alter_configs(ResourceType.TOPIC, topic, {"headrace.kafka07.enable": "false"})
         eventually_equal(lambda: old.fetch(topic, 0).error, ErrorCode07.WRONG_PARTITION)
         admin.alter_configs(ResourceType.TOPIC, topic, {"headrace.kafka07.enable": "true"})
-        eventually_equal(lambda: old.fetch(topic, 0), Fetched(OK, encode_entry(b"x")))
+        eventually_equal(lambda: old.fetch(topic, 0), FetchedPart07(OK, encode_entry(b"x")))
 
 
 @pytest.mark.slow
@@ -453,7 +462,7 @@ def test_strangers_are_not_served_unless_that_is_said() -> None:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OLD:KAFKA07",
         }
     )
-    with pytest.raises(Refused, match="OLD://0.0.0.0:2 can be reached from other machines"):
+    with pytest.raises(StartRefused, match="OLD://0.0.0.0:2 can be reached from other machines"):
         refuse_exposure(config, INSECURE[None])
     refuse_exposure(config, INSECURE["all"])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.network.tls import kernel
 from headrace.network.tls.contexts import client_context, server_context
 from headrace.network.tls.transport import KernelTlsTransport
@@ -142,7 +142,7 @@ def records(answer: Any) -> bytes:
 
 async def filled(broker: TlsBroker) -> None:
     """A topic of some megabytes."""
-    await broker.services.controller.create_topics([NewTopic("t")])
+    await broker.services.controller.create_topics([RequestedTopic("t")])
 
     def produce() -> None:
         with Wire(f"127.0.0.1:{broker.plain_port}") as wire:

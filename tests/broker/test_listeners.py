@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.app import running
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig, parse_broker
 from headrace.errors import InvalidConfig
 from headrace.network.listeners import Listener, endpoints, parse_listener, parse_protocols
@@ -64,7 +64,7 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
 async def test_what_does_not_fit_together_is_refused(
     tmp_path: Path, listeners: str, advertised: str, says: str
 ) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(StartRefused, match=says):
         async with running(config(tmp_path, listeners=listeners, advertised_listeners=advertised)):
             pass
 

@@ -14,8 +14,8 @@ from types import FrameType
 import pytest
 
 from headrace.broker.kafka07.partition_positions import PartitionPositions
-from headrace.broker.kafka07.positions import KEPT_AT_ONCE, Positions
-from headrace.controller.decisions.topics import NewTopic
+from headrace.broker.kafka07.positions import KEPT_AT_ONCE, PositionIndexes
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.log.files import Bytes, LocalFiles
 from headrace.log.positions.position_file import FILE_NAME, Pair, Unwritten, read_positions, write_positions
 from headrace.log.positions.position_index import WRITTEN_AT_ONCE_MAX, PositionIndex
@@ -174,7 +174,7 @@ class Counting:
 
 
 @contextmanager
-def closed(positions: Positions):  # type: ignore[no-untyped-def]
+def closed(positions: PositionIndexes):  # type: ignore[no-untyped-def]
     try:
         yield positions
     finally:
@@ -186,9 +186,9 @@ async def test_many_partitions_are_kept_at_a_time_and_not_all(tmp_path: Path) ->
     node = await BrokerNode.start(tmp_path)
     try:
         count = 2 * KEPT_AT_ONCE + 5
-        await node.controller.create_topics([NewTopic("t", count, configs={"headrace.kafka07.enable": "true"})])
+        await node.controller.create_topics([RequestedTopic("t", count, configs={"headrace.kafka07.enable": "true"})])
         store = Counting(node.store)
-        made = Positions(node.replicas, node.metadata, store, asyncio.get_running_loop(), asyncio.ensure_future)  # type: ignore[arg-type]
+        made = PositionIndexes(node.replicas, node.metadata, store, asyncio.get_running_loop(), asyncio.ensure_future)  # type: ignore[arg-type]
         with closed(made) as positions:
             await positions.keep_once()
             assert store.most == KEPT_AT_ONCE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.broker.app import running
 from headrace.config import parse_broker
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.log import truncation
 from headrace.log.flusher import inline
 from headrace.log.partition_log import PartitionLog
@@ -29,7 +29,7 @@ async def test_a_stop_waits_for_a_truncation_before_it_closes_the_logs(tmp_path:
     works: list[Work] = []
     before = asyncio.all_tasks()
     async with running(config) as (broker, _):
-        await broker.controller.create_topics([NewTopic("t")])
+        await broker.controller.create_topics([RequestedTopic("t")])
         log = broker.replicas.leader("t", 0).log
         append(log, b"a")
         append(log, b"b")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.broker.coordinator_host.streams_topics import StreamsTopics
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.coordinators.groups.streams.configured_topology import TopologyInternalTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import ASSIGNED_IN_PLACE_MAX
@@ -113,7 +113,7 @@ class Creations:
         self.outcome: KafkaError | None = None
         self.may_answer = asyncio.Event()
 
-    async def make(self, topics: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+    async def make(self, topics: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
         self.asked += [each.name for each in topics]
         await self.may_answer.wait()
         return {each.name: self.outcome for each in topics}

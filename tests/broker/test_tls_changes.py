@@ -13,7 +13,7 @@ from cryptography import x509
 
 from headrace.config.dynamic import DYNAMIC
 from headrace.errors import InvalidRequest
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 from headrace.network.tls.contexts import client_context
 from headrace.protocol import messages as m
 from tests.broker.tls_broker import TlsBroker, tls_broker
@@ -41,7 +41,8 @@ async def serial(broker: TlsBroker) -> int:
 async def alter(broker: TlsBroker, *changes: tuple[str, str | None], only_validate: bool = False) -> None:
     """Changes settings of this broker, as IncrementalAlterConfigs does."""
     wanted = [
-        Change(name, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text) for name, text in changes
+        ConfigChange(name, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text)
+        for name, text in changes
     ]
     broker_id = str(broker.services.replication.broker_id)
     await broker.services.settings.rewrite(broker_id, Alteration(wanted), validate_only=only_validate)

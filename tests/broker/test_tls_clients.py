@@ -17,7 +17,7 @@ from tests.eventually import eventually_async
 from tests.peers import kafka
 
 if TYPE_CHECKING:
-    from headrace.network.tls.handshakes import Opened
+    from headrace.network.tls.handshakes import CompletedHandshake
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def principals(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found: set[str] = set()
     shaken = Server._shaken
 
-    def record(server: Server, opened: "Opened") -> None:
+    def record(server: Server, opened: "CompletedHandshake") -> None:
         found.add(opened.principal)
         shaken(server, opened)
 

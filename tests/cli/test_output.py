@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.output import as_json, print_table
-from headrace.cli.places import BEGINNING, END, Place, parse_place
+from headrace.cli.places import BEGINNING, END, StartPlace, parse_place
 from headrace.cli.shared import UsageProblem
 from headrace.printable import printable
 
@@ -47,14 +47,14 @@ def test_tables_line_up_with_numbers_to_the_right(capsys: pytest.CaptureFixture[
     [
         ("beginning", BEGINNING),
         ("end", END),
-        ("17", Place(17, -1)),
-        ("-5", Place(-5, -1)),
-        ("@1000", Place(None, 1000)),
-        ("@2013-01-01T05:00:00Z", Place(None, 1357016400000)),
-        ("@2013-01-01T05:00:00.5+01:00", Place(None, 1357012800500)),
+        ("17", StartPlace(17, -1)),
+        ("-5", StartPlace(-5, -1)),
+        ("@1000", StartPlace(None, 1000)),
+        ("@2013-01-01T05:00:00Z", StartPlace(None, 1357016400000)),
+        ("@2013-01-01T05:00:00.5+01:00", StartPlace(None, 1357012800500)),
     ],
 )
-def test_places_are_read(text: str, place: Place) -> None:
+def test_places_are_read(text: str, place: StartPlace) -> None:
     assert parse_place("--from", text) == place
 
 

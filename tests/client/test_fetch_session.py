@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Admin, Consumer, Producer, TopicPartition
-from headrace.client.consumer.fetch_session import FetchSession
+from headrace.client.consumer.fetch_session import FetchSessionHandler
 from headrace.client.consumer.fetching import FETCH_SIZES, Position
 from headrace.client.core.connection import Connection
 from headrace.errors import ErrorCode
@@ -36,12 +36,12 @@ def answer(session_id: int = 7, error: int = 0) -> m.FetchResponse:
     return m.FetchResponse(error_code=error, session_id=session_id)
 
 
-def ask(session: FetchSession, positions: dict[TopicPartition, Position]) -> m.FetchRequest:
+def ask(session: FetchSessionHandler, positions: dict[TopicPartition, Position]) -> m.FetchRequest:
     return session.request(positions, FETCH_SIZES, 0)
 
 
 def test_a_request_names_what_changed_and_what_is_not_wanted_any_more() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     first = ask(session, at((A0, 1), (A1, 1), (B0, 1)))
     assert (told(first), first.session_id, first.session_epoch) == ({A0: 1, A1: 1, B0: 1}, 0, 0)
     assert session.answered(answer())
@@ -54,7 +54,7 @@ def test_a_request_names_what_changed_and_what_is_not_wanted_any_more() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH])
 def test_a_session_that_the_broker_does_not_have_begins_again_with_everything(code: ErrorCode) -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, at((A0, 1), (B0, 1)))
     session.answered(answer())
     ask(session, at((A0, 2), (B0, 1)))
@@ -64,7 +64,7 @@ def test_a_session_that_the_broker_does_not_have_begins_again_with_everything(co
 
 
 def test_a_broker_without_sessions_is_told_everything_each_time() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     for offset in range(3):
         assert told(ask(session, at((A0, offset), (B0, 1)))) == {A0: offset, B0: 1}
         assert session.answered(answer(0))
@@ -72,7 +72,7 @@ def test_a_broker_without_sessions_is_told_everything_each_time() -> None:
 
 
 def test_the_last_request_ends_the_session() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, at((A0, 1)))
     session.answered(answer())
     last = session.last_request(FETCH_SIZES, 0)
@@ -109,7 +109,7 @@ HEARD, UNHEARD, UNANSWERED, RESTARTED = range(4)
 
 @given(st.lists(st.tuples(positions, st.sampled_from([HEARD, HEARD, HEARD, UNHEARD, UNANSWERED, RESTARTED]))))
 def test_a_broker_that_answers_remembers_exactly_what_is_wanted(steps: list[tuple[Any, int]]) -> None:
-    session, broker = FetchSession(), Remembering()
+    session, broker = FetchSessionHandler(), Remembering()
     for wanted, fate in steps:
         if fate == RESTARTED:
             broker = Remembering()

@@ -8,7 +8,7 @@ from headrace.client.consumer.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from headrace.client.consumer.membership import Membership, MemberState
+from headrace.client.consumer.membership import ClassicMemberState, Membership
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
@@ -57,7 +57,7 @@ def test_comes_back_with_the_member_id_that_it_was_given() -> None:
     member.join_request(["t"])
     refused = m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me")
     assert not member.joined(refused)
-    assert member.state is MemberState.UNJOINED
+    assert member.state is ClassicMemberState.UNJOINED
     assert member.join_request(["t"]).member_id == "me"
 
 
@@ -75,7 +75,7 @@ def test_a_follower_hands_out_nothing_and_takes_what_it_gets() -> None:
     assert member.led_topics == set()
     assert member.sync_request({}).assignments == []
     assert member.synced(m.SyncGroupResponse(assignment=GOLDEN_ASSIGNMENT)) == decode_assignment(GOLDEN_ASSIGNMENT)
-    assert member.state is MemberState.STABLE
+    assert member.state is ClassicMemberState.STABLE
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_heartbeat_sends_it_back_to_join(code: ErrorCode, member_id: str, gene
     joined_as(member, "other", {})
     member.synced(m.SyncGroupResponse(assignment=b""))
     member.heard(code)
-    assert (member.state, member.member_id, member.generation) == (MemberState.UNJOINED, member_id, generation)
+    assert (member.state, member.member_id, member.generation) == (ClassicMemberState.UNJOINED, member_id, generation)
 
 
 def test_a_refusal_names_the_group() -> None:

@@ -6,15 +6,16 @@ import pytest
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import DeadlineExceeded
+from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.core.settings import ClientSettings
 from headrace.client.operations.admin import Admin, NewTopic
-from headrace.client.operations.group_admin import CommittedOffset, GroupAdmin
+from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.operations.transaction_admin import TransactionAdmin
 from headrace.client.producer.prepared import NOT_OPEN, PreparedTransaction, end_all_prepared, end_prepared
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.client.producer.transactions import TransactionError
 from headrace.errors import KafkaError
-from headrace.types import Offset, TopicPartition
+from headrace.types import TopicPartition
 from tests.client.test_transactions import values
 from tests.eventually import eventually, eventually_equal
 
@@ -145,5 +146,5 @@ def test_offsets_in_a_prepared_transaction_wait_for_its_end(
 
         eventually(is_unstable, "an answer, in the little time of a call, that the offset is not decided")
     end_prepared(cluster, prepared, is_commit=True)
-    expected = {place: CommittedOffset(Offset(7), "seven")}
+    expected = {place: OffsetAndMetadata(7, "seven")}
     assert eventually(lambda: GroupAdmin(cluster).committed(group, [place], require_stable=True)) == expected

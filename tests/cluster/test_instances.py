@@ -8,7 +8,7 @@ from headrace.client.operations.admin import Admin
 from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.operations.instance_admin import InstanceAdmin
 from headrace.errors import KafkaError
-from headrace.instances.definition import State
+from headrace.instances.definition import InstanceState
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 from tests.asker import Asker
@@ -23,7 +23,7 @@ GROUPS = 8
 """Enough that each of the three partitions of the offsets topic has one."""
 
 
-def states(cluster: LocalCluster) -> dict[str, State]:
+def states(cluster: LocalCluster) -> dict[str, InstanceState]:
     """The state of each instance, as whoever answers knows it."""
     with Cluster(cluster.bootstrap, SETTINGS) as opened:
         return {each.instance.name: each.instance.state for each in InstanceAdmin(opened).describe_instances()}
@@ -41,10 +41,12 @@ def test_the_next_controller_goes_on_with_a_removal(cluster: LocalCluster) -> No
         cluster.brokers[next(each for each in cluster.brokers if each != controller)].kill()
         admin.delete_instance("gone", with_data=True, grace_ms=0)
         # The replicas of the killed broker are still there, so the removal cannot end.
-        eventually(lambda: states(cluster).get("gone") is State.REMOVING, "the removal to begin", state=cluster.logs)
+        eventually(
+            lambda: states(cluster).get("gone") is InstanceState.REMOVING, "the removal to begin", state=cluster.logs
+        )
         cluster.brokers[controller].kill()
     cluster.make_whole()
-    eventually(lambda: states(cluster) == {"stays": State.ACTIVE}, "the end of the removal", state=cluster.logs)
+    eventually(lambda: states(cluster) == {"stays": InstanceState.ACTIVE}, "the end of the removal", state=cluster.logs)
     with Cluster(cluster.bootstrap, SETTINGS) as opened:
         left = [each.name for each in Admin(opened).list_topics() if each.name.partition(".")[0] in ("gone", "stays")]
         assert left == ["stays.orders"]

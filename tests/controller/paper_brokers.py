@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.config import TopicConfig
-from headrace.controller.controller import Controller, Rebalancing
+from headrace.controller.controller import Controller, LeaderRebalancing
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome
+from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults, TopicOutcome
 from headrace.errors import ErrorCode
 from headrace.metadata import znodes
 from headrace.metadata.entity_configs import EntityConfigs
@@ -46,7 +46,7 @@ class Cluster:
             now_ms=lambda: 0,
             defaults=TopicDefaults(1, 1),
             random_below=lambda n: 0,
-            rebalancing=Rebalancing(is_enabled=False),
+            rebalancing=LeaderRebalancing(is_enabled=False),
             can_fence=self.can_fence,
         )
 
@@ -158,6 +158,6 @@ async def cluster_in(directory: Path, *, can_fence: bool = False) -> AsyncIterat
 
 async def create(cluster: Cluster, name: str, assignment: dict[int, tuple[int, ...]], **configs: str) -> None:
     assignments = {number: tuple(BrokerId(each) for each in replicas) for number, replicas in assignment.items()}
-    wish = NewTopic(name, assignments=assignments, configs={k.replace("_", "."): v for k, v in configs.items()})
+    wish = RequestedTopic(name, assignments=assignments, configs={k.replace("_", "."): v for k, v in configs.items()})
     outcome = (await cluster.controller.create_topics([wish]))[name]
     assert isinstance(outcome, TopicOutcome), outcome

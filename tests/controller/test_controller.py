@@ -12,7 +12,7 @@ import pytest
 from headrace.broker.cluster.fenced_metadata import FencedMetadata
 from headrace.controller import controller_epoch as epoch_module
 from headrace.controller.controller import NotController
-from headrace.controller.decisions.topics import NewTopic, TopicOutcome
+from headrace.controller.decisions.topics import RequestedTopic, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
@@ -22,7 +22,7 @@ from tests.eventually import eventually_async
 
 
 async def make(node: Node, name: str, partitions: int = 1, **configs: str) -> TopicOutcome:
-    wish = NewTopic(name, partitions, configs={key.replace("_", "."): text for key, text in configs.items()})
+    wish = RequestedTopic(name, partitions, configs={key.replace("_", "."): text for key, text in configs.items()})
     made = (await node.controller.create_topics([wish]))[name]
     assert isinstance(made, TopicOutcome), made
     return made
@@ -57,14 +57,20 @@ async def test_the_tree_says_what_kafkas_tools_expect(node: Node) -> None:
 
 
 async def test_validate_only_makes_nothing(node: Node) -> None:
-    made = await node.controller.create_topics([NewTopic("t", 4)], validate_only=True)
+    made = await node.controller.create_topics([RequestedTopic("t", 4)], validate_only=True)
     assert made["t"] == TopicOutcome(bytes(16), 4, 1)
     assert node.metadata.topic("t") is None
     assert await node.store.exists(znodes.topic("t")) is None
 
 
 async def test_each_wish_has_its_own_outcome(node: Node) -> None:
-    wishes = [NewTopic("a.b"), NewTopic("a_b"), NewTopic("a/b"), NewTopic("r", replication_factor=2), NewTopic("ok")]
+    wishes = [
+        RequestedTopic("a.b"),
+        RequestedTopic("a_b"),
+        RequestedTopic("a/b"),
+        RequestedTopic("r", replication_factor=2),
+        RequestedTopic("ok"),
+    ]
     outcomes = await node.controller.create_topics(wishes)
     codes = {name: each.code if isinstance(each, KafkaError) else None for name, each in outcomes.items()}
     assert codes == {
@@ -155,7 +161,7 @@ async def test_a_deletion_that_was_begun_is_finished_by_the_next_controller(tmp_
 async def test_a_controller_that_was_replaced_writes_nothing(node: Node) -> None:
     await node.store.set(znodes.CONTROLLER_EPOCH, b"9")
     with pytest.raises(NotController):
-        await node.controller.create_topics([NewTopic("t")])
+        await node.controller.create_topics([RequestedTopic("t")])
     assert await node.store.exists(znodes.topic("t")) is None
     assert not node.controller.is_active
 
@@ -265,7 +271,7 @@ async def test_many_partitions_are_written_in_several_multis(node: Node, monkeyp
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from tests.controller.node import BROKER, Node
 from tests.eventually import eventually_async
 
@@ -274,7 +280,7 @@ async def main():
     print("ready", flush=True)
     for number in range(1000):
         name = f"{sys.argv[2]}-{number}"
-        await node.controller.create_topics([NewTopic(name, 2)])
+        await node.controller.create_topics([RequestedTopic(name, 2)])
         if number % 3 == 2:
             await node.controller.delete_topics([name])
         print(number, flush=True)

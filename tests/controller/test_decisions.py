@@ -14,7 +14,7 @@ from headrace.controller.decisions.controlled_shutdown import plan_departure, re
 from headrace.controller.decisions.elections import elect, elect_new
 from headrace.controller.decisions.isr_changes import IsrChange, IsrMember, judge
 from headrace.controller.decisions.leader_election import ElectionKind, electable, imbalanced, plan_election
-from headrace.controller.decisions.reassignment import Step, finish, is_complete, plan_reassignment
+from headrace.controller.decisions.reassignment import ReassignmentStep, finish, is_complete, plan_reassignment
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.model import Broker, PartitionLeadership, Replicas, Topic
 from headrace.types import BrokerId, TopicPartition
@@ -84,7 +84,7 @@ class OnePartition(RuleBasedStateMachine):
                 assert self.replicas == Replicas(self.target)
                 assert set(self.current.isr) == set(self.target)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: ReassignmentStep) -> None:
         """As `ReassignmentManager` writes a step."""
         self.state.put(P, step.replicas)
         if step.leadership is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.controller.decisions.add_partitions import NewPartitions, plan_growth
 from headrace.controller.decisions.assignment import assign_replicas
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import znodes
 from headrace.metadata.model import Broker, Replicas, Topic
@@ -92,7 +92,7 @@ def test_a_topic_that_goes_or_moves_does_not_grow() -> None:
 
 async def test_partitions_serve_when_the_answer_is_there_and_after_a_restart(tmp_path: Path) -> None:
     node = await Node.start(tmp_path)
-    await node.controller.create_topics([NewTopic("t", 2)])
+    await node.controller.create_topics([RequestedTopic("t", 2)])
     before = node.metadata.topic("t")
     assert await node.controller.create_partitions([NewPartitions("t", 5)]) == {"t": None}
     grown = node.metadata.topic("t")
@@ -111,7 +111,7 @@ async def test_partitions_serve_when_the_answer_is_there_and_after_a_restart(tmp
 
 
 async def test_validate_only_adds_nothing_and_one_refusal_does_not_stop_the_others(node: Node) -> None:
-    await node.controller.create_topics([NewTopic("t"), NewTopic("u")])
+    await node.controller.create_topics([RequestedTopic("t"), RequestedTopic("u")])
     assert await node.controller.create_partitions([NewPartitions("t", 3)], validate_only=True) == {"t": None}
     wishes = [NewPartitions("nope", 3), NewPartitions("t", 1), NewPartitions("u", 2)]
     outcomes = await node.controller.create_partitions(wishes)
@@ -126,7 +126,7 @@ async def test_validate_only_adds_nothing_and_one_refusal_does_not_stop_the_othe
 
 
 async def test_a_grown_topic_is_deleted_whole(node: Node, tmp_path: Path) -> None:
-    await node.controller.create_topics([NewTopic("t")])
+    await node.controller.create_topics([RequestedTopic("t")])
     await node.controller.create_partitions([NewPartitions("t", 3)])
     await node.controller.delete_topics(["t"])
     assert await node.store.exists(znodes.topic("t")) is None

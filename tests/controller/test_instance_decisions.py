@@ -18,7 +18,7 @@ from headrace.controller.decisions.instances import (
     plan_deletion,
 )
 from headrace.errors import ErrorCode, KafkaError
-from headrace.instances.definition import Instance, State, decode_instance, described, encode_instance
+from headrace.instances.definition import Instance, InstanceState, decode_instance, described, encode_instance
 from headrace.metadata.model import NO_UUID, Broker, Endpoint, Replicas, Topic
 from headrace.types import BrokerId
 
@@ -157,8 +157,8 @@ def test_a_broker_that_is_down_does_not_hinder_an_alteration() -> None:
 
 def test_an_instance_without_topics_is_deleted_at_once() -> None:
     after = plan_deletion(ACME, {}, EMPTY, view(ACME))
-    assert (after.state, after.deleted_at_ms) == (State.DELETING, NOW_MS)
-    assert begin_removal(after, NOW_MS).state is State.REMOVING
+    assert (after.state, after.deleted_at_ms) == (InstanceState.DELETING, NOW_MS)
+    assert begin_removal(after, NOW_MS).state is InstanceState.REMOVING
 
 
 def test_an_instance_with_topics_is_deleted_with_its_data_only_and_after_a_grace_period() -> None:
@@ -169,14 +169,14 @@ def test_an_instance_with_topics_is_deleted_with_its_data_only_and_after_a_grace
     sooner = plan_deletion(after, {"with_data": True, "grace_ms": 5}, FULL, view(after))
     assert sooner.deleted_at_ms == NOW_MS + 5
     assert begin_removal(sooner, NOW_MS + 4) is sooner
-    assert begin_removal(sooner, NOW_MS + 5).state is State.REMOVING
+    assert begin_removal(sooner, NOW_MS + 5).state is InstanceState.REMOVING
 
 
 def test_topics_are_not_deleted_where_brokers_forbid_it() -> None:
     forbidden = view(ACME, can_delete_topics=False)
     code, _ = refused(plan_deletion, ACME, {"with_data": True}, FULL, forbidden)
     assert code is ErrorCode.TOPIC_DELETION_DISABLED
-    assert plan_deletion(ACME, {}, EMPTY, forbidden).state is State.DELETING
+    assert plan_deletion(ACME, {}, EMPTY, forbidden).state is InstanceState.DELETING
 
 
 def test_an_instance_is_brought_back_until_its_data_is_removed() -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.controller.controller import Controller, Rebalancing
+from headrace.controller.controller import Controller, LeaderRebalancing
 from headrace.controller.decisions.leader_election import ElectionKind
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults
+from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import admin_nodes, znodes
 from headrace.metadata.registry import register_broker
@@ -256,7 +256,7 @@ async def test_leaders_go_back_by_themselves_when_too_many_are_elsewhere(cluster
         configs=cluster.configs,
         now_ms=lambda: 0,
         defaults=TopicDefaults(),
-        rebalancing=Rebalancing(first_s=0.01, interval_s=0.01),
+        rebalancing=LeaderRebalancing(first_s=0.01, interval_s=0.01),
     )
     await cluster.controller.start()
     await cluster.until(has_gone_back)
@@ -308,7 +308,7 @@ async def test_a_lost_session_ends_the_term_at_once_and_what_waited_is_not_said(
     assert not cluster.controller.is_active
     cluster.unreachable.clear()
     with pytest.raises(KafkaError) as refused:
-        await cluster.controller.create_topics([NewTopic("v")])
+        await cluster.controller.create_topics([RequestedTopic("v")])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert cluster.led(2) == []
     await cluster.store.delete(znodes.CONTROLLER)

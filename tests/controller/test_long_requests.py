@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.controller.decisions.add_partitions import NewPartitions
-from headrace.controller.decisions.topics import NewTopic, TopicOutcome
+from headrace.controller.decisions.topics import RequestedTopic, TopicOutcome
 from headrace.controller.managers.topic_manager import TopicManager
 from headrace.metadata import znodes
 from headrace.types import BrokerId, TopicPartition
@@ -24,7 +24,7 @@ async def topic_count(cluster: Cluster) -> int:
 async def make_topics(cluster: Cluster) -> None:
     """t, led by broker 3, and many on broker 1."""
     await create(cluster, "t", {0: (3, 2)})
-    wishes = [NewTopic(name, assignments={0: (BrokerId(1),)}) for name in NAMES]
+    wishes = [RequestedTopic(name, assignments={0: (BrokerId(1),)}) for name in NAMES]
     assert all(isinstance(each, TopicOutcome) for each in (await cluster.controller.create_topics(wishes)).values())
 
 
@@ -46,7 +46,9 @@ async def fail_over_during(cluster: Cluster, request: Awaitable[object]) -> None
 
 async def test_a_dead_leader_is_replaced_while_thousands_of_topics_are_created(cluster: Cluster) -> None:
     await create(cluster, "t", {0: (3, 2)})
-    await fail_over_during(cluster, cluster.controller.create_topics([NewTopic(f"n{each}") for each in range(2_000)]))
+    await fail_over_during(
+        cluster, cluster.controller.create_topics([RequestedTopic(f"n{each}") for each in range(2_000)])
+    )
     assert await topic_count(cluster) < 1_000
 
 

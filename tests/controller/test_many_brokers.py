@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.controller.controller import Controller
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome
+from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
@@ -29,7 +29,7 @@ async def test_a_new_topic_is_told_to_its_replicas_and_to_everybodys_metadata(cl
 
 
 async def test_racks_are_used_when_every_broker_has_one(cluster: Cluster) -> None:
-    await cluster.controller.create_topics([NewTopic("t", 3, 3)])
+    await cluster.controller.create_topics([RequestedTopic("t", 3, 3)])
     assert cluster.led(1) == [
         "t-0 1@0 [1, 2, 3] [1, 2, 3]",
         "t-1 2@0 [2, 3, 1] [2, 3, 1]",
@@ -134,7 +134,9 @@ async def test_an_unreachable_broker_keeps_nobody_from_being_told_and_is_told_wh
     cluster: Cluster,
 ) -> None:
     cluster.unreachable.add(2)
-    wishes = [NewTopic(name, assignments={0: (BrokerId(first), BrokerId(3))}) for name, first in (("t", 2), ("u", 1))]
+    wishes = [
+        RequestedTopic(name, assignments={0: (BrokerId(first), BrokerId(3))}) for name, first in (("t", 2), ("u", 1))
+    ]
     outcomes = await cluster.controller.create_topics(wishes, timeout_ms=100)
     late = outcomes["t"]
     assert isinstance(late, KafkaError) and late.code is ErrorCode.REQUEST_TIMED_OUT
@@ -153,7 +155,7 @@ async def test_what_a_slow_broker_was_not_yet_told_is_told_once_as_it_is_by_then
     await cluster.settle()
     cluster.forget()
     cluster.unreachable.add(3)
-    await cluster.controller.create_topics([NewTopic("u", 1, 1)], timeout_ms=0)
+    await cluster.controller.create_topics([RequestedTopic("u", 1, 1)], timeout_ms=0)
     await cluster.go(2)
     await cluster.come(2)
     cluster.unreachable.clear()
@@ -169,7 +171,7 @@ async def test_a_topic_is_deleted_for_good_when_its_last_replica_is_back(cluster
     await cluster.controller.delete_topics(["t"])
     assert cluster.metadata(3).topic_states[0].partition_states[0].leader == -2
     assert await cluster.store.exists(znodes.topic("t")) is not None
-    again = (await cluster.controller.create_topics([NewTopic("t")]))["t"]
+    again = (await cluster.controller.create_topics([RequestedTopic("t")]))["t"]
     assert isinstance(again, KafkaError) and again.code is ErrorCode.TOPIC_ALREADY_EXISTS
     cluster.forget()
     await cluster.come(2)
@@ -177,7 +179,7 @@ async def test_a_topic_is_deleted_for_good_when_its_last_replica_is_back(cluster
     assert stopped and all(state.delete_partition for state in stopped[0].topic_states[0].partition_states)
     assert cluster.led(2) == []
     assert await cluster.store.exists(znodes.topic("t")) is None
-    assert isinstance((await cluster.controller.create_topics([NewTopic("t")]))["t"], TopicOutcome)
+    assert isinstance((await cluster.controller.create_topics([RequestedTopic("t")]))["t"], TopicOutcome)
 
 
 async def test_a_broker_that_cannot_be_reached_keeps_the_topic_until_it_answers(cluster: Cluster) -> None:
@@ -208,8 +210,8 @@ async def test_a_standby_takes_over_when_the_controller_goes(cluster: Cluster) -
     while not standby.is_active:
         await cluster.store.exists("/")
     with pytest.raises(KafkaError):
-        await cluster.controller.create_topics([NewTopic("u")])
-    await standby.create_topics([NewTopic("u", 1, 3)])
+        await cluster.controller.create_topics([RequestedTopic("u")])
+    await standby.create_topics([RequestedTopic("u", 1, 3)])
     assert standby.epoch == 2
     assert "t-0 2@0 [2, 3] [2, 3]" in cluster.led(2)
     assert all(request.controller_epoch == 2 and request.controller_id == 2 for request in cluster.told[3])

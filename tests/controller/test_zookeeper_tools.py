@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import admin_nodes, znodes
 from headrace.metadata.model import NO_UUID, Replicas, Topic
@@ -147,5 +147,5 @@ async def test_a_topic_that_was_taken_out_of_the_tree_is_forgotten(cluster: Clus
     await cluster.until(can_be_made)
 
 
-def _wish(name: str) -> NewTopic:
-    return NewTopic(name, 1, 1)
+def _wish(name: str) -> RequestedTopic:
+    return RequestedTopic(name, 1, 1)

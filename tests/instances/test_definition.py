@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headrace.errors import InvalidConfig
-from headrace.instances.definition import Instance, State, WhenFull, decode_instance, described, encode_instance
+from headrace.instances.definition import Instance, InstanceState, WhenFull, decode_instance, described, encode_instance
 from headrace.instances.names import Namespace, instance_of
 
 ACME = Instance("acme", "b9vXUNcpRtutg2ZBJpUNtQ")
@@ -26,7 +26,7 @@ def test_json_keeps_every_field_and_leaves_out_defaults() -> None:
             "port": None,
         }
     )
-    assert (full.when_full, full.brokers, full.state) == (WhenFull.THROTTLE, (1, 2), State.DELETING)
+    assert (full.when_full, full.brokers, full.state) == (WhenFull.THROTTLE, (1, 2), InstanceState.DELETING)
     assert decode_instance(encode_instance(full)) == full
     assert described(full)["brokers"] == [1, 2]
 

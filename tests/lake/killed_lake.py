@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.lake.core.plan import Limits
+from headrace.lake.core.plan import RoundLimits
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action
 from headrace.lake.decoding import RawDecoder
@@ -41,7 +41,7 @@ def main(bootstrap: str, topic: str, table: str, point: str) -> None:
     def on_action(action: Action) -> None:
         reach(type(action).__name__)
 
-    limits = Limits(round_records=ROUND_RECORDS)
+    limits = RoundLimits(round_records=ROUND_RECORDS)
     sizes = Sizes(group_rows=2)  # rows are in files before a round ends
     run_once(
         *(bootstrap, topic, Path(table)),

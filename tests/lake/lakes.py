@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.client.producer.producer import Producer
-from headrace.lake.core.plan import Limits
+from headrace.lake.core.plan import RoundLimits
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action
 from headrace.lake.decoding import Decoder, RawDecoder
@@ -24,7 +24,7 @@ from headrace.lake.topic_log import TopicLog
 from headrace.lake.widening import WIDEN_BYTES
 
 USUAL = Sizes()
-SOON = Limits(linger_ms=20, poll_ms=5)
+SOON = RoundLimits(linger_ms=20, poll_ms=5)
 
 
 def produce(bootstrap: str, topic: str, count: int, *, first: int = 0, partitions: int = 2) -> None:
@@ -57,7 +57,7 @@ def runner_of(
     topic: str,
     place: Path | Location,
     *,
-    limits: Limits = SOON,
+    limits: RoundLimits = SOON,
     sizes: Sizes = USUAL,
     round_bytes: int = 1 << 30,
     make_decoder: Callable[[pa.Schema | None], Decoder] = raw_decoder,

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.lake.core.plan import Bounds, Limits, Progress, Slice
+from headrace.lake.core.plan import Bounds, Progress, RoundLimits, Slice
 from headrace.lake.core.writer import (
     Action,
     AskBounds,
     Bounded,
     Commit,
+    CommitRefused,
     Committed,
     Discard,
     Discarded,
@@ -23,7 +24,6 @@ from headrace.lake.core.writer import (
     Opened,
     OpenTable,
     Outcome,
-    Refused,
     Wait,
     Waited,
     Write,
@@ -77,7 +77,7 @@ class SimulatedWriter:
     """A process: the state machine, and what its memory holds. To kill it is to forget it."""
 
     def __init__(
-        self, logs: Mapping[TopicPartition, Log], table: Table, limits: Limits, chance: random.Random | None = None
+        self, logs: Mapping[TopicPartition, Log], table: Table, limits: RoundLimits, chance: random.Random | None = None
     ) -> None:
         self._logs = logs
         self._table = table
@@ -106,7 +106,7 @@ class SimulatedWriter:
                 return self._write(slices)
             case Commit(slices):
                 if not self._table.commit(self._version, slices, self._rows):
-                    return Refused()
+                    return CommitRefused()
                 self._version, self._rows = len(self._table.versions) - 1, []
                 return Committed(self._progress())
             case Discard():

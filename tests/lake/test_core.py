@@ -2,20 +2,20 @@
 
 import pytest
 
-from headrace.lake.core.plan import Bounds, DataLoss, Limits, LogReplacedError, OvertakenError, Slice, plan
+from headrace.lake.core.plan import Bounds, DataLoss, LogReplacedError, OvertakenError, RoundLimits, Slice, plan
 from headrace.lake.core.roll import Roll, Sizes, roll
 from headrace.lake.core.writer import (
     REFUSALS_MAX,
     AskBounds,
     Bounded,
     Commit,
+    CommitRefused,
     CommitStormError,
     Committed,
     Discard,
     LakeWriter,
     Opened,
     OpenTable,
-    Refused,
     Wait,
     Waited,
     Write,
@@ -24,8 +24,8 @@ from headrace.lake.core.writer import (
 from headrace.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-LIMITS = Limits(round_records=100, linger_ms=4_000, poll_ms=500)
-RECORDS_LOSS = Limits(round_records=100, linger_ms=0, data_loss=DataLoss.RECORD)
+LIMITS = RoundLimits(round_records=100, linger_ms=4_000, poll_ms=500)
+RECORDS_LOSS = RoundLimits(round_records=100, linger_ms=0, data_loss=DataLoss.RECORD)
 
 
 def test_nothing_new_is_asked_for_again_after_the_poll_interval() -> None:
@@ -66,7 +66,7 @@ def test_a_partition_that_the_table_never_had_begins_where_its_log_begins_withou
 
 
 @pytest.mark.parametrize("limits", [LIMITS, RECORDS_LOSS])
-def test_a_log_that_ends_before_the_tables_progress_is_another_log(limits: Limits) -> None:
+def test_a_log_that_ends_before_the_tables_progress_is_another_log(limits: RoundLimits) -> None:
     with pytest.raises(LogReplacedError, match="deleted and created again"):
         plan({P0: 10}.get, {P0: Bounds(0, 4)}, limits, None, 0)
 
@@ -84,19 +84,19 @@ def a_writer_with_written_rows() -> LakeWriter:
 
 def test_a_refused_commit_is_tried_again_on_a_snapshot_with_the_same_progress() -> None:
     writer = a_writer_with_written_rows()
-    assert writer.after(Refused(), 0) == OpenTable()
+    assert writer.after(CommitRefused(), 0) == OpenTable()
     assert writer.after(Opened({P0: 10, P1: 99}.get), 0) == Commit((Slice(P0, 10, 10, 20),))
 
 
 def test_a_refused_commit_is_dropped_where_somebody_wrote_the_same_offsets() -> None:
     writer = a_writer_with_written_rows()
-    writer.after(Refused(), 0)
+    writer.after(CommitRefused(), 0)
     assert writer.after(Opened({P0: 20}.get), 0) == Discard()
 
 
 def test_a_table_that_was_restored_meanwhile_does_not_get_rows_that_leave_a_gap() -> None:
     writer = a_writer_with_written_rows()
-    writer.after(Refused(), 0)
+    writer.after(CommitRefused(), 0)
     assert writer.after(Opened({P0: 5}.get), 0) == Discard()
 
 
@@ -104,7 +104,7 @@ def test_a_writer_gives_up_in_a_storm_of_commits() -> None:
     writer = a_writer_with_written_rows()
     with pytest.raises(CommitStormError):
         for _ in range(REFUSALS_MAX + 1):
-            writer.after(Refused(), 0)
+            writer.after(CommitRefused(), 0)
             writer.after(Opened({P0: 10}.get), 0)
 
 

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from headrace.lake.core.plan import DataLoss, Limits
+from headrace.lake.core.plan import DataLoss, RoundLimits
 from headrace.lake.core.writer import Wait
 from headrace.types import TopicPartition
 from tests.lake.simulated_lake import Log, SimulatedWriter, Table
 
 P0, P1, P2 = (TopicPartition("t", index) for index in range(3))
-LIMITS = Limits(round_records=20, data_loss=DataLoss.RECORD)
+LIMITS = RoundLimits(round_records=20, data_loss=DataLoss.RECORD)
 STEPS_MAX = 500
 
 
@@ -82,7 +82,7 @@ def storm(seed: int, table: Table, writers: int = 3) -> dict[TopicPartition, Log
     """Writers on the same partitions, appends, retention, kills and others' commits, in an order that `seed` gives."""
     chance = random.Random(seed)
     logs = some_logs(chance)
-    limits = Limits(round_records=20, linger_ms=5, data_loss=DataLoss.RECORD)
+    limits = RoundLimits(round_records=20, linger_ms=5, data_loss=DataLoss.RECORD)
     alive = [SimulatedWriter(logs, table, limits, chance) for _ in range(writers)]
     for now_ms in range(300):
         event = chance.random()

@@ -16,7 +16,7 @@ from headrace.lake.decoders import make_decoder
 from headrace.lake.delta.location import Location
 from headrace.lake.iceberg import IcebergFace, catalog_properties
 from headrace.lake.publisher import AGAIN_S, Publisher
-from headrace.lake.rows import Wanted, read_rows
+from headrace.lake.rows import WantedRows, read_rows
 from tests.lake.lakes import opened, produce, run_once
 from tests.lake.test_lake_command import Lake
 
@@ -45,7 +45,7 @@ def iceberg_rows(face: IcebergFace) -> list[dict[str, object]]:
 
 
 def delta_rows(table: Path, topic: str) -> list[dict[str, object]]:
-    found = pa.Table.from_batches(read_rows(opened(table), Wanted(topic))).to_pylist()
+    found = pa.Table.from_batches(read_rows(opened(table), WantedRows(topic))).to_pylist()
     return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
 

@@ -19,7 +19,7 @@ from headrace.client.consumer.arrow import HEADER_FIELDS, TYPES
 from headrace.client.operations.admin import Admin
 from headrace.client.producer.producer import Producer
 from headrace.lake.compaction import compact
-from headrace.lake.core.plan import DataLoss, Limits, LogReplacedError, OvertakenError
+from headrace.lake.core.plan import DataLoss, LogReplacedError, OvertakenError, RoundLimits
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import Action, Commit, Write
 from headrace.lake.decoding import readable
@@ -74,7 +74,7 @@ def test_rounds_files_and_groups_are_bounded_and_nothing_falls_between_them(
             if n % 10 == 9:
                 producer.flush()  # so that a batch is small, and a fetch ends between two
     tiny = Sizes(group_rows=20, group_bytes=1 << 20, file_bytes=1 << 20)
-    rounds = run_once(broker, topic, table, sizes=tiny, round_bytes=3 << 20, limits=Limits(round_records=200))
+    rounds = run_once(broker, topic, table, sizes=tiny, round_bytes=3 << 20, limits=RoundLimits(round_records=200))
     assert len(rounds) >= 3, "a round ends where its bytes end, after one fetch at least"
     assert max(one.size for one in rounds) < 8 << 20
     assert max(one.files for one in rounds) >= 2
@@ -191,7 +191,7 @@ def test_retention_that_overtakes_the_table_stops_or_is_recorded(broker: str, to
     with pytest.raises(OvertakenError, match="-0 begins at offset 15, but the table has only what is before 10"):
         run_once(broker, topic, table)
     assert offsets_of(table) == once(10, 10), "nothing is written, also not of the other partition"
-    [only] = run_once(broker, topic, table, limits=Limits(data_loss=DataLoss.RECORD))
+    [only] = run_once(broker, topic, table, limits=RoundLimits(data_loss=DataLoss.RECORD))
     assert (only.rows, only.lost) == (15, 5)
     assert offsets_of(table) == once(20, 20) - Counter({(0, offset): 1 for offset in range(10, 15)})
     assert opened(table).lost("load", p0) == 5
@@ -269,7 +269,7 @@ def test_a_hole_is_recorded_when_nothing_follows_it(broker: str, topic: str, tab
     produce(broker, topic, 10, first=10)
     with Admin(broker) as admin:
         admin.delete_records({TopicPartition(topic, partition): 10 for partition in (0, 1)})
-    [only] = run_once(broker, topic, table, limits=Limits(data_loss=DataLoss.RECORD))
+    [only] = run_once(broker, topic, table, limits=RoundLimits(data_loss=DataLoss.RECORD))
     assert (only.rows, only.files, only.lost) == (0, 0, 10)
     assert run_once(broker, topic, table) == []
 

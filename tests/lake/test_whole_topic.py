@@ -20,7 +20,7 @@ from headrace.lake.decoders import make_decoder
 from headrace.lake.decoding import RawDecoder
 from headrace.lake.definitions import Definitions
 from headrace.lake.delta.unsupported import UnsupportedTableError
-from headrace.lake.rows import Wanted, fitted, read_rows
+from headrace.lake.rows import WantedRows, fitted, read_rows
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import OffsetRange, TopicPartition
 from tests.lake.lakes import opened, produce, run_once, value_of
@@ -93,11 +93,11 @@ def test_row_groups_without_wanted_rows_are_not_read(
             return super().iter_batches(*arguments, **options)
 
     monkeypatch.setattr("headrace.lake.rows.pq.ParquetFile", Counting)
-    wanted = Wanted(topic, OffsetRange(topic, 1, 40, 45))
+    wanted = WantedRows(topic, OffsetRange(topic, 1, 40, 45))
     (batch,) = read_rows(opened(table), wanted)
     assert batch.column("offset").to_pylist() == list(range(40, 45))
     assert len(read) == 1
-    assert not list(read_rows(opened(table), Wanted("another")))
+    assert not list(read_rows(opened(table), WantedRows("another")))
     assert len(read) == 1
 
 

@@ -10,7 +10,7 @@ from headrace.errors import ErrorCode, InvalidProducerEpoch, KafkaError, OutOfOr
 from headrace.log import appending, truncation, upkeep
 from headrace.log.appending import AppendOrigin, AppendResult
 from headrace.log.partition_log import PartitionLog
-from headrace.log.producers.transactions import Transactions
+from headrace.log.producers.transactions import PartitionTransactions
 from headrace.log.producers.verification import NOT_REQUIRED, Verification
 from headrace.records.format2.batch import read_header
 from headrace.records.format2.control import ABORT, COMMIT
@@ -261,7 +261,7 @@ def test_aborted_transactions_of_a_range_are_found_over_several_segments(tmp_pat
 def test_the_first_unstable_offset_is_that_of_all_transactions_that_are_not_replicated(
     steps: list[tuple[bool, int, int]],
 ) -> None:
-    transactions = Transactions()
+    transactions = PartitionTransactions()
     open_since: dict[int, int] = {}
     closed: list[tuple[int, int]] = []
     high_watermark = 0
@@ -278,7 +278,7 @@ def test_the_first_unstable_offset_is_that_of_all_transactions_that_are_not_repl
 
 
 def test_ten_thousand_unreplicated_transactions_cost_a_reader_nothing() -> None:
-    transactions = Transactions()
+    transactions = PartitionTransactions()
     for offset in range(0, 20_000, 2):
         transactions.begin(offset, offset)
     for offset in reversed(range(0, 20_000, 2)):

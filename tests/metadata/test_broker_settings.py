@@ -10,7 +10,7 @@ from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig, InvalidRequest
 from headrace.metadata import znodes
 from headrace.metadata.broker_configs import ALL, BrokerSettings
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.registry import ensure_cluster
 from headrace.metastore.embedded import EmbeddedStore
@@ -38,7 +38,7 @@ async def settings(store: EmbeddedStore) -> AsyncIterator[BrokerSettings]:
 
 
 def to(value: str) -> Alteration:
-    return Alteration([Change(RATE, ConfigOperation.SET, value)])
+    return Alteration([ConfigChange(RATE, ConfigOperation.SET, value)])
 
 
 async def test_a_brokers_own_goes_before_that_of_all_which_goes_before_the_one_of_the_start(
@@ -49,7 +49,7 @@ async def test_a_brokers_own_goes_before_that_of_all_which_goes_before_the_one_o
     assert settings.number(RATE) == 600
     await settings.rewrite("4", to("700"))
     assert (settings.number(RATE), settings.set_for("4"), settings.set_for(ALL)) == (700, {RATE: "700"}, {RATE: "600"})
-    await settings.rewrite("4", Alteration([Change(RATE, ConfigOperation.DELETE)]))
+    await settings.rewrite("4", Alteration([ConfigChange(RATE, ConfigOperation.DELETE)]))
     assert settings.number(RATE) == 600
     await settings.rewrite(ALL, Alteration(replacement=[]))
     assert settings.number(RATE) == 500
@@ -81,7 +81,7 @@ async def _until(settings: BrokerSettings, value: int) -> None:
 
 async def test_what_cannot_change_or_is_no_rate_is_refused(store: EmbeddedStore, settings: BrokerSettings) -> None:
     with pytest.raises(InvalidRequest, match="log.dirs"):
-        await settings.rewrite("4", Alteration([Change("log.dirs", ConfigOperation.SET, "/tmp")]))
+        await settings.rewrite("4", Alteration([ConfigChange("log.dirs", ConfigOperation.SET, "/tmp")]))
     for bad in ("0", "-1", "fast", ""):
         with pytest.raises(InvalidRequest):
             await settings.rewrite("4", to(bad))
@@ -117,7 +117,10 @@ async def stored(store: EmbeddedStore) -> str:
 
 async def test_a_start_encrypts_the_stored_passwords_with_the_new_secret(store: EmbeddedStore) -> None:
     first = await started(store, password_encoder_secret="one")
-    change = [Change(SECRET_NAME, ConfigOperation.SET, "the password"), Change(RATE, ConfigOperation.SET, "800")]
+    change = [
+        ConfigChange(SECRET_NAME, ConfigOperation.SET, "the password"),
+        ConfigChange(RATE, ConfigOperation.SET, "800"),
+    ]
     await first.rewrite("4", Alteration(change))
     assert decode(await stored(store), "one") == "the password"
     second = await started(store, password_encoder_secret="two", password_encoder_old_secret="one")
@@ -132,7 +135,7 @@ async def test_a_start_encrypts_the_stored_passwords_with_the_new_secret(store: 
 
 async def test_an_old_secret_alone_ends_the_start(store: EmbeddedStore, caplog: pytest.LogCaptureFixture) -> None:
     first = await started(store, password_encoder_secret="one")
-    await first.rewrite("4", Alteration([Change(SECRET_NAME, ConfigOperation.SET, "the password")]))
+    await first.rewrite("4", Alteration([ConfigChange(SECRET_NAME, ConfigOperation.SET, "the password")]))
     with pytest.raises(InvalidConfig, match=r"password\.encoder\.secret is not set"):
         await started(store, password_encoder_old_secret="one")
     assert decode(await stored(store), "one") == "the password"

@@ -9,7 +9,7 @@ from headrace.config import BrokerConfig
 from headrace.config.group_configs import GroupSetting
 from headrace.config.setting import Setting
 from headrace.errors import InvalidConfig
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 from headrace.metadata.entity_configs import GROUPS, EntityConfigs
 from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.registry import ensure_cluster
@@ -41,7 +41,9 @@ async def entities(tmp_path: Path) -> AsyncIterator[EntityConfigs]:
 
 
 def to(**values: str) -> Alteration:
-    return Alteration([Change(f"x.{n.replace('_', '.')}", ConfigOperation.SET, text) for n, text in values.items()])
+    return Alteration(
+        [ConfigChange(f"x.{n.replace('_', '.')}", ConfigOperation.SET, text) for n, text in values.items()]
+    )
 
 
 async def test_a_group_has_its_own_value_over_that_of_the_broker_over_the_built_in_one(entities: EntityConfigs) -> None:
@@ -95,5 +97,5 @@ async def test_unknown_and_broken_configs_in_the_store_are_ignored_and_kept(enti
     await entities.rewrite(GROUPS, "g", lambda own: strange)
     configs = GroupConfigs(entities, BROKER, SETTINGS)
     assert configs.overrides("g") == {RESET: "earliest"}
-    await configs.rewrite("g", Alteration([Change(TIMEOUT, ConfigOperation.DELETE)]))
+    await configs.rewrite("g", Alteration([ConfigChange(TIMEOUT, ConfigOperation.DELETE)]))
     assert entities.get(GROUPS, "g") == {"from.the.future": "1", RESET: "earliest"}

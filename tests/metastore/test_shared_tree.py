@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.metastore.shared.frames import FRAME_BYTES_MAX, pack
-from headrace.metastore.shared.socket_link import SocketLink, Unreachable, open_store
+from headrace.metastore.shared.socket_link import SocketLink, StoreUnreachable, open_store
 from headrace.metastore.shared.tree_server import TreeServer
 from headrace.metastore.store import Create, EventKind, NodeExists, SessionLost, SessionState, Set, WatchEvent
 from headrace.metastore.zookeeper.store import ZooKeeperStore
@@ -158,7 +158,7 @@ async def test_a_server_that_restarts_is_found_again(tmp_path: Path, socket: Pat
 
 
 async def test_nobody_at_the_socket(socket: Path) -> None:
-    with pytest.raises(Unreachable, match="No such file"):
+    with pytest.raises(StoreUnreachable, match="No such file"):
         await open_store(socket, 200)
 
 

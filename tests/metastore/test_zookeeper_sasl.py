@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from headrace.broker.open_metastore import open_ensemble
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
 from headrace.metadata.registry import ensure_cluster
@@ -72,14 +72,16 @@ async def test_the_user_of_the_jaas_section_owns_the_znodes(config: BrokerConfig
 @pytest.mark.peer
 async def test_who_is_refused_is_told_why_at_once(config: BrokerConfig, caplog: pytest.LogCaptureFixture) -> None:
     for user, password in (("brokers", "hunter2"), ("nobody", "hunter2")):
-        with pytest.raises(Refused, match=f"did not authenticate the user '{user}': unknown user or wrong password"):
+        with pytest.raises(
+            StartRefused, match=f"did not authenticate the user '{user}': unknown user or wrong password"
+        ):
             await open_ensemble(replace(config, zookeeper_sasl_jaas=zookeeper_login(user, password)))
     assert "hunter2" not in caplog.text
     assert caplog.text.count("did not authenticate the user 'nobody'") <= 2
     store = await open_ensemble(config)
     await ensure_cluster(store)  # the chroot belongs to `brokers`
     await store.close()
-    with pytest.raises(Refused, match="access control lists deny the user 'others'"):
+    with pytest.raises(StartRefused, match="access control lists deny the user 'others'"):
         await open_ensemble(replace(config, zookeeper_sasl_jaas=zookeeper_login("others")))
 
 
@@ -163,7 +165,7 @@ async def test_secrets_that_anybody_can_read_are_warned_of(
 @pytest.mark.slow
 @pytest.mark.peer
 async def test_a_server_without_sasl_is_not_used(zookeeper_server: ZooKeeperServer, config: BrokerConfig) -> None:
-    with pytest.raises(Refused, match="has no SASL"):
+    with pytest.raises(StartRefused, match="has no SASL"):
         await open_ensemble(replace(config, zookeeper_connect=f"{zookeeper_server.address}/none-{uuid4()}"))
 
 
@@ -220,10 +222,12 @@ async def test_kerberos_makes_the_principal_the_owner(
             client.close()
             await store.close()
             wrong = config.zookeeper_sasl_jaas.replace("required", "required serviceName=zoo")
-            with pytest.raises(Refused, match=r"Server zoo/127\.0\.0\.1@EXAMPLE\.COM not found in Kerberos database"):
+            with pytest.raises(
+                StartRefused, match=r"Server zoo/127\.0\.0\.1@EXAMPLE\.COM not found in Kerberos database"
+            ):
                 await open_ensemble(replace(config, zookeeper_sasl_jaas=wrong))
         none = replace(config, zookeeper_connect=f"{zookeeper_server.address}/none-{uuid4()}")
-        with pytest.raises(Refused, match="has no SASL"):
+        with pytest.raises(StartRefused, match="has no SASL"):
             await open_ensemble(none)
 
 

@@ -15,7 +15,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from headrace.broker.open_metastore import open_ensemble
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.cli.main import main as headrace
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
@@ -107,7 +107,7 @@ async def test_who_is_not_known_by_certificate_gets_no_session(tls_config: Broke
         ({"zookeeper_ssl_client_enable": False}, "no server answered within 1.5 s"),
     ):
         config = replace(tls_config, zookeeper_connection_timeout_ms=1500, **wrong)
-        with pytest.raises(Refused, match=rf"zookeeper.connect=127.0.0.1:\d+/tls/.*({said})"):
+        with pytest.raises(StartRefused, match=rf"zookeeper.connect=127.0.0.1:\d+/tls/.*({said})"):
             await open_ensemble(config)
 
 
@@ -240,7 +240,7 @@ async def test_what_a_user_makes_others_can_read_and_not_change(secured: BrokerC
 
 async def test_a_broker_that_may_not_write_does_not_start(secured: BrokerConfig) -> None:
     store = await open_ensemble(secured)
-    with pytest.raises(Refused, match="lists deny a broker without headrace.zookeeper.sasl.jaas.config or"):
+    with pytest.raises(StartRefused, match="lists deny a broker without headrace.zookeeper.sasl.jaas.config or"):
         await open_ensemble(replace(secured, zookeeper_digest="", zookeeper_set_acl=False))
     await store.close()
 
@@ -252,10 +252,10 @@ async def test_a_stranger_in_a_secured_chroot_is_told_who_may_not(secured: Broke
     client.create(chroot, acl=CREATOR_ALL_ACL)
     client.stop()
     client.close()
-    with pytest.raises(Refused, match="access control lists deny the user 'guest' an operation") as caught:
+    with pytest.raises(StartRefused, match="access control lists deny the user 'guest' an operation") as caught:
         await open_ensemble(replace(secured, zookeeper_digest="guest:hunter2"))
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(Refused, match="deny a broker without headrace.zookeeper.sasl.jaas.config or"):
+    with pytest.raises(StartRefused, match="deny a broker without headrace.zookeeper.sasl.jaas.config or"):
         await open_ensemble(replace(secured, zookeeper_digest="", zookeeper_set_acl=False))
     store = await open_ensemble(secured)
     await ensure_cluster(store)
@@ -279,7 +279,7 @@ async def test_settings_that_do_not_fit_are_refused(secured: BrokerConfig) -> No
         with pytest.raises(InvalidConfig) as caught:
             await open_ensemble(replace(secured, **wrong))
         assert said in caught.value.message
-    with suppress(Refused):
+    with suppress(StartRefused):
         await open_ensemble(
             BrokerConfig(zookeeper_connect="[::1]:1,127.0.0.1:1/a/b/", zookeeper_connection_timeout_ms=1)
         )

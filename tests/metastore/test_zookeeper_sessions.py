@@ -27,7 +27,7 @@ from headrace.metastore.store import (
     TooLarge,
     WatchEvent,
 )
-from headrace.metastore.zookeeper.connection import Unreachable, open_store
+from headrace.metastore.zookeeper.connection import ZooKeeperUnreachable, open_store
 from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 from tests.eventually import WITHIN_SECONDS, eventually_async
@@ -406,5 +406,5 @@ async def test_the_leader_of_an_ensemble_is_killed_under_a_hundred_writes_and_no
 
 async def test_no_server_no_session(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    with pytest.raises(Unreachable, match=r"no server answered within 0.3 s"):
+    with pytest.raises(ZooKeeperUnreachable, match=r"no server answered within 0.3 s"):
         await open_store(Ensemble(f"127.0.0.1:{free_ports(1)[0]}", connection_timeout_ms=300))

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from headrace.client.core.settings import ClientSettings
 from headrace.errors import ErrorCode, InvalidConfig
 from headrace.mirror.failures import MirrorStopped
-from headrace.mirror.mirror import Mirror, MirrorSettings, Place, Totals
+from headrace.mirror.mirror import Mirror, MirrorCluster, MirrorSettings, Totals
 from headrace.mirror.topics import Selection
 from tests import rotation
 from tests.eventually import WITHIN_SECONDS, eventually
@@ -59,8 +59,8 @@ def mirror(source: HeadraceServer | str, target: HeadraceServer | str, *names: s
         return running.run(until_end=True)
 
 
-def _place(server: HeadraceServer | str) -> Place:
-    return Place(server if isinstance(server, str) else server.bootstrap, ClientSettings())
+def _place(server: HeadraceServer | str) -> MirrorCluster:
+    return MirrorCluster(server if isinstance(server, str) else server.bootstrap, ClientSettings())
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

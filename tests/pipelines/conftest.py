@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.operations.admin import Admin
 from headrace.pipelines.flights import produce_flights, read_flights
-from headrace.pipelines.running import PIPELINES, STATE_STORE, Place, finish
-from headrace.pipelines.site import TOPICS, Event, Site
+from headrace.pipelines.running import PIPELINES, STATE_STORE, PipelineEnvironment, finish
+from headrace.pipelines.site import TOPICS, Site, SiteEvent
 from headrace.pipelines.topics import RESULTS, create_topics, produce
 from headrace.types import TopicPartition
 from tests import rotation
@@ -47,8 +47,8 @@ FIRST_PART = 0.4 + rotation.drawn("pipelines", 1) % 20 / 100
 class Survived(NamedTuple):
     """The place of the pipelines' results, and the events that they have read."""
 
-    place: Place
-    events: list[Event]
+    place: PipelineEnvironment
+    events: list[SiteEvent]
 
     @property
     def bootstrap(self) -> str:
@@ -65,7 +65,7 @@ def survived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         create_topics(server.bootstrap)
         first = int(len(events) * FIRST_PART)
         produce(server.bootstrap, chain(poison(events[0]), events[:first]))
-        place = Place(server.bootstrap, directory / "pipelines", PER_BATCH)
+        place = PipelineEnvironment(server.bootstrap, directory / "pipelines", PER_BATCH)
         run_and_kill(server, place, events[first:])
         finish_in(spark, place)
         yield Survived(place, events)
@@ -74,7 +74,7 @@ def survived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def finish_in(spark: SparkSession, place: Place) -> None:
+def finish_in(spark: SparkSession, place: PipelineEnvironment) -> None:
     """Let all pipelines read to the end of their topics in the shared session."""
     before = {name: spark.conf.get(name) for name in STATE_STORE}
     try:
@@ -93,15 +93,15 @@ def flights(spark: SparkSession, survived: Survived) -> DataFrame:
     return read_flights(spark, survived.bootstrap).cache()
 
 
-def poison(some: Event) -> Iterator[Event]:
+def poison(some: SiteEvent) -> Iterator[SiteEvent]:
     """What no pipeline may take for an event, or fail at."""
     wrong: list[dict[str, Any]] = [{}, {"time_ms": 2**63 - 1}, {"time_ms": some.arrival_ms + 10**9}, {"time_ms": "now"}]
     for topic in TOPICS:
         for number, fields in enumerate(wrong):
-            yield Event(topic, some.key, {"id": f"wrong-{number}", **fields}, some.arrival_ms)
+            yield SiteEvent(topic, some.key, {"id": f"wrong-{number}", **fields}, some.arrival_ms)
 
 
-def run_and_kill(server: HeadraceServer, place: Place, events: list[Event]) -> None:
+def run_and_kill(server: HeadraceServer, place: PipelineEnvironment, events: list[SiteEvent]) -> None:
     """Run all pipelines; kill the broker and start it again; send these events; kill tasks; kill the driver."""
     with driver_of(place) as driver:
         driver.writes(lambda: all(written(place).values()) and reports(place) > 0)
@@ -152,7 +152,7 @@ class Driver:
 
 
 @contextmanager
-def driver_of(place: Place) -> Iterator[Driver]:
+def driver_of(place: PipelineEnvironment) -> Iterator[Driver]:
     """All pipelines in a process of their own, which is killed in the end, with its JVM and all workers."""
     shared_classes.use()
     home = place.directory.parent
@@ -172,12 +172,12 @@ def driver_of(place: Place) -> Iterator[Driver]:
         process.wait()
 
 
-def reports(place: Place) -> int:
+def reports(place: PipelineEnvironment) -> int:
     """How often the reports were made."""
     return len(list((place.of("reporting") / "top_items" / "_delta_log").glob("*.json")))
 
 
-def written(place: Place) -> dict[str, int]:
+def written(place: PipelineEnvironment) -> dict[str, int]:
     """How many records each result has."""
     with Admin(place.bootstrap) as admin:
         topics = {topic.name: topic.partitions for topic in admin.list_topics() if topic.name in RESULTS}

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipelines.compare import COMPARISONS
-from headrace.pipelines.running import Place
+from headrace.pipelines.running import PipelineEnvironment
 from headrace.pipelines.site import Site
 from headrace.pipelines.topics import create_topics, produce
 from tests import rotation
@@ -27,7 +27,7 @@ def test_results_are_those_of_plain_python(spark: SparkSession, tmp_path: Path, 
     server = HeadraceServer(tmp_path / "data").start()
     try:
         create_topics(server.bootstrap)
-        place = Place(server.bootstrap, tmp_path / "pipelines", random.randrange(4_000, 20_000))
+        place = PipelineEnvironment(server.bootstrap, tmp_path / "pipelines", random.randrange(4_000, 20_000))
         for part in range(DRIVERS):
             seen = reports(place)
             produce(server.bootstrap, events[len(events) * part // DRIVERS : len(events) * (part + 1) // DRIVERS])

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from headrace.pipelines.compare import compare_reporting, rows_of
 from headrace.pipelines.reporting import REPORTS, run_hour
-from headrace.pipelines.running import Place
-from headrace.pipelines.site import START, Event
+from headrace.pipelines.running import PipelineEnvironment
+from headrace.pipelines.site import START, SiteEvent
 from headrace.pipelines.topics import create_topics, produce
 from tests.conftest import StartHeadrace
 from tests.pipelines.conftest import Survived
@@ -51,12 +51,12 @@ def test_a_second_hour_without_news_changes_no_row(spark: SparkSession, survived
 def test_an_hour_with_clicks_alone_has_no_rate_and_topics_may_be_empty(
     spark: SparkSession, headrace_server: StartHeadrace, tmp_path: Path
 ) -> None:
-    place = Place(headrace_server().bootstrap, tmp_path)
+    place = PipelineEnvironment(headrace_server().bootstrap, tmp_path)
     create_topics(place.bootstrap)
     time_ms = int(START.timestamp() * 1000)
     member = {"id": "1", "time_ms": time_ms, "member": "m1", "country": "FR"}
     click = {"id": "2", "time_ms": time_ms, "member": "m1", "item": "item1"}
-    events = [Event("site.members", "m1", member, time_ms), Event("site.clicks", "m1", click, time_ms)]
+    events = [SiteEvent("site.members", "m1", member, time_ms), SiteEvent("site.clicks", "m1", click, time_ms)]
     produce(place.bootstrap, events)
     run_hour(spark, place.bootstrap, place.of("reporting"))
     found, expected = compare_reporting(place, events)

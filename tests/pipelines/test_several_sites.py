@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from headrace.client.operations.admin import Admin
 from headrace.pipelines.compare import compare_reporting
 from headrace.pipelines.reporting import TABLES, run_hour
-from headrace.pipelines.running import Place
-from headrace.pipelines.site import Event, Site
+from headrace.pipelines.running import PipelineEnvironment
+from headrace.pipelines.site import Site, SiteEvent
 from headrace.pipelines.topics import count_of, create_topics, produce, records_of
 from tests.eventually import eventually
 from tests.harness import HeadraceServer, child_environment
@@ -64,12 +64,12 @@ def mirrored(server: HeadraceServer) -> int:
 def test_the_reports_of_the_batch_site_have_each_event_of_both_live_sites_once_after_kills(
     spark: SparkSession, servers: dict[str, HeadraceServer], tmp_path: Path
 ) -> None:
-    events: dict[str, list[Event]] = {name: list(site.events()) for name, site in SITES.items()}
+    events: dict[str, list[SiteEvent]] = {name: list(site.events()) for name, site in SITES.items()}
     batch = servers["batch"]
     for name, some in events.items():
         create_topics(servers[name].bootstrap)
         produce(servers[name].bootstrap, some[: len(some) // 2])
-    place = Place(batch.bootstrap, tmp_path / "pipelines")
+    place = PipelineEnvironment(batch.bootstrap, tmp_path / "pipelines")
     with mirroring(servers["west"], batch, "west"):
         with mirroring(servers["east"], batch, "east"):
             eventually(lambda: mirrored(batch), "records at the batch site")

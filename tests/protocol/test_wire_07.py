@@ -8,13 +8,13 @@ from headrace.errors import ErrorCode, InvalidRequest
 from headrace.limits import REQUEST_PARTS_07_MAX
 from headrace.protocol.wire_07 import (
     ErrorCode07,
-    Fetch,
-    Fetched,
+    FetchedPart07,
     FetchPart,
-    Offsets,
+    FetchRequest07,
     OffsetsPart,
-    Produce,
+    OffsetsRequest07,
     ProducePart,
+    ProduceRequest07,
     Request,
     code_07,
     encode_fetched,
@@ -31,10 +31,10 @@ INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1
 PRODUCED = st.builds(ProducePart, TOPICS, INT32, st.binary(max_size=40))
 FETCHED = st.builds(FetchPart, TOPICS, INT32, INT64, INT32)
 REQUESTS: st.SearchStrategy[Request] = st.one_of(
-    st.lists(PRODUCED, max_size=4).map(Produce),
-    st.builds(lambda part: Fetch([part], False), FETCHED),
-    st.lists(FETCHED, max_size=4).map(lambda parts: Fetch(parts, True)),
-    st.builds(OffsetsPart, TOPICS, INT32, INT64, INT32).map(Offsets),
+    st.lists(PRODUCED, max_size=4).map(ProduceRequest07),
+    st.builds(lambda part: FetchRequest07([part], False), FETCHED),
+    st.lists(FETCHED, max_size=4).map(lambda parts: FetchRequest07(parts, True)),
+    st.builds(OffsetsPart, TOPICS, INT32, INT64, INT32).map(OffsetsRequest07),
 )
 
 
@@ -45,8 +45,8 @@ def read(data: bytes) -> Request:
 
 def as_bytes(request: Request) -> Request:
     """With the messages of a produce as bytes."""
-    if isinstance(request, Produce):
-        return Produce([part._replace(messages=bytes(part.messages)) for part in request.parts])
+    if isinstance(request, ProduceRequest07):
+        return ProduceRequest07([part._replace(messages=bytes(part.messages)) for part in request.parts])
     return request
 
 
@@ -58,23 +58,23 @@ MESSAGES = encode_set([b"value"], magic=0)
     ("request_", "bytes_"),
     [
         (
-            Produce([ProducePart("test", 1, MESSAGES)]),
+            ProduceRequest07([ProducePart("test", 1, MESSAGES)]),
             "0000001e 0000 0004 74657374 00000001 0000000e 0000000a 00 1d775834 76616c7565",
         ),
         (
-            Fetch([FetchPart("test", 0, 4711, 1 << 20)], False),
+            FetchRequest07([FetchPart("test", 0, 4711, 1 << 20)], False),
             "00000018 0001 0004 74657374 00000000 0000000000001267 00100000",
         ),
         (
-            Fetch([FetchPart("a", 0, 0, 9), FetchPart("b", 2, 1, 8)], True),
+            FetchRequest07([FetchPart("a", 0, 0, 9), FetchPart("b", 2, 1, 8)], True),
             "0000002a 0002 0002 0001 61 00000000 0000000000000000 00000009 0001 62 00000002 0000000000000001 00000008",
         ),
         (
-            Produce([ProducePart("a", -1, MESSAGES), ProducePart("b", 0, b"")]),
+            ProduceRequest07([ProducePart("a", -1, MESSAGES), ProducePart("b", 0, b"")]),
             "00000028 0003 0002 0001 61 ffffffff 0000000e 0000000a 00 1d775834 76616c7565 0001 62 00000000 00000000",
         ),
         (
-            Offsets(OffsetsPart("test", 0, -2, 10)),
+            OffsetsRequest07(OffsetsPart("test", 0, -2, 10)),
             "00000018 0004 0004 74657374 00000000 fffffffffffffffe 0000000a",
         ),
     ],
@@ -87,10 +87,10 @@ def test_a_request_has_the_bytes_of_kafka_0_7(request_: Request, bytes_: str) ->
 
 
 def test_a_response_has_the_bytes_of_the_seed() -> None:
-    assert encode_fetched([Fetched(ErrorCode07.NO_ERROR, MESSAGES)], is_multi=False) == bytes.fromhex(
+    assert encode_fetched([FetchedPart07(ErrorCode07.NO_ERROR, MESSAGES)], is_multi=False) == bytes.fromhex(
         "00000010 0000 0000000a 00 1d775834 76616c7565"
     )
-    parts = [Fetched(ErrorCode07.NO_ERROR, MESSAGES), Fetched(ErrorCode07.OFFSET_OUT_OF_RANGE)]
+    parts = [FetchedPart07(ErrorCode07.NO_ERROR, MESSAGES), FetchedPart07(ErrorCode07.OFFSET_OUT_OF_RANGE)]
     assert encode_fetched(parts, is_multi=True) == bytes.fromhex(
         "0000001c 0000  00000010 0000 0000000a 00 1d775834 76616c7565  00000002 0001"
     )
@@ -104,8 +104,8 @@ def test_a_request_is_read_as_it_was_written(request: Request) -> None:
     assert as_bytes(read(encode_request(request))) == request
 
 
-@given(st.lists(st.builds(Fetched, st.sampled_from(ErrorCode07), st.binary(max_size=30)), min_size=1, max_size=5))
-def test_fetched_parts_are_read_as_they_were_written(parts: list[Fetched]) -> None:
+@given(st.lists(st.builds(FetchedPart07, st.sampled_from(ErrorCode07), st.binary(max_size=30)), min_size=1, max_size=5))
+def test_fetched_parts_are_read_as_they_were_written(parts: list[FetchedPart07]) -> None:
     found = read_fetched(encode_fetched(parts, is_multi=True)[4:], is_multi=True)
     assert [(each.error, bytes(each.messages)) for each in found] == parts
     (one,) = read_fetched(encode_fetched(parts[:1], is_multi=False)[4:], is_multi=False)
@@ -136,11 +136,11 @@ def test_a_prefix_or_a_flipped_bit_is_another_request_or_refused(request: Reques
 def test_requests_of_today_and_too_many_parts_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="request type 18 is not one of Kafka 0.7"):
         read_request(memoryview(bytes.fromhex("0012 0000 00000001 ffff")))
-    many = encode_request(Fetch([FetchPart("t", 0, 0, 1)] * (REQUEST_PARTS_07_MAX + 1), True))
+    many = encode_request(FetchRequest07([FetchPart("t", 0, 0, 1)] * (REQUEST_PARTS_07_MAX + 1), True))
     with pytest.raises(InvalidRequest, match="1001 parts; the limit is 1000"):
         read(many)
     with pytest.raises(InvalidRequest, match="1 bytes too many"):
-        read_request(memoryview(encode_request(Offsets(OffsetsPart("t", 0, -1, 1)))[4:] + b"x"))
+        read_request(memoryview(encode_request(OffsetsRequest07(OffsetsPart("t", 0, -1, 1)))[4:] + b"x"))
 
 
 def test_errors_that_kafka_0_7_did_not_have_are_unknown() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.limits import QUOTA_BUCKETS_MAX
 from headrace.quotas import client_quotas
-from headrace.quotas.client_quotas import ClientQuotas, Kind
+from headrace.quotas.client_quotas import ClientQuotas, QuotaKind
 from headrace.quotas.entities import DEFAULT, Entity, Name
 from headrace.quotas.mutations import MutationQuota
 from headrace.quotas.token_bucket import TokenBucket
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def quotas(clock: Clock) -> ClientQuotas:
-    return ClientQuotas(Kind.PRODUCE, lambda: 10, lambda: clock.now)
+    return ClientQuotas(QuotaKind.PRODUCE, lambda: 10, lambda: clock.now)
 
 
 def rate_of(quotas: ClientQuotas, user: str, client: str) -> float | None:
@@ -60,7 +60,7 @@ ENTITIES = st.builds(Entity, NAMES, NAMES).filter(lambda entity: entity != Entit
 @given(st.dictionaries(ENTITIES, st.integers(1, 1000)), st.sampled_from("ucx"), st.sampled_from(["u", "c", "x", ""]))
 def test_the_most_specific_quota_applies(rates: dict[Entity, int], user: str, client: str) -> None:
     """Against a description by specificity: the user counts before the client, a name before the default."""
-    quotas = ClientQuotas(Kind.PRODUCE, lambda: 10, lambda: 0)
+    quotas = ClientQuotas(QuotaKind.PRODUCE, lambda: 10, lambda: 0)
     for entity, rate in rates.items():
         quotas.set_rate(entity, rate)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.security.kerberos_names import NoName
-from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, Malformed, Refused
+from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, ExchangeRefused, Malformed
 from headrace.security.sasl.gssapi import GssapiClient, GssapiServer
 
 LAYER = b"\1\0\0\0"
@@ -125,19 +125,19 @@ def test_a_client_refuses_a_server_that_demands_a_layer(offer: bytes) -> None:
     us = client()
     us.respond(None)
     us.respond(b"ap-rep")
-    with pytest.raises(Refused, match="SASL_SSL"):
+    with pytest.raises(ExchangeRefused, match="SASL_SSL"):
         us.respond(offer)
 
 
 def test_a_client_refuses_a_server_that_skips_its_proof_or_goes_on_behind_the_end() -> None:
     us = client()
     us.respond(None)
-    with pytest.raises(Refused, match="did not answer with a token"):
+    with pytest.raises(ExchangeRefused, match="did not answer with a token"):
         us.respond(b"")
     us = client()
     for message in (None, b"ap-rep", b"W\7\0\0\0"):
         us.respond(message)
-    with pytest.raises(Refused, match="behind the end"):
+    with pytest.raises(ExchangeRefused, match="behind the end"):
         us.respond(b"more")
     assert not us.is_complete
 

@@ -14,8 +14,8 @@ from headrace.security.sasl.exchange import (
     Blocking,
     Challenge,
     ClientExchange,
+    ExchangeRefused,
     Malformed,
-    Refused,
     ServerExchange,
     Step,
     Unverified,
@@ -72,7 +72,7 @@ class TestPlain:
         assert run(PlainClient("alice", "wonder"), PlainServer(users)) == Authenticated(b"", "alice")
         assert run(PlainClient("ä", "ö"), PlainServer(users)) == Authenticated(b"", "ä")
         for name, password in (("alice", "wonde"), ("alice", "wonderr"), ("bob", "wonder"), ("Alice", "wonder")):
-            with pytest.raises(Refused, match="Invalid username or password"):
+            with pytest.raises(ExchangeRefused, match="Invalid username or password"):
                 run(PlainClient(name, password), PlainServer(users))
 
     def test_accepts_a_stored_password_beside_a_configured_one(self) -> None:
@@ -82,26 +82,26 @@ class TestPlain:
         assert run(PlainClient("alice", "wonder"), server()) == Authenticated(b"", "alice")
         assert run(PlainClient("bob", "builder"), server()) == Authenticated(b"", "bob")
         for name, password in (("bob", "wonder"), ("alice", "builder"), ("carol", "builder")):
-            with pytest.raises(Refused, match="Invalid username or password"):
+            with pytest.raises(ExchangeRefused, match="Invalid username or password"):
                 run(PlainClient(name, password), server())
         step = server().respond(b"alice\0bob\0builder")
         assert isinstance(step, Blocking)
-        with pytest.raises(Refused, match="different from username"):
+        with pytest.raises(ExchangeRefused, match="different from username"):
             step.work()
 
     def test_refuses_a_user_whose_password_is_empty(self) -> None:
-        with pytest.raises(Refused, match="Invalid username or password"):
+        with pytest.raises(ExchangeRefused, match="Invalid username or password"):
             PlainServer({"alice": ""}.get).respond(b"\0alice\0x")
 
     def test_accepts_the_own_name_as_authorization_id_but_no_other(self) -> None:
         users = {"alice": "wonder"}.get
         assert PlainServer(users).respond(b"alice\0alice\0wonder") == Authenticated(b"", "alice")
-        with pytest.raises(Refused, match="different from username"):
+        with pytest.raises(ExchangeRefused, match="different from username"):
             PlainServer(users).respond(b"bob\0alice\0wonder")
 
     @pytest.mark.parametrize("message", [b"", b"alice", b"\0alice", b"\0\0x", b"\0alice\0", b"\0a\0b\0c", b"\0\xff\0x"])
     def test_tells_a_malformed_message_from_a_wrong_password(self, message: bytes) -> None:
-        with pytest.raises((Refused, Malformed)) as raised:
+        with pytest.raises((ExchangeRefused, Malformed)) as raised:
             PlainServer({"alice": "wonder"}.get).respond(message)
         assert "Invalid username or password" not in str(raised.value)
 
@@ -216,7 +216,7 @@ class TestScram:
     def test_refuses_the_authorization_id_of_another_user(self) -> None:
         assert isinstance(scram_server().respond(b"n,a=alice,n=alice,r=client"), Challenge)
         for name in ("alice", "nobody"):
-            with pytest.raises(Refused, match="different from username"):
+            with pytest.raises(ExchangeRefused, match="different from username"):
                 scram_server().respond(f"n,a=bob,n={name},r=client".encode())
 
     def test_refuses_messages_of_many_bytes(self) -> None:
@@ -252,14 +252,14 @@ class TestScram:
     def test_a_client_refuses_absurd_iterations(self, iterations: int) -> None:
         client = ScramClient("SCRAM-SHA-256", "alice", "pencil", "client")
         client.respond(None)
-        with pytest.raises(Refused, match="iterations"):
+        with pytest.raises(ExchangeRefused, match="iterations"):
             client.respond(f"r=clientserver,s=c2FsdA==,i={iterations}".encode())
 
     @pytest.mark.parametrize("nonce", ["client", "other", "clien"])
     def test_a_client_refuses_a_nonce_that_does_not_continue_its_own(self, nonce: str) -> None:
         client = ScramClient("SCRAM-SHA-256", "alice", "pencil", "client")
         client.respond(None)
-        with pytest.raises(Refused, match="nonce"):
+        with pytest.raises(ExchangeRefused, match="nonce"):
             client.respond(f"r={nonce},s=c2FsdA==,i=4096".encode())
 
     def test_a_client_refuses_a_server_that_does_not_know_the_password(self) -> None:
@@ -267,7 +267,7 @@ class TestScram:
         client.respond(None)
         client.respond(b"r=clientserver,s=c2FsdA==,i=4096")
         for final in (b"v=AAAA", b"v=", b"e=other-error", b"", b"v=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="):
-            with pytest.raises(Refused):
+            with pytest.raises(ExchangeRefused):
                 client.respond(final)
         assert not client.is_complete
 
@@ -317,7 +317,7 @@ class TestOAuthBearer:
         assert step.data == b'{"status":"invalid_token"}'
         confirmation = client.respond(step.data)
         assert confirmation == b"\x01"
-        with pytest.raises(Refused, match='{"status":"invalid_token"}'):
+        with pytest.raises(ExchangeRefused, match='{"status":"invalid_token"}'):
             server.respond(confirmation)
 
     def test_a_refused_client_cannot_try_another_token(self) -> None:
@@ -331,7 +331,7 @@ class TestOAuthBearer:
         for authzid, is_own in ((b"alice", True), (b"bob", False)):
             server = OAuthBearerServer()
             server.respond(b"n,a=" + authzid + b",\x01auth=Bearer abc\x01\x01")
-            with suppress(Refused):
+            with suppress(ExchangeRefused):
                 assert server.verified(VerifiedToken("alice", 1)).name == "alice"
                 assert is_own
                 continue
@@ -380,7 +380,7 @@ def test_bad_messages_end_in_one_of_two_failures(make: Callable[[], ServerExchan
     for message in messages:
         try:
             assert not isinstance(server.respond(message), Authenticated)
-        except (Refused, Malformed):
+        except (ExchangeRefused, Malformed):
             return
 
 

@@ -18,7 +18,7 @@ from headrace.coordinators.groups.consumer.members import MemberState
 from headrace.coordinators.groups.consumer.reconciliation import Reconciliation
 from headrace.coordinators.groups.consumer.requests import ConsumerRequests
 from headrace.coordinators.groups.group_event import GroupEvent, TimerKind
-from headrace.coordinators.groups.offsets import Offsets
+from headrace.coordinators.groups.offsets import GroupOffsets
 from headrace.coordinators.groups.streams.group import StreamsGroup
 from headrace.coordinators.groups.streams.requests import StreamsGroups
 from tests.simulation import plan as kinds
@@ -83,7 +83,7 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_not_kept(patch: pytest.MonkeyPatch) -> None:
-    appended = Offsets.appended
+    appended = GroupOffsets.appended
 
     def some(self, offsets, record_offset):  # type: ignore[no-untyped-def]
         if any(each.offset % 3 == 0 for each in offsets.values()):
@@ -91,7 +91,7 @@ def offsets_not_kept(patch: pytest.MonkeyPatch) -> None:
         else:
             appended(self, offsets, record_offset)
 
-    patch.setattr(Offsets, "appended", some)
+    patch.setattr(GroupOffsets, "appended", some)
 
 
 def tasks_not_waited_for(patch: pytest.MonkeyPatch) -> None:

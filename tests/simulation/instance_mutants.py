@@ -17,13 +17,13 @@ import pytest
 
 from headrace.broker.handlers import offset_commit, offset_fetch
 from headrace.broker.instances import flow_host
-from headrace.broker.instances.flow_gate import Gate
-from headrace.broker.instances.names import Names
+from headrace.broker.instances.flow_gate import FlowGate
+from headrace.broker.instances.names import InstanceNames
 from headrace.broker.instances.removal import InstanceRemovals
 from headrace.broker.instances.storage_counts import StorageCounts
 from headrace.broker.instances.view import InstanceMetadata
 from headrace.instances.flow.broker_leases import BrokerLeases
-from headrace.instances.flow.pool import AS_HELD, Member, Pool
+from headrace.instances.flow.pool import AS_HELD, Pool, PoolMember
 from headrace.instances.names import SEPARATOR
 from headrace.metadata.image import Snapshot
 from headrace.replication.partition_state import PartitionState
@@ -50,7 +50,7 @@ def topic_ids_not_masked(patch: pytest.MonkeyPatch) -> None:
         own = made(self, now)
         return Snapshot(now.topics, now.names_by_id, own.brokers, own.controller_id)
 
-    patch.setattr(Names, "masked", lambda self, topic_id: topic_id)
+    patch.setattr(InstanceNames, "masked", lambda self, topic_id: topic_id)
     patch.setattr(InstanceMetadata, "_next", with_all)
 
 
@@ -62,7 +62,7 @@ def removal_in_haste(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_gate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "spend", lambda self, connection, size, who: 0)
+    patch.setattr(FlowGate, "spend", lambda self, connection, size, who: 0)
 
 
 def leases_never_end(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def raised_unacknowledged(patch: pytest.MonkeyPatch) -> None:
-    def grant(self: Pool, member: Member, now: float) -> float:
+    def grant(self: Pool, member: PoolMember, now: float) -> float:
         granted = member.held(now) if member.target == AS_HELD else member.target
         member.granted, member.granted_at = granted, member.broker.number
         return granted

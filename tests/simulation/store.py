@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState, StoreError
-from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 from tests.simulation.ensemble_nodes import Connection, Session, TreeStore
 from tests.simulation.network import ENSEMBLE, Lane, Network
@@ -73,7 +73,7 @@ class SimLink:
         self._store, self._line = store, line
         self.session: Session = store.open_session()
         self._connection = self._connect(line)
-        self._open: dict[Answer, Line] = {}
+        self._open: dict[PendingAnswer, Line] = {}
         self.is_ended = False
         self.on_write: Callable[[Sequence[Op]], None] = lambda ops: None
         """Called before a write begins its way."""
@@ -91,19 +91,19 @@ class SimLink:
 
     # What the metadata store asks
 
-    def data(self, path: str, watch: Watching | None) -> Answer:
+    def data(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.data`."""
         return self._ask(lambda store, connection: store.data(path, connection, watch))
 
-    def stat(self, path: str, watch: Watching | None) -> Answer:
+    def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
         return self._ask(lambda store, connection: store.stat(path, connection, watch))
 
-    def children(self, path: str, watch: Watching | None) -> Answer:
+    def children(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.children`."""
         return self._ask(lambda store, connection: store.children(path, connection, watch))
 
-    def write(self, ops: Sequence[Op]) -> Answer:
+    def write(self, ops: Sequence[Op]) -> PendingAnswer:
         """See `Link.write`."""
         self.on_write(ops)
         return self._ask(lambda store, connection: store.multi(connection.session, ops))
@@ -119,8 +119,8 @@ class SimLink:
 
         line.up(at_ensemble)
 
-    def _ask(self, work: Callable[[TreeStore, Connection], Any]) -> Answer:
-        answer, line, connection = Answer(), self._line, self._connection
+    def _ask(self, work: Callable[[TreeStore, Connection], Any]) -> PendingAnswer:
+        answer, line, connection = PendingAnswer(), self._line, self._connection
         self._open[answer] = line
         if self.state is SessionState.CONNECTED:
             line.up(lambda: self._at_ensemble(answer, line, connection, work))
@@ -129,7 +129,7 @@ class SimLink:
         return answer
 
     def _at_ensemble(
-        self, answer: Answer, line: Line, connection: Connection, work: Callable[[TreeStore, Connection], Any]
+        self, answer: PendingAnswer, line: Line, connection: Connection, work: Callable[[TreeStore, Connection], Any]
     ) -> None:
         """Done there, also for a client that does not listen any more, unless it has come over another line since."""
         session = connection.session
@@ -145,11 +145,11 @@ class SimLink:
             result, error = None, result
         line.down(lambda: self._answered(answer, line, result, error))
 
-    def _answered(self, answer: Answer, line: Line, result: object, error: Exception | None) -> None:
+    def _answered(self, answer: PendingAnswer, line: Line, result: object, error: Exception | None) -> None:
         if line is self._line and self._open.pop(answer, None) is not None:
             self.store.answered(answer, result, error)
 
-    def _fail(self, answer: Answer, error: Exception) -> None:
+    def _fail(self, answer: PendingAnswer, error: Exception) -> None:
         if self._open.pop(answer, None) is not None:
             self.store.answered(answer, None, error)
 

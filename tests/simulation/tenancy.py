@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode
-from headrace.instances.definition import Instance, State, decode_instance
+from headrace.instances.definition import Instance, InstanceState, decode_instance
 from headrace.instances.names import instance_of
 from headrace.metadata import znodes
 from headrace.metadata.stored_instances import INSTANCES
@@ -168,7 +168,7 @@ class Tenancy:
             yield "the operator's request has no answer"
         for name in self.long_lived:
             found = self.definitions.get(name)
-            if found is None or found.state is not State.ACTIVE:
+            if found is None or found.state is not InstanceState.ACTIVE:
                 yield f"{name} is {found.state.value if found is not None else 'gone'}"
         if self._lodger is not None and not self._lodger.has_ended:
             yield f"{LODGER} is not gone: {self._lodger.state}"

@@ -19,7 +19,7 @@ import pytest
 from headrace.broker.coordinator_host.marker_sender import MarkerSender
 from headrace.broker.fetch import fetch
 from headrace.broker.partitions.partition import Partition
-from headrace.coordinators.groups.offsets import Offsets
+from headrace.coordinators.groups.offsets import GroupOffsets
 from headrace.coordinators.runtime import Answer, OwnedPartitions
 from headrace.coordinators.transactions import expiry
 from headrace.coordinators.transactions.actions import Prepared
@@ -91,13 +91,13 @@ def leave_out_aborted(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_before_commit(patch: pytest.MonkeyPatch) -> None:
-    appended = Offsets.appended_in_transaction
+    appended = GroupOffsets.appended_in_transaction
 
     def at_once(self, producer_id, offsets, record_offset):  # type: ignore[no-untyped-def]
         appended(self, producer_id, offsets, record_offset)
         self.end_transaction(producer_id, committed=True)
 
-    patch.setattr(Offsets, "appended_in_transaction", at_once)
+    patch.setattr(GroupOffsets, "appended_in_transaction", at_once)
 
 
 def two_coordinators(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.source.admission import Limits, is_due, share_out, waiting
+from headrace.spark.source.admission import AdmissionLimits, is_due, share_out, waiting
 from headrace.spark.source.options import OptionError, parse_options
 from headrace.types import TopicPartition
 
@@ -68,22 +68,24 @@ def test_batch_after_batch_reaches_the_end_in_the_fewest_batches(
 def test_a_batch_waits_for_its_minimum_but_not_longer_than_the_delay(
     waiting_offsets: int, last_batch_ms: int | None, due: bool
 ) -> None:
-    limits = Limits(min_offsets=10, max_delay_ms=1000)
+    limits = AdmissionLimits(min_offsets=10, max_delay_ms=1000)
     assert is_due(limits, waiting_offsets, last_batch_ms, now_ms=1000) is due
 
 
 def test_without_a_minimum_every_moment_is_right() -> None:
-    assert is_due(Limits(max_offsets=3), 0, 999, 1000)
+    assert is_due(AdmissionLimits(max_offsets=3), 0, 999, 1000)
 
 
-def limits_of(**options: str) -> Limits:
+def limits_of(**options: str) -> AdmissionLimits:
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     return parse_options({**base, **options}, streaming=True).limits
 
 
 def test_the_limits_come_from_the_connectors_options() -> None:
-    assert limits_of() == Limits(None, None, 15 * 60_000)
-    assert limits_of(maxOffsetsPerTrigger="9", minOffsetsPerTrigger="3", maxTriggerDelay="2s") == Limits(9, 3, 2_000)
+    assert limits_of() == AdmissionLimits(None, None, 15 * 60_000)
+    assert limits_of(maxOffsetsPerTrigger="9", minOffsetsPerTrigger="3", maxTriggerDelay="2s") == AdmissionLimits(
+        9, 3, 2_000
+    )
 
 
 @pytest.mark.parametrize(

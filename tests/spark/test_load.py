@@ -29,7 +29,7 @@ from headrace.lake.iceberg import IcebergFace
 from headrace.lake.partitioning import partitioned
 from headrace.spark.load.follow import follow
 from headrace.spark.load.json_values import CORRUPT_COLUMN, TOMBSTONE_COLUMN
-from headrace.spark.load.load import LoadJob, LoadResult, Step, plan_ranges, run_load
+from headrace.spark.load.load import LoadJob, LoadResult, LoadStep, plan_ranges, run_load
 from headrace.spark.load.load_command import main
 from headrace.spark.load.shown import size_text, tasks_of
 from tests import rotation
@@ -259,15 +259,15 @@ def test_another_jobs_commit_in_between_costs_no_second_load(
 ) -> None:
     run_load(job(broker, topic, table))
     produce(broker, topic, 0, [b"x"] * 5)
-    steps: list[Step] = []
+    steps: list[LoadStep] = []
 
-    def on_step(step: Step, _directory: Path, _spark: SparkSession) -> None:
+    def on_step(step: LoadStep, _directory: Path, _spark: SparkSession) -> None:
         steps.append(step)
-        if step is Step.WRITTEN:
+        if step is LoadStep.WRITTEN:
             run_load(job(broker, topic, table, name="another"))
 
     assert run_load(job(broker, topic, table), on_step).rows == 5
-    assert steps == [Step.PLANNED, Step.WRITTEN, Step.COMMITTED]
+    assert steps == [LoadStep.PLANNED, LoadStep.WRITTEN, LoadStep.COMMITTED]
     assert times_seen(table) == once({0: 35, 1: 10}) + once({0: 35, 1: 10})
 
 

@@ -12,7 +12,7 @@ from headrace.spark.source.options import (
     Earliest,
     Latest,
     OptionError,
-    ReadOptions,
+    SourceOptions,
     Subscribe,
     SubscribePattern,
     parse_options,
@@ -23,7 +23,7 @@ NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "flights"}
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
-def parse(**options: str) -> ReadOptions:
+def parse(**options: str) -> SourceOptions:
     return parse_options({**NEEDED, **options})
 
 

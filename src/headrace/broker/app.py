@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from headrace.broker.assembly import Running, start
 from headrace.broker.exposure import make_files_private, readable_directories, refuse_exposure
 from headrace.broker.log_lines import log_to_stderr
-from headrace.broker.options import Refused, ServeOptions, parse_options
+from headrace.broker.options import ServeOptions, StartRefused, parse_options
 from headrace.broker.partitions.log_dir_failures import DirectoryLost
 from headrace.broker.workers.plan import directory_of_workers
 from headrace.broker.workers.worker import own_number, stop_with_supervisor
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs a broker until SIGTERM or SIGINT. Returns the exit code."""
     try:
         given = parse_options(argv)
-    except Refused as refused:
+    except StartRefused as refused:
         return _print_refusal(refused)
     if isinstance(given, str):
         print(given)
@@ -59,8 +59,8 @@ def main(argv: Sequence[str]) -> int:
         if given.workers is None:
             _refuse_directories_of_workers(config)
     except InvalidConfig as error:
-        return _print_refusal(Refused(error.message))
-    except Refused as refused:
+        return _print_refusal(StartRefused(error.message))
+    except StartRefused as refused:
         return _print_refusal(refused)
     if worker is None:  # else its supervisor has
         _comment(given.properties)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
             if given.workers is not None:
                 return runner.run(_supervise(given))
             runner.run(_serve(config))
-    except Refused as refused:
+    except StartRefused as refused:
         return _print_refusal(refused)
     except DirectoryLost as lost:
         print(f"headrace serve: {lost}", file=sys.stderr)
@@ -85,20 +85,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _supervise(given: ServeOptions) -> int:
-    """Runs several brokers. Raises `Refused`."""
+    """Runs several brokers. Raises `StartRefused`."""
     from headrace.broker.workers.supervisor import Supervisor
 
     try:
         supervisor = Supervisor(given)
     except InvalidConfig as error:
-        raise Refused(error.message) from error
+        raise StartRefused(error.message) from error
     return await supervisor.run()
 
 
 def _refuse_directories_of_workers(config: BrokerConfig) -> None:
-    """Raises `Refused` for a data directory that holds those of workers."""
+    """Raises `StartRefused` for a data directory that holds those of workers."""
     if (directory := directory_of_workers(config)) is not None:
-        raise Refused(
+        raise StartRefused(
             f"data directory {directory} was made by --workers: start it with --workers, or name another directory"
         )
 
@@ -114,7 +114,7 @@ def _comment(given: BrokerProperties) -> None:
         )
 
 
-def _print_refusal(refused: Refused) -> int:
+def _print_refusal(refused: StartRefused) -> int:
     print(f"headrace serve: {refused}", file=sys.stderr)
     return _REFUSED
 
@@ -174,7 +174,7 @@ async def _serve(config: BrokerConfig) -> None:
 
 @asynccontextmanager
 async def running(config: BrokerConfig) -> AsyncIterator[Running]:
-    """Runs a broker while the context is open. Raises `Refused` with the reason when the broker cannot start."""
+    """Runs a broker while the context is open. Raises `StartRefused` with the reason when the broker cannot start."""
     try:
         async with AsyncExitStack() as stack:
             yield await _started(config, stack)
@@ -188,12 +188,12 @@ async def _started(config: BrokerConfig, stack: AsyncExitStack) -> Running:
     try:
         return await start(config, stack)
     except (InvalidConfig, DataDirectoryRefused, StorageError) as error:  # StorageError: the embedded metadata store
-        raise Refused(error.message) from error
+        raise StartRefused(error.message) from error
     except CorruptNode as error:
-        raise Refused(f"the cluster's metadata cannot be read: {error}") from error
+        raise StartRefused(f"the cluster's metadata cannot be read: {error}") from error
     except (StoreInUse, BrokerIdInUse) as error:
-        raise Refused(str(error)) from error
+        raise StartRefused(str(error)) from error
     except StoreError as error:
-        raise Refused(f"the metadata store failed: {type(error).__name__}: {error}") from error
+        raise StartRefused(f"the metadata store failed: {type(error).__name__}: {error}") from error
     except OSError as error:
-        raise Refused(f"{error.filename or 'start'}: {error.strerror or error}") from error
+        raise StartRefused(f"{error.filename or 'start'}: {error.strerror or error}") from error

@@ -23,7 +23,7 @@ from headrace.broker.coordinator_host.transaction_service import TransactionServ
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.transaction_markers import TransactionMarkers
 from headrace.broker.produce.transaction_partitions import TransactionPartitions
-from headrace.broker.share.share_state import ShareState
+from headrace.broker.share.share_state import ShareCoordinators
 from headrace.broker.share.shares import Shares
 from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.producer_ids import ProducerIds
@@ -125,7 +125,7 @@ def build_share_state(
     creation: TopicCreation,
     tasks: asyncio.TaskGroup,
     stack: AsyncExitStack,
-) -> ShareState:
+) -> ShareCoordinators:
     """The share coordinator, which follows what this broker leads and which topics are deleted, and the persister."""
     spawn = partial(spawn_in, tasks)
 
@@ -143,7 +143,7 @@ def build_share_state(
             now_ms=base.environment.now_ms,
         )
 
-    def persister(share_state: ShareState) -> PersisterClient:
+    def persister(share_state: ShareCoordinators) -> PersisterClient:
         from headrace.broker.share.persister_client import PersisterClient
 
         return PersisterClient(
@@ -159,7 +159,7 @@ def build_share_state(
         )
 
     topic = InternalTopic(share_state_topic(base.config, is_alone=base.is_alone), base.metadata, creation.make)
-    share_state = ShareState(topic, coordinator, persister)
+    share_state = ShareCoordinators(topic, coordinator, persister)
     base.replicas.on_leadership(share_state.leadership_changed)
     base.metadata.on_change(share_state.on_metadata)
     stack.callback(share_state.close)
@@ -168,7 +168,7 @@ def build_share_state(
 
 def build_shares(
     base: BaseServices,
-    share_state: ShareState,
+    share_state: ShareCoordinators,
     group_configs: GroupConfigs,
     instances: StoredInstances,
     tasks: asyncio.TaskGroup,

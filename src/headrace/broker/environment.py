@@ -25,7 +25,7 @@ serves."""
 
 async def open_store(config: BrokerConfig) -> MetadataStore:
     """Opens the metadata store: on the ensemble in `zookeeper.connect`, over the socket in it, or embedded in the first
-    data directory. Raises `StoreInUse`, `StoreUnreadable`, `InvalidConfig`, `Refused`."""
+    data directory. Raises `StoreInUse`, `StoreUnreadable`, `InvalidConfig`, `StartRefused`."""
     if config.zookeeper_connect.startswith(UNIX):
         from headrace.metastore.shared.socket_link import open_store as open_shared
 

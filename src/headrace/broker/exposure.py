@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from headrace.broker.environment import UNIX
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig
 from headrace.config.listener_settings import settings_of_listener
 from headrace.network.listeners import Listener, parse_listeners, parse_protocols
@@ -33,10 +33,10 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_exposure(config: BrokerConfig, insecure: Collection[str]) -> None:
-    """Raises `Refused` for a listener that strangers could use, unless `insecure` has `listeners` or `metrics`."""
+    """Raises `StartRefused` for a listener that strangers could use, unless `insecure` has `listeners` or `metrics`."""
     if "listeners" not in insecure:
         for listener in _listeners_for_strangers(config):
-            raise Refused(
+            raise StartRefused(
                 f"listener {listener} can be reached from other machines and authenticates nobody: listen on 127.0.0.1,"
                 " let clients authenticate (SASL_SSL, or SSL with ssl.client.auth=required; not with the unsecured "
                 "validator of OAUTHBEARER), or say --insecure."
@@ -44,7 +44,7 @@ def refuse_exposure(config: BrokerConfig, insecure: Collection[str]) -> None:
     if config.metrics_listen and "metrics" not in insecure:
         host = config.metrics_listen.rpartition(":")[0]
         if host and not (is_loopback(host) or config.metrics_listen.startswith(UNIX)):
-            raise Refused(
+            raise StartRefused(
                 f"headrace.metrics.listen={config.metrics_listen} can be reached from other machines and authenticates "
                 "nobody: listen on 127.0.0.1 behind a proxy that does, or say --insecure=metrics."
             )

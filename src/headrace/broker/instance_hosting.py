@@ -194,7 +194,7 @@ class InstanceHosting:
         self._producers.start()
 
     def _make(self) -> None:
-        from headrace.broker.instances.listeners import Host, InstanceListeners
+        from headrace.broker.instances.listeners import InstanceListeners, OwnListener
         from headrace.broker.instances.producer_limits import ProducerLimits
         from headrace.broker.instances.tenants import Tenants
         from headrace.broker.instances.ways_in import WaysIn, shared_listener
@@ -216,7 +216,7 @@ class InstanceHosting:
             broker.entities.store,
             server,
             number,
-            Host(listener.host, endpoint.host),
+            OwnListener(listener.host, endpoint.host),
             tenants.dispatcher,
             self._ways_in,
             self._trusted,

@@ -2,7 +2,7 @@
 
 import logging
 
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
 from headrace.metastore.store import MetadataStore, NotAllowed, StoreError
@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 
 
 async def open_ensemble(config: BrokerConfig) -> MetadataStore:
-    """Opens a metadata store with a session. Raises `InvalidConfig`, and `Refused` when no server answers, kazoo is not
-    installed, or access control lists deny access."""
+    """Opens a metadata store with a session. Raises `InvalidConfig`, and `StartRefused` when no server answers, kazoo
+    is not installed, or access control lists deny access."""
     given = f"zookeeper.connect={config.zookeeper_connect}"
     ensemble = ensemble_of(config, zookeeper_context, zookeeper_kerberos)
     check_broker_id(config)
@@ -28,28 +28,28 @@ async def open_ensemble(config: BrokerConfig) -> MetadataStore:
 
 
 async def open_at(ensemble: Ensemble, given: str) -> MetadataStore:
-    """Opens a store with a session of its own. Raises `Refused`, which says what was `given`."""
+    """Opens a store with a session of its own. Raises `StartRefused`, which says what was `given`."""
     try:
-        from headrace.metastore.zookeeper.connection import NotAuthenticated, Unreachable, open_store
+        from headrace.metastore.zookeeper.connection import NotAuthenticated, ZooKeeperUnreachable, open_store
     except ImportError as error:
-        raise Refused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
+        raise StartRefused(f"{given} requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
     try:
         return await open_store(ensemble)
-    except Unreachable as error:
-        raise Refused(
+    except ZooKeeperUnreachable as error:
+        raise StartRefused(
             f"{given}: {error}; check that the ensemble is running and that this is its address{_over(ensemble.tls)}"
         ) from error
     except NotAuthenticated as error:
-        raise Refused(f"{given}: {error}") from error
+        raise StartRefused(f"{given}: {error}") from error
     except NotAllowed as error:
         who = (
             f"the user {ensemble.user!r}"
             if ensemble.user
             else f"a broker without {SASL_SETTING} or headrace.zookeeper.digest"
         )
-        raise Refused(f"{given}: the access control lists deny {who} an operation that it needs") from error
+        raise StartRefused(f"{given}: the access control lists deny {who} an operation that it needs") from error
     except StoreError as error:
-        raise Refused(f"{given}: {type(error).__name__}: {' '.join(map(str, error.args))}") from error
+        raise StartRefused(f"{given}: {type(error).__name__}: {' '.join(map(str, error.args))}") from error
 
 
 def check_broker_id(config: BrokerConfig) -> None:

@@ -23,7 +23,7 @@ _SECRETS = (".password", ".jaas.config", ".keystore.key", ".secret", ".secret.ke
 _REFERENCE = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """The reason why the broker does not start: one line for the terminal. The exit code is 2."""
 
 
@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument in one line, as every other refusal."""
 
     def error(self, message: str) -> NoReturn:
-        raise Refused(f"{message}. See headrace serve --help.")
+        raise StartRefused(f"{message}. See headrace serve --help.")
 
 
 def _help_formatter(prog: str) -> argparse.HelpFormatter:
@@ -103,7 +103,7 @@ class ServeOptions(NamedTuple):
 
 
 def parse_options(argv: Sequence[str]) -> ServeOptions | str:
-    """Reads the configuration from the arguments; returns a text instead for `--explain`. Raises `Refused`."""
+    """Reads the configuration from the arguments; returns a text instead for `--explain`. Raises `StartRefused`."""
     given = build_parser().parse_args(argv)
     if given.explain is not None:
         return _explained(given.explain)
@@ -124,7 +124,7 @@ def parse_options(argv: Sequence[str]) -> ServeOptions | str:
         return ServeOptions(found, INSECURE[given.insecure], given.workers, properties, _worker_arguments(given))
     except InvalidConfig as error:
         end = "" if error.message.endswith((".", "?")) else "."
-        raise Refused(f"{error.message}{end} `headrace settings` lists all settings.") from error
+        raise StartRefused(f"{error.message}{end} `headrace settings` lists all settings.") from error
 
 
 def _worker_arguments(given: argparse.Namespace) -> list[str]:
@@ -162,7 +162,7 @@ def _explained(key: str) -> str:
     try:
         return explain(key)
     except InvalidConfig as unknown:
-        raise Refused(unknown.message) from unknown
+        raise StartRefused(unknown.message) from unknown
 
 
 def _file_properties(path: str | None) -> dict[str, str]:
@@ -171,6 +171,6 @@ def _file_properties(path: str | None) -> dict[str, str]:
     try:
         return decode_properties(Path(path).read_bytes())
     except OSError as error:
-        raise Refused(f"--config {path}: {error.strerror}") from error
+        raise StartRefused(f"--config {path}: {error.strerror}") from error
     except InvalidConfig as error:
-        raise Refused(f"--config {path}: {error.message}") from error
+        raise StartRefused(f"--config {path}: {error.message}") from error

@@ -47,7 +47,7 @@ from headrace.broker.request.throttling import Throttling
 from headrace.broker.services import Services
 from headrace.broker.storage import Storage
 from headrace.config import BrokerConfig, TopicConfig
-from headrace.controller.controller import Controller, Rebalancing
+from headrace.controller.controller import Controller, LeaderRebalancing
 from headrace.controller.decisions.topics import TopicDefaults
 from headrace.metadata.broker_configs import BrokerSettings
 from headrace.metadata.deltas import MetadataDelta
@@ -66,7 +66,7 @@ from headrace.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from headrace.broker.instances.administration import InstanceAdministration
     from headrace.broker.instances.flow import InstanceFlow
-    from headrace.broker.kafka07.positions import Positions
+    from headrace.broker.kafka07.positions import PositionIndexes
     from headrace.broker.security.authorizer import Authorizer
     from headrace.broker.security.delegation_tokens import DelegationTokens
     from headrace.broker.telemetry.service import ClientTelemetry
@@ -198,16 +198,18 @@ async def _authorizer(base: BaseServices, stack: AsyncExitStack) -> Authorizer |
     return authorizer
 
 
-def _kafka07(base: BaseServices, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> Callable[[], Positions]:
+def _kafka07(base: BaseServices, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> Callable[[], PositionIndexes]:
     """The positions of Kafka 0.7, imported and made with the first topic that has them: few brokers have any."""
 
     ends: list[Callable[[], object]] = []
 
     @cache
-    def made() -> Positions:
-        from headrace.broker.kafka07.positions import Positions
+    def made() -> PositionIndexes:
+        from headrace.broker.kafka07.positions import PositionIndexes
 
-        positions = Positions(base.replicas, base.metadata, base.storage.store, base.loop, partial(spawn_in, tasks))
+        positions = PositionIndexes(
+            base.replicas, base.metadata, base.storage.store, base.loop, partial(spawn_in, tasks)
+        )
         ends.extend((tasks.create_task(positions.keep()).cancel, positions.close))
         return positions
 
@@ -385,7 +387,7 @@ def _controller(
         delete_enabled=config.delete_topic_enable,
         random_below=lambda bound: int.from_bytes(environment.random_bytes(8), "big") % bound,
         new_uuid=lambda: random_uuid(environment.random_bytes),
-        rebalancing=Rebalancing(
+        rebalancing=LeaderRebalancing(
             config.auto_leader_rebalance_enable,
             config.leader_imbalance_check_interval_seconds,
             config.leader_imbalance_per_broker_percentage,

@@ -24,7 +24,7 @@ from headrace.broker.replication.replication_service import Replication
 from headrace.broker.request.admission import Admission
 from headrace.broker.request.purgatory import Purgatory
 from headrace.broker.request.throttling import Throttling
-from headrace.broker.share.share_state import ShareState
+from headrace.broker.share.share_state import ShareCoordinators
 from headrace.broker.share.shares import Shares
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -39,7 +39,7 @@ from headrace.protocol.apis import ApiKey
 if TYPE_CHECKING:
     from headrace.broker.instances.administration import InstanceAdministration
     from headrace.broker.instances.flow import InstanceFlow
-    from headrace.broker.kafka07.positions import Positions
+    from headrace.broker.kafka07.positions import PositionIndexes
     from headrace.broker.security.authorizer import Authorizer
     from headrace.broker.security.delegation_tokens import DelegationTokens
     from headrace.broker.telemetry.service import ClientTelemetry
@@ -67,7 +67,7 @@ class Services:
     topic_creation: TopicCreation
     groups: GroupService
     transactions: TransactionService
-    share_state: ShareState
+    share_state: ShareCoordinators
     shares: Shares
     transaction_partitions: TransactionPartitions
     producer_ids: ProducerIds
@@ -86,7 +86,7 @@ class Services:
     """The controller's decisions about instances; made at the first call."""
     instance_flow: Callable[[], InstanceFlow]
     """The flow control of instances; made with the first instance, or at the first call."""
-    kafka07: Callable[[], Positions]
+    kafka07: Callable[[], PositionIndexes]
     """The positions of Kafka 0.7; made with the first topic that has them, or at the first call."""
     telemetry: Callable[[], ClientTelemetry]
     """The metrics that clients push; made at the first call."""

@@ -50,7 +50,7 @@ def formats(
             import matplotlib  # noqa: F401
         except ImportError:
             raise UsageProblem("--chart needs matplotlib: pip install 'headrace[demo]'") from None
-    plan = experiment.Plan(records, value_bytes, batch_bytes)
+    plan = experiment.BenchPlan(records, value_bytes, batch_bytes)
     todo = list(experiment.cases())
     results = []
     for number, case in enumerate(todo, 1):
@@ -67,7 +67,7 @@ def formats(
         _print_table(plan, results)
 
 
-def _print_table(plan: experiment.Plan, results: list[experiment.Result]) -> None:
+def _print_table(plan: experiment.BenchPlan, results: list[experiment.Result]) -> None:
     from rich.console import Console
     from rich.table import Table
 

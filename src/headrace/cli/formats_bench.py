@@ -33,7 +33,7 @@ _WORDS = (
 )
 
 
-class Plan(NamedTuple):
+class BenchPlan(NamedTuple):
     """The number and sizes of the records to write."""
 
     records: int
@@ -77,7 +77,7 @@ def cases() -> Iterator[Case]:
                     yield Case(magic, codec, has_keys)
 
 
-def run(plan: Plan, case: Case) -> Result:
+def run(plan: BenchPlan, case: Case) -> Result:
     """Writes and reads the records of one case."""
     rows = max(1, min(plan.records, ROUND_BYTES // plan.value_bytes))
     values = _values(rows, plan.value_bytes)
@@ -137,7 +137,7 @@ def _values(rows: int, size: int) -> BinaryColumn:
     return column_of(found)
 
 
-def draw(results: Sequence[Result], plan: Plan, file: Path) -> None:
+def draw(results: Sequence[Result], plan: BenchPlan, file: Path) -> None:
     """Bytes on disk, encoding and decoding rates by format and codec, as a PNG. ImportError without matplotlib."""
     import matplotlib
 

@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.output import print_json, print_table
-from headrace.cli.places import END, Place, parse_place, resolve
+from headrace.cli.places import END, StartPlace, parse_place, resolve
 from headrace.cli.shared import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, UsageProblem, cluster_of
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.group_admin import GroupAdmin
@@ -127,7 +127,7 @@ def _way(to: str | None, shift_by: int | None, by_duration: str | None, stored: 
         return lambda admin, groups, name, partitions: _shifted(admin, groups, name, partitions, shift_by)
     if to == "current":
         return _current
-    place = parse_place("--to", to) if to is not None else Place(None, _ago_ms(by_duration or ""))
+    place = parse_place("--to", to) if to is not None else StartPlace(None, _ago_ms(by_duration or ""))
     return lambda admin, _groups, _name, partitions: resolve(admin, place, partitions)
 
 

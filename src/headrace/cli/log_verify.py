@@ -19,7 +19,7 @@ from headrace.log.directories.data_directory import LOCK, DataDirectoryRefused
 from headrace.log.filenames import LOG, is_segment_file
 from headrace.log.files import LocalFiles
 from headrace.offline import repair as repairs
-from headrace.offline.usage import Usage, usage_of
+from headrace.offline.usage import DiskUsage, usage_of
 from headrace.offline.verify import BadIndex, CheckedSegment, Damage, Finding, Leftover, partition_directories
 from headrace.offline.verify import verify as findings_of
 from headrace.printable import printable
@@ -102,7 +102,7 @@ def du(
 ) -> int:
     """Show the disk space of each partition, the largest first."""
     files = LocalFiles()
-    usages: list[Usage] = []
+    usages: list[DiskUsage] = []
     for path in paths:
         usages += [usage_of(files, directory) for directory in partition_directories(path, files)]
     if topics:
@@ -211,12 +211,12 @@ def _is_running(path: Path) -> bool:
     return False
 
 
-def _by_topic(usages: list[Usage]) -> list[Usage]:
-    found: dict[str, Usage] = {}
+def _by_topic(usages: list[DiskUsage]) -> list[DiskUsage]:
+    found: dict[str, DiskUsage] = {}
     for usage in usages:
         topic = usage.name.rpartition("-")[0]
-        before = found.get(topic, Usage(topic, usage.directory.parent, 0, 0, 0, 0))
-        found[topic] = Usage(
+        before = found.get(topic, DiskUsage(topic, usage.directory.parent, 0, 0, 0, 0))
+        found[topic] = DiskUsage(
             topic,
             before.directory,
             before.log_bytes + usage.log_bytes,

@@ -19,7 +19,7 @@ from headrace.cli.shared import AsJson, UsageProblem
 from headrace.client.core.settings import ClientSettings, parse_addresses
 from headrace.client.security.client_options import client_settings
 from headrace.client.security.command_options import command_options
-from headrace.mirror.mirror import Mirror, MirrorSettings, Place, Totals
+from headrace.mirror.mirror import Mirror, MirrorCluster, MirrorSettings, Totals
 from headrace.mirror.topics import Selection
 
 _CLIENT = ClientSettings(client_id="headrace-mirror")
@@ -112,10 +112,10 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         raise UsageProblem(f"--matching {text!r} is not a regular expression: {wrong}") from None
 
 
-def _place(option: str, bootstrap: str, config: str | None) -> Place:
+def _place(option: str, bootstrap: str, config: str | None) -> MirrorCluster:
     try:
         parse_addresses(bootstrap)
     except ValueError as wrong:
         raise UsageProblem(f"{option}: {wrong}") from None
     found = command_options(bootstrap, config, environ={})
-    return Place(found.bootstrap, client_settings(found.options, _CLIENT))
+    return MirrorCluster(found.bootstrap, client_settings(found.options, _CLIENT))

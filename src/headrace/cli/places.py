@@ -16,18 +16,18 @@ from headrace.client.operations.admin import EARLIEST, LATEST, Admin
 from headrace.types import Offset, TopicPartition
 
 
-class Place(NamedTuple):
+class StartPlace(NamedTuple):
     """A place in every partition of a topic: an offset, or a time (or EARLIEST, LATEST) to look up."""
 
     offset: int | None
     when: int
 
 
-BEGINNING = Place(None, EARLIEST)
-END = Place(None, LATEST)
+BEGINNING = StartPlace(None, EARLIEST)
+END = StartPlace(None, LATEST)
 
 
-def parse_place(option: str, text: str) -> Place:
+def parse_place(option: str, text: str) -> StartPlace:
     """The place that `text` names; UsageProblem names the option."""
     match text:
         case "beginning" | "earliest":
@@ -35,14 +35,14 @@ def parse_place(option: str, text: str) -> Place:
         case "end" | "latest":
             return END
     if text.startswith("@"):
-        return Place(None, _milliseconds(option, text))
+        return StartPlace(None, _milliseconds(option, text))
     try:
-        return Place(int(text), LATEST)
+        return StartPlace(int(text), LATEST)
     except ValueError:
         raise UsageProblem(f"{option} {text!r}: expected beginning, end, an offset, -N or @TIME") from None
 
 
-def resolve(admin: Admin, place: Place, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+def resolve(admin: Admin, place: StartPlace, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
     """The offset of the place in each partition, within its log. A time after the last record is the end."""
     wanted = list(partitions)
     marks = admin.watermarks(wanted)

@@ -34,7 +34,7 @@ import pyarrow.json
 
 from headrace.columns.arrow_types import Array, BinaryArray, ChunkedArray, Field, RecordBatch, Schema
 from headrace.columns.decoded import Decoded, joined
-from headrace.columns.json_rows import Row, Verdict, row_of
+from headrace.columns.json_rows import Row, ValueFit, row_of
 
 BLOCK_ROWS, PART_ROWS, FEW_ROWS = 32_768, 1_024, 64
 BLOCK_BYTES_MAX = 64 << 20
@@ -140,8 +140,8 @@ class JsonDecoder:
             _WHOLE if is_likely and likely else self._alone(value)
             for value, likely in zip(values, is_object, strict=True)
         ]
-        whole = [number for number, row in enumerate(alone) if row.verdict is Verdict.WHOLE]
-        doubtful = [number for number, row in enumerate(alone) if row.verdict is Verdict.DOUBTFUL]
+        whole = [number for number, row in enumerate(alone) if row.verdict is ValueFit.WHOLE]
+        doubtful = [number for number, row in enumerate(alone) if row.verdict is ValueFit.DOUBTFUL]
         together = self._at_once(block.take(pyarrow.array(whole, pyarrow.int32())))
         if together is None:  # the reader is stricter than `_alone`: it is asked about each
             whole, doubtful, together = [], whole + doubtful, self._none
@@ -160,15 +160,15 @@ class JsonDecoder:
 
     def _alone(self, value: bytes | None) -> Row:
         if value is None:
-            return Row(None, Verdict.WHOLE)
+            return Row(None, ValueFit.WHOLE)
         row = row_of(value, self._struct)
         is_key = (
             self._other_case is not None and row.fields is not None and self._other_case.is_in_row(value, row.fields)
         )
-        return Row(row.fields, Verdict.REFUSED) if is_key else row
+        return Row(row.fields, ValueFit.REFUSED) if is_key else row
 
 
-_WHOLE = Row(None, Verdict.WHOLE)
+_WHOLE = Row(None, ValueFit.WHOLE)
 
 
 def _is_object(value: bytes) -> bool:

@@ -21,7 +21,7 @@ _DIGITS_MAX = 400
 """Longer numbers fit no type, and Python takes quadratic time to parse them."""
 
 
-class Verdict(IntEnum):
+class ValueFit(IntEnum):
     """Whether all of a value fits into the columns."""
 
     REFUSED = 0
@@ -29,14 +29,14 @@ class Verdict(IntEnum):
     WHOLE = 2
 
 
-REFUSED, DOUBTFUL, WHOLE = Verdict
+REFUSED, DOUBTFUL, WHOLE = ValueFit
 
 
 class Row(NamedTuple):
     """The fields of a value that fit (None: it is no object), and whether all did."""
 
     fields: dict[str, Any] | None
-    verdict: Verdict
+    verdict: ValueFit
 
 
 class _Object(dict[str, Any]):
@@ -78,7 +78,7 @@ def _integer(digits: str) -> int | Decimal:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_int=_integer)
 
 
-def _struct(found: _Object, kind: pyarrow.StructType) -> tuple[dict[str, Any], Verdict]:
+def _struct(found: _Object, kind: pyarrow.StructType) -> tuple[dict[str, Any], ValueFit]:
     fields: dict[str, Any] = {}
     verdict = DOUBTFUL if not found.repeated.isdisjoint(kind.names) else WHOLE
     for field in kind:
@@ -89,7 +89,7 @@ def _struct(found: _Object, kind: pyarrow.StructType) -> tuple[dict[str, Any], V
     return fields, verdict
 
 
-def _converted(value: Any, kind: pyarrow.DataType) -> tuple[Any, Verdict]:
+def _converted(value: Any, kind: pyarrow.DataType) -> tuple[Any, ValueFit]:
     """The value for a column of this type, or None; and whether nothing of it was lost."""
     types = pyarrow.types
     if value is None:
@@ -110,11 +110,11 @@ def _converted(value: Any, kind: pyarrow.DataType) -> tuple[Any, Verdict]:
     return _parsed(value, kind)
 
 
-def _kept(value: Any, fits: bool, otherwise: Verdict) -> tuple[Any, Verdict]:
+def _kept(value: Any, fits: bool, otherwise: ValueFit) -> tuple[Any, ValueFit]:
     return (value, WHOLE) if fits else (None, otherwise)
 
 
-def _float(value: Any) -> tuple[float | None, Verdict]:
+def _float(value: Any) -> tuple[float | None, ValueFit]:
     if not isinstance(value, int | float | Decimal):
         return None, REFUSED
     try:
@@ -124,7 +124,7 @@ def _float(value: Any) -> tuple[float | None, Verdict]:
     return _kept(number, isinstance(value, float) or not isinf(number), DOUBTFUL)
 
 
-def _list(value: list[Any], kind: pyarrow.ListType) -> tuple[list[Any] | None, Verdict]:
+def _list(value: list[Any], kind: pyarrow.ListType) -> tuple[list[Any] | None, ValueFit]:
     """A list, if every element fits: the others would move to another place."""
     elements = [_converted(each, kind.value_type) for each in value]
     verdict = min((one for _, one in elements), default=WHOLE)
@@ -147,7 +147,7 @@ def _is_in_range(value: int, kind: pyarrow.DataType) -> bool:
     return bool(0 <= value < 1 << bits)
 
 
-def _parsed(value: Any, kind: pyarrow.DataType) -> tuple[Any, Verdict]:
+def _parsed(value: Any, kind: pyarrow.DataType) -> tuple[Any, ValueFit]:
     """Decimals, and dates and times as text."""
     try:
         if pyarrow.types.is_decimal(kind):

@@ -33,7 +33,7 @@ Post = Callable[[Callable[[], Awaitable[object]]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalancing:
+class LeaderRebalancing:
     """When the controller elects preferred leaders by itself: `auto.leader.rebalance.enable`,
     `leader.imbalance.check.interval.seconds`, `leader.imbalance.per.broker.percentage`."""
 
@@ -52,7 +52,7 @@ class ActiveController:
         controller_epoch: ControllerEpoch,
         configs: TopicConfigs,
         policy: TopicPolicy,
-        rebalancing: Rebalancing,
+        rebalancing: LeaderRebalancing,
         post: Post,
         fences: Fences | None = None,
     ) -> None:

@@ -39,7 +39,7 @@ PAUSE_MAX_S = 0.3
 """The pause before a request is repeated: doubles from the minimum to the maximum."""
 
 
-class Send(Protocol):
+class SendRequest(Protocol):
     """Sends a request to a broker. Raises `OSError` or `KafkaError` when the broker cannot be reached."""
 
     async def __call__(self, broker: Broker, request: ControlRequest) -> ControlResponse:
@@ -89,7 +89,7 @@ class Channel:
         self,
         sender: ControllerIdentity,
         to: Broker,
-        send: Send,
+        send: SendRequest,
         brokers: Callable[[], Mapping[BrokerId, Broker]],
         on_answer: OnAnswer,
         listener: str | None = None,

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from headrace.config import TopicConfig
-from headrace.controller.active_controller import ActiveController, Rebalancing
-from headrace.controller.broker_channels import Send
+from headrace.controller.active_controller import ActiveController, LeaderRebalancing
+from headrace.controller.broker_channels import SendRequest
 from headrace.controller.controller_epoch import ControllerEpoch, NotController
 from headrace.controller.decisions.control_requests import ControllerIdentity
 from headrace.controller.event_queue import EventQueue
@@ -61,11 +61,11 @@ class ControllerCandidate:
         store: MetadataStore,
         broker_id: BrokerId,
         *,
-        send: Send,
+        send: SendRequest,
         configs: TopicConfigs,
         now_ms: Callable[[], int],
         policy: TopicPolicy,
-        rebalancing: Rebalancing,
+        rebalancing: LeaderRebalancing,
         listener: str | None,
         can_fence: bool,
     ) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import TypeVar
 
-from headrace.controller.active_controller import ActiveController, Rebalancing
-from headrace.controller.broker_channels import Send
+from headrace.controller.active_controller import ActiveController, LeaderRebalancing
+from headrace.controller.broker_channels import SendRequest
 from headrace.controller.candidate import WAIT_MS, ControllerCandidate
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.add_partitions import NewPartitions
@@ -20,7 +20,7 @@ from headrace.controller.decisions.alter_partition import changes_of, response_t
 from headrace.controller.decisions.isr_changes import has_current_epoch
 from headrace.controller.decisions.leader_election import ElectionKind
 from headrace.controller.decisions.topic_writes import leave_topic
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome, TopicsView, plan_topic
+from headrace.controller.decisions.topics import ClusterTopics, RequestedTopic, TopicDefaults, TopicOutcome, plan_topic
 from headrace.controller.managers.leader_manager import Elected
 from headrace.controller.managers.reassignment_manager import Targets
 from headrace.controller.managers.topic_manager import TopicPolicy
@@ -34,7 +34,7 @@ from headrace.metastore.store import Check, MetadataStore, NodeExists, StoreErro
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 
-__all__ = ["Controller", "NotController", "Rebalancing"]
+__all__ = ["Controller", "LeaderRebalancing", "NotController"]
 
 TOPICS_PER_EVENT = 10
 """Topics of one request that are created, extended, deleted or reassigned in one event, at one to two milliseconds
@@ -51,14 +51,14 @@ class Controller:
         store: MetadataStore,
         broker_id: BrokerId,
         *,
-        send: Send,
+        send: SendRequest,
         configs: TopicConfigs,
         now_ms: Callable[[], int],
         defaults: TopicDefaults,
         delete_enabled: bool = True,
         random_below: Callable[[int], int] = lambda bound: int.from_bytes(os.urandom(8)) % bound,
         new_uuid: Callable[[], bytes] = random_uuid,
-        rebalancing: Rebalancing | None = None,
+        rebalancing: LeaderRebalancing | None = None,
         listener: str | None = None,
         can_fence: bool = False,
     ) -> None:
@@ -73,7 +73,7 @@ class Controller:
             configs=configs,
             now_ms=now_ms,
             policy=self._policy,
-            rebalancing=rebalancing or Rebalancing(),
+            rebalancing=rebalancing or LeaderRebalancing(),
             listener=listener,
             can_fence=can_fence,
         )
@@ -113,14 +113,14 @@ class Controller:
     # Requests of clients
 
     async def create_topics(
-        self, requests: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = WAIT_MS
+        self, requests: Sequence[RequestedTopic], *, validate_only: bool = False, timeout_ms: int = WAIT_MS
     ) -> dict[str, TopicOutcome | KafkaError]:
         """Creates topics; returns the outcome of each by name. Waits until the leaders of the new topics and this
         broker know them; REQUEST_TIMED_OUT where that takes too long. Raises `NotController`."""
         outcomes: dict[str, TopicOutcome | KafkaError] = {}
         served: dict[str, list[asyncio.Future[None]]] = {}
 
-        async def create(some: Sequence[NewTopic]) -> None:
+        async def create(some: Sequence[RequestedTopic]) -> None:
             active = self._candidate.require_active()
             for request in some:
                 try:
@@ -140,7 +140,9 @@ class Controller:
             outcomes[name] = _timed_out(f"Topic '{name}' was created, but")
         return outcomes
 
-    async def leave_topics(self, requests: Sequence[NewTopic], view: TopicsView) -> dict[str, KafkaError | None]:
+    async def leave_topics(
+        self, requests: Sequence[RequestedTopic], view: ClusterTopics
+    ) -> dict[str, KafkaError | None]:
         """Writes topics to the metadata store, for the active controller to take up, whichever broker that is; returns
         the outcome of each by name, None for success. So do Apache Kafka 3.9's brokers with topics that clients use
         (`ZkAdminManager.createTopics`), for which the brokers' principal needs no right to create topics."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from headrace.controller.broker_channels import Channel, OnAnswer, Send
+from headrace.controller.broker_channels import Channel, OnAnswer, SendRequest
 from headrace.controller.decisions.cluster_state import ClusterState
 from headrace.controller.decisions.control_requests import ControllerIdentity, leader_state, metadata_state, stop_state
 from headrace.errors import ErrorCode, KafkaError
@@ -44,7 +44,7 @@ class ControllerEpoch:
         sender: ControllerIdentity,
         epoch_version: int,
         *,
-        send: Send,
+        send: SendRequest,
         on_answer: OnAnswer,
         on_over: Callable[[], None],
         listener: str | None = None,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.spark.load import load_command
-from headrace.spark.load.load import Step
+from headrace.spark.load.load import LoadStep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,13 +35,13 @@ class CrashPoint(StrEnum):
 
 
 _STEPS = {
-    CrashPoint.TASKS: Step.PLANNED,
-    CrashPoint.BEFORE_COMMIT: Step.WRITTEN,
-    CrashPoint.AFTER_COMMIT: Step.COMMITTED,
+    CrashPoint.TASKS: LoadStep.PLANNED,
+    CrashPoint.BEFORE_COMMIT: LoadStep.WRITTEN,
+    CrashPoint.AFTER_COMMIT: LoadStep.COMMITTED,
 }
 
 
-def kill_at(point: CrashPoint, step: Step, directory: Path, spark: "SparkSession") -> None:
+def kill_at(point: CrashPoint, step: LoadStep, directory: Path, spark: "SparkSession") -> None:
     """Kill this driver if the step is the one of `point`; for the tasks, as soon as one has opened a file."""
     if step is not _STEPS[point]:
         return

@@ -42,7 +42,7 @@ TEXT_CHARS_MAX = 300
 """Characters of an address, or of the name of a user."""
 
 
-class State(Enum):
+class InstanceState(Enum):
     """Whether an instance serves its clients."""
 
     ACTIVE = "active"
@@ -122,7 +122,7 @@ class Instance:
     without one enter only if they name ANONYMOUS."""
     reliable: bool = False
     """Whether its topics are reliable (`headrace.reliable`), whatever they set."""
-    state: State = State.ACTIVE
+    state: InstanceState = InstanceState.ACTIVE
     deleted_at_ms: int | None = None
     """When the data goes, if the state is DELETING."""
 
@@ -267,7 +267,7 @@ _FIELDS: dict[str, Callable[[object], Any]] = {
     "admins": _texts,
     "principals": _texts,
     "reliable": _flag,
-    "state": State,
+    "state": InstanceState,
     "deleted_at_ms": _optional_number,
 }
 _ALTERABLE = _FIELDS.keys() - {"name", "id", "created_ms"}

@@ -20,7 +20,7 @@ from headrace.lake.round_files import RoundFiles
 OPEN_MAX: Final = 64
 
 
-class Files(Protocol):
+class RowFiles(Protocol):
     """What a round writes its rows to."""
 
     @property

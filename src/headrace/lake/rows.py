@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.lake.delta.delta_table import FileBounds, LoadTable
+from headrace.lake.delta.delta_table import FileStatistics, LoadTable
 from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.types import OffsetRange
 
@@ -23,7 +23,7 @@ BATCH_ROWS = 65_536
 _BY = ("topic", "partition", "offset", "timestamp")
 
 
-class Wanted(NamedTuple):
+class WantedRows(NamedTuple):
     """Which rows: those of a topic, of a range of one partition, of a time. `until` is exclusive."""
 
     topic: str
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
 
 def read_rows(
-    table: LoadTable, wanted: Wanted, schema: pa.Schema | None = None, batch_rows: int = BATCH_ROWS
+    table: LoadTable, wanted: WantedRows, schema: pa.Schema | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The rows, with the columns of `schema` (None: those of the table). Raises UnsupportedTableError for a table whose
     files have rows that were deleted."""
@@ -44,7 +44,7 @@ def read_rows(
             yield from _rows_of(pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), wanted, columns, batch_rows)
 
 
-def wanted_files(table: LoadTable, wanted: Wanted) -> list[FileBounds]:
+def wanted_files(table: LoadTable, wanted: WantedRows) -> list[FileStatistics]:
     """The files that may have such rows, by their bounds in the table's log."""
     return [one for one in table.file_bounds if _may_have(one, wanted)]
 
@@ -58,7 +58,7 @@ def check_readable(table: LoadTable) -> None:
         )
 
 
-def first_offset(table: LoadTable, wanted: Wanted) -> int | None:
+def first_offset(table: LoadTable, wanted: WantedRows) -> int | None:
     """An offset before which no row is wanted, by the bounds of files; None if no file has one."""
     found = [one.offsets[0] if one.offsets else 0 for one in wanted_files(table, wanted)]
     return min(found, default=None)
@@ -90,7 +90,7 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _may_have(one: FileBounds, wanted: Wanted) -> bool:
+def _may_have(one: FileStatistics, wanted: WantedRows) -> bool:
     """Whether a file may have such rows. Bounds that it does not tell allow any."""
     return (
         _overlaps(one.topics, wanted.topic, wanted.topic)
@@ -110,7 +110,7 @@ def _overlaps(bounds: tuple[Any, Any] | None, low: Any, high: Any) -> bool:
     return bounds is None or (bounds[0] <= high and low <= bounds[1])
 
 
-def _rows_of(file: pq.ParquetFile, wanted: Wanted, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _rows_of(file: pq.ParquetFile, wanted: WantedRows, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
     known = file.schema_arrow.names
     read = list(dict.fromkeys(name for name in (*schema.names, *_BY) if name in known))
     places = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
@@ -127,7 +127,7 @@ def _rows_of(file: pq.ParquetFile, wanted: Wanted, schema: pa.Schema, batch_rows
             yield fitted(found, schema)
 
 
-def _group_bounds(group: pq.RowGroupMetaData, places: dict[str, int]) -> FileBounds:
+def _group_bounds(group: pq.RowGroupMetaData, places: dict[str, int]) -> FileStatistics:
     bounds: list[tuple[Any, Any] | None] = []
     for name in _BY:
         statistics = group.column(places[name]).statistics if name in places else None
@@ -137,10 +137,10 @@ def _group_bounds(group: pq.RowGroupMetaData, places: dict[str, int]) -> FileBou
         except (OverflowError, ValueError):  # a time of no calendar
             bounds.append(None)
     topics, partitions, offsets, times = bounds
-    return FileBounds("", topics, partitions, offsets, times)
+    return FileStatistics("", topics, partitions, offsets, times)
 
 
-def _mask(batch: pa.RecordBatch, wanted: Wanted) -> pa.Array:
+def _mask(batch: pa.RecordBatch, wanted: WantedRows) -> pa.Array:
     column = {name: batch.column(name) for name in _BY}
     conditions: Sequence[Any] = [pc.equal(column["topic"], wanted.topic)]
     if wanted.range is not None:

@@ -19,13 +19,14 @@ from deltalake import Schema
 from deltalake.exceptions import DeltaError
 
 from headrace.errors import ErrorCode, KafkaError, OffsetOutOfRange
-from headrace.lake.core.plan import Limits, LogReplacedError, Progress, Slice
+from headrace.lake.core.plan import LogReplacedError, Progress, RoundLimits, Slice
 from headrace.lake.core.roll import Sizes
 from headrace.lake.core.writer import (
     Action,
     AskBounds,
     Bounded,
     Commit,
+    CommitRefused,
     Committed,
     Discard,
     Discarded,
@@ -34,7 +35,6 @@ from headrace.lake.core.writer import (
     Opened,
     OpenTable,
     Outcome,
-    Refused,
     Wait,
     Waited,
     Write,
@@ -44,7 +44,7 @@ from headrace.lake.decoding import Decoder
 from headrace.lake.delta.delta_table import LoadTable, LostRaceError, SchemaChangedError, TableUnreachableError
 from headrace.lake.delta.fit import Fit
 from headrace.lake.delta.location import Location
-from headrace.lake.partitioned_files import Files, PartitionedFiles
+from headrace.lake.partitioned_files import PartitionedFiles, RowFiles
 from headrace.lake.partitioning import Partitioning
 from headrace.lake.round_files import RoundFiles
 from headrace.lake.topic_log import TopicLog
@@ -82,7 +82,7 @@ class RunSettings:
     job: str = JOB
     partition_by: str | None = None
     """The partitions of a new table. One that is there keeps its own."""
-    limits: Limits = field(default_factory=Limits)
+    limits: RoundLimits = field(default_factory=RoundLimits)
     sizes: Sizes = field(default_factory=Sizes)
     round_bytes: int = ROUND_BYTES
     widen_bytes: int = WIDEN_BYTES
@@ -117,7 +117,7 @@ class LakeRunner:
         self._on_action = on_action
         self._table: LoadTable | None = None
         self._decoder: Decoder | None = None
-        self._files: Files | None = None
+        self._files: RowFiles | None = None
         self._was_tried = False
         self._widens = True
         self._has_begun = False
@@ -252,14 +252,14 @@ class LakeRunner:
                         return self._widen(table, _spark_schema(schema))
                     case Fit.LACKS_COLUMNS:
                         table.grow(_spark_schema(schema))
-                        return Refused()  # by ourselves: the next snapshot has the columns
+                        return CommitRefused()  # by ourselves: the next snapshot has the columns
                     case Fit.FITS:
                         pass
             self._was_tried = True
             topic = None if self._topic_id is None else (self._log.topic, self._topic_id)
             version = table.commit(job, _ranges(slices), written, _holes(slices), topic)
         except LostRaceError:
-            return Refused()
+            return CommitRefused()
         self._files, self._was_tried = None, False
         rescued, self._rescued = self._rescued, 0
         self._rounds += 1
@@ -292,7 +292,7 @@ class LakeRunner:
             raise LogReplacedError(f"topic {self._log.topic} was deleted and created again while it was read")
         return Written(tuple(written))
 
-    def _write_slice(self, files: Files, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
+    def _write_slice(self, files: RowFiles, one: Slice, bytes_max: int, end: threading.Event) -> tuple[Slice, int]:
         """Write a slice, or its beginning: at least one batch of records. Returns what was written, and its bytes."""
         decoder, used = self._decoder, 0
         assert decoder is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.config.lake_definition import LakeDefinition
-from headrace.lake.core.plan import DataLoss, Limits
+from headrace.lake.core.plan import DataLoss, RoundLimits
 from headrace.lake.decoders import make_decoder
 from headrace.lake.delta.location import Location
 from headrace.lake.iceberg import IcebergFace
@@ -28,7 +28,7 @@ class ServiceOptions:
     once: bool = False
     """Write all that the topic has now, in all partitions, and end."""
     group: str | None = None
-    linger_ms: int = Limits().linger_ms
+    linger_ms: int = RoundLimits().linger_ms
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     read_committed: bool = True
     widen_bytes: int = WIDEN_BYTES
@@ -47,7 +47,7 @@ def run_table(
     """Write the table until `end` is set, or once. Raises the errors of `LakeRunner.run`."""
     location = Location.of(definition.table)
     upkeep = Upkeep(location, options.upkeep)
-    limits = Limits(linger_ms=options.linger_ms, data_loss=DataLoss(definition.data_loss))
+    limits = RoundLimits(linger_ms=options.linger_ms, data_loss=DataLoss(definition.data_loss))
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(bootstrap, client))
         cluster.topic(topic)  # a wrong address or name is told at once, and later ones waited for

@@ -31,7 +31,7 @@ from headrace.lake.definitions import Definitions
 from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
 from headrace.lake.json_fields import CORRUPT_COLUMN
-from headrace.lake.rows import Wanted, check_readable, fitted, read_rows
+from headrace.lake.rows import WantedRows, check_readable, fitted, read_rows
 from headrace.lake.topic_log import TopicLog
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
@@ -124,7 +124,7 @@ def batches(
     except BaseException:
         admin.close()
         raise
-    rows = _rows(admin, whole, Wanted(topic, None, since, until), schema)
+    rows = _rows(admin, whole, WantedRows(topic, None, since, until), schema)
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
@@ -153,7 +153,7 @@ def with_zone(time: datetime | None) -> datetime | None:
     return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-def _rows(admin: Admin, whole: WholeTopic, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(admin: Admin, whole: WholeTopic, wanted: WantedRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with closing(admin):
         yield from read_rows(whole.snapshot, wanted, schema)
         yield from read_tail(admin.cluster, whole, wanted, schema)
@@ -162,7 +162,7 @@ def _rows(admin: Admin, whole: WholeTopic, wanted: Wanted, schema: pa.Schema) ->
 def read_tail(
     cluster: Cluster,
     whole: WholeTopic,
-    wanted: Wanted,
+    wanted: WantedRows,
     schema: pa.Schema,
     *,
     read_committed: bool = True,
@@ -188,7 +188,7 @@ def read_tail(
                 yield fitted(batch, schema)
 
 
-def _may_be_within(records: RecordColumns, wanted: Wanted) -> bool:
+def _may_be_within(records: RecordColumns, wanted: WantedRows) -> bool:
     """Whether some record is of the wanted times: the values of others need not be decoded."""
     if not records.count or (wanted.since is None and wanted.until is None):
         return True
@@ -199,7 +199,7 @@ def _may_be_within(records: RecordColumns, wanted: Wanted) -> bool:
     )
 
 
-def _within(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def _within(batch: pa.RecordBatch, wanted: WantedRows) -> pa.RecordBatch:
     """The rows of the wanted times."""
     for time, keeps in ((wanted.since, pc.greater_equal), (wanted.until, pc.less)):
         if time is not None:

@@ -27,7 +27,7 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """The change of one config."""
 
     name: str
@@ -52,7 +52,7 @@ def lists_of_topics(defaults: TopicConfig) -> Lists:
 class Alteration(NamedTuple):
     """What a request does to the configs of one resource."""
 
-    changes: Sequence[Change] = ()
+    changes: Sequence[ConfigChange] = ()
     replacement: Sequence[tuple[str, str | None]] | None = None
     """All new configs, of AlterConfigs; None for IncrementalAlterConfigs."""
 
@@ -66,7 +66,7 @@ class Alteration(NamedTuple):
         return changed(own, self.changes, lists) if self.replacement is None else replaced(self.replacement)
 
 
-def changed(own: Mapping[str, str], changes: Sequence[Change], lists: Lists) -> dict[str, str]:
+def changed(own: Mapping[str, str], changes: Sequence[ConfigChange], lists: Lists) -> dict[str, str]:
     """The configs after `changes`, not validated. Raises `InvalidRequest`, `InvalidConfig`."""
     _check_names([change.name for change in changes])
     after = dict(own)

@@ -18,7 +18,7 @@ from headrace.config.topic_bounds import TopicBounds
 from headrace.errors import InvalidConfig, UnknownTopicOrPartition
 from headrace.in_slices import in_slices
 from headrace.metadata import znodes
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation, lists_of_topics
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation, lists_of_topics
 from headrace.metadata.entity_configs import TOPICS, Decide, EntityConfigs
 from headrace.metastore.store import NoNode
 
@@ -141,7 +141,7 @@ class TopicConfigs:
         """Sets configs, or restores the default of those that are None. Raises as `rewrite` does."""
         wanted = Alteration(
             [
-                Change(name, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text)
+                ConfigChange(name, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text)
                 for name, text in changes.items()
             ]
         )

@@ -61,10 +61,10 @@ async def _open(place: StorePlace) -> MetadataStore:
             raise MigrationRefused(f"{place.data}: {error.strerror or error}") from None
     assert place.zookeeper is not None
     try:
-        from headrace.metastore.zookeeper.connection import NotAuthenticated, Unreachable, open_store
+        from headrace.metastore.zookeeper.connection import NotAuthenticated, ZooKeeperUnreachable, open_store
     except ImportError as error:
         raise MigrationRefused(f"--zookeeper requires kazoo ({error}): pip install 'headrace[zookeeper]'") from error
     try:
         return await open_store(place.zookeeper.ensemble())
-    except (Unreachable, NotAuthenticated) as error:
+    except (ZooKeeperUnreachable, NotAuthenticated) as error:
         raise MigrationRefused(f"{place.zookeeper.address}: {error}") from None

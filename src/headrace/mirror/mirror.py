@@ -34,7 +34,7 @@ from headrace.client.producer.settings import ProducerSettings
 from headrace.client.producer.transactions import FATAL
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError, OffsetOutOfRange
 from headrace.mirror.failures import MirrorStopped
-from headrace.mirror.progress import Progress
+from headrace.mirror.progress import MirrorProgress
 from headrace.mirror.source_header import marked, taken
 from headrace.mirror.topics import Mirrored, Selection, topics_to_mirror
 from headrace.records.format2.columns import RecordColumns
@@ -66,7 +66,7 @@ _FINAL = FATAL | {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MirrorCluster:
     """A cluster, and how to connect to it."""
 
     bootstrap: str
@@ -107,7 +107,11 @@ class Mirror:
     """Copies from one cluster to another, on the caller's thread. Use `with` or `close`."""
 
     def __init__(
-        self, source: Place, target: Place, settings: MirrorSettings, say: Callable[[str], None] = log.warning
+        self,
+        source: MirrorCluster,
+        target: MirrorCluster,
+        settings: MirrorSettings,
+        say: Callable[[str], None] = log.warning,
     ) -> None:
         """`say` is called with what goes wrong and is tried again. Raises `KafkaError` when a cluster cannot be
         reached, or both are the same."""
@@ -124,7 +128,7 @@ class Mirror:
         self.name: str = settings.name or source_id
         if not self.name or "/" in self.name:
             raise InvalidConfig(f"the mirror's name {self.name!r} is empty or has a '/'")
-        self._progress = Progress(self.name, self._target, settings.selection)
+        self._progress = MirrorProgress(self.name, self._target, settings.selection)
         self._source_id, self._target_id = source_id or self.name, target_id
         self._consumer = Consumer(
             source.bootstrap,

@@ -23,7 +23,7 @@ from headrace.types import TopicPartition
 _PREFIX = "headrace-mirror-"
 
 
-class Progress:
+class MirrorProgress:
     """The committed progress of one mirror."""
 
     def __init__(self, name: str, target: Admin, selection: Selection) -> None:

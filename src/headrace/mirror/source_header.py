@@ -21,7 +21,7 @@ HEADER = b"headrace.source"
 Entry = tuple[bytes, bytes | None]
 
 
-class Marked(NamedTuple):
+class MarkedRecords(NamedTuple):
     """The headers of some records, and which of them are to be sent."""
 
     headers: HeadersColumn
@@ -29,13 +29,13 @@ class Marked(NamedTuple):
     """The rows that go on; None: all. `headers` has those alone."""
 
 
-def marked(columns: RecordColumns, partition: TopicPartition, source: str, target: str) -> Marked:
+def marked(columns: RecordColumns, partition: TopicPartition, source: str, target: str) -> MarkedRecords:
     """The records' headers with that of this source. Records that came from `target` are not kept."""
     start = f"{source}/{partition.topic}/{partition.partition}/".encode()
     places = [start + b"%d" % offset for offset in columns.offsets]
     given = columns.headers
     if given is None or not len(as_bytes(given.keys.offsets)) // 4 - 1:
-        return Marked(_one_each(places), None)
+        return MarkedRecords(_one_each(places), None)
     rows = _rows(given)
     own = f"{target}/".encode()
     kept = [
@@ -44,7 +44,7 @@ def marked(columns: RecordColumns, partition: TopicPartition, source: str, targe
         if not any(name == HEADER and value is not None and value.startswith(own) for name, value in row)
     ]
     found = [[*rows[number], (HEADER, places[number])] for number in kept]
-    return Marked(_column(found), None if len(kept) == len(rows) else kept)
+    return MarkedRecords(_column(found), None if len(kept) == len(rows) else kept)
 
 
 def _one_each(places: Sequence[bytes]) -> HeadersColumn:

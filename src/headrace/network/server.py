@@ -28,7 +28,7 @@ from headrace.security.access import ANONYMOUS
 if TYPE_CHECKING:  # imported by a broker with TLS listeners only
     from headrace.instances.address_list import Networks
     from headrace.network.proxied import Proxied
-    from headrace.network.tls.handshakes import Handshakes, Opened
+    from headrace.network.tls.handshakes import CompletedHandshake, Handshakes
     from headrace.network.tls.listeners import TlsListeners
 
 log = logging.getLogger(__name__)
@@ -308,7 +308,7 @@ class Server:
         for listener in self._on_open:
             listener(connection)
 
-    def _shaken(self, opened: "Opened") -> None:
+    def _shaken(self, opened: "CompletedHandshake") -> None:
         """Takes a connection whose handshake is complete."""
         entrance, host = opened.entrance, opened.address[0]
         route = entrance.route if entrance.names is None else entrance.names.route(opened.sock)

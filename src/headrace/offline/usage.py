@@ -7,7 +7,7 @@ from headrace.log.filenames import INDEX, LOG, TIME_INDEX, TXN_INDEX, is_segment
 from headrace.log.files import Files
 
 
-class Usage(NamedTuple):
+class DiskUsage(NamedTuple):
     """The disk usage of one or more partitions. `other_bytes` are those of snapshots, checkpoints, and files that are
     being deleted."""
 
@@ -24,7 +24,7 @@ class Usage(NamedTuple):
         return self.log_bytes + self.index_bytes + self.other_bytes
 
 
-def usage_of(files: Files, directory: Path) -> Usage:
+def usage_of(files: Files, directory: Path) -> DiskUsage:
     """The disk usage of a partition's directory. A file that is deleted meanwhile counts as 0. Raises OSError."""
     log = indexes = other = segments = 0
     for name in files.names(directory):
@@ -39,4 +39,4 @@ def usage_of(files: Files, directory: Path) -> Usage:
             indexes += size
         else:
             other += size
-    return Usage(directory.name, directory, log, indexes, other, segments)
+    return DiskUsage(directory.name, directory, log, indexes, other, segments)

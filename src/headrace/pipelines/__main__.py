@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headrace.pipelines.events import PER_BATCH
 from headrace.pipelines.operations_page import LivePage
-from headrace.pipelines.running import HOUR_S, MASTER, PIPELINES, Place, run
+from headrace.pipelines.running import HOUR_S, MASTER, PIPELINES, PipelineEnvironment, run
 from headrace.pipelines.site import Site
 from headrace.pipelines.topics import create_topics, produce
 
@@ -81,7 +81,7 @@ def _site(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     create_topics(arguments.bootstrap)
-    place = Place(arguments.bootstrap, arguments.directory, arguments.per_batch)
+    place = PipelineEnvironment(arguments.bootstrap, arguments.directory, arguments.per_batch)
     run(arguments.names, place, every_s=arguments.every, since=arguments.since, master=arguments.master)
 
 

@@ -17,8 +17,8 @@ from headrace.pipelines.plain import operations as plain_operations
 from headrace.pipelines.plain import relevance as plain_relevance
 from headrace.pipelines.plain import reporting as plain_reporting
 from headrace.pipelines.plain import security as plain_security
-from headrace.pipelines.running import Place
-from headrace.pipelines.site import Event
+from headrace.pipelines.running import PipelineEnvironment
+from headrace.pipelines.site import SiteEvent
 from headrace.pipelines.topics import latest_of, values_of
 
 
@@ -29,13 +29,13 @@ class Compared(NamedTuple):
     expected: Any
 
 
-def compare_operations(place: Place, events: Iterable[Event]) -> Compared:
+def compare_operations(place: PipelineEnvironment, events: Iterable[SiteEvent]) -> Compared:
     """All windows, by service and time; percentiles to a billionth."""
     found = sorted(values_of(place.bootstrap, operations.OUTPUT), key=lambda row: (row["service"], row["window"]))
     return Compared([_rounded(row) for row in found], [_rounded(row) for row in plain_operations.windows(events)])
 
 
-def compare_security(place: Place, events: Iterable[Event]) -> Compared:
+def compare_security(place: PipelineEnvironment, events: Iterable[SiteEvent]) -> Compared:
     """All verdicts, and the rate limiter's list."""
     verdicts = plain_security.verdicts(events)
     found = sorted(
@@ -46,7 +46,7 @@ def compare_security(place: Place, events: Iterable[Event]) -> Compared:
     return Compared((found, listed), ([each[:3] for each in verdicts], plain_security.blocked(verdicts)))
 
 
-def compare_relevance(place: Place, events: Iterable[Event]) -> Compared:
+def compare_relevance(place: PipelineEnvironment, events: Iterable[SiteEvent]) -> Compared:
     """All counts of items, and the scores of the ranking."""
     windows = plain_relevance.windows(events)
     found = sorted(
@@ -58,13 +58,13 @@ def compare_relevance(place: Place, events: Iterable[Event]) -> Compared:
     return Compared((found, scores), ([tuple(each) for each in windows], expected))
 
 
-def compare_news_feed(place: Place, events: Iterable[Event]) -> Compared:
+def compare_news_feed(place: PipelineEnvironment, events: Iterable[SiteEvent]) -> Compared:
     """All feeds that have posts."""
     found = {member: feed for member, feed in latest_of(place.bootstrap, news_feed.FEEDS).items() if feed}
     return Compared(found, plain_news_feed.feeds(events))
 
 
-def compare_reporting(place: Place, events: Iterable[Event]) -> Compared:
+def compare_reporting(place: PipelineEnvironment, events: Iterable[SiteEvent]) -> Compared:
     """Both reports."""
     kept = list(events)
     tables = place.of("reporting")
@@ -72,7 +72,7 @@ def compare_reporting(place: Place, events: Iterable[Event]) -> Compared:
     return Compared([*rows_of(tables / "activity"), *rows_of(tables / "top_items")], [tuple(row) for row in expected])
 
 
-COMPARISONS: Final[Mapping[str, Callable[[Place, Iterable[Event]], Compared]]] = {
+COMPARISONS: Final[Mapping[str, Callable[[PipelineEnvironment, Iterable[SiteEvent]], Compared]]] = {
     "operations": compare_operations,
     "security": compare_security,
     "relevance": compare_relevance,

@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace.pipelines import news_feed, operations, relevance, security
 from headrace.pipelines.compare import milliseconds, rows_of
-from headrace.pipelines.running import Place
+from headrace.pipelines.running import PipelineEnvironment
 from headrace.pipelines.site import Site
 from headrace.pipelines.svg import COLOURS, GRID, INK, Drawing
 from headrace.pipelines.topics import latest_of, values_of
@@ -19,7 +19,7 @@ from headrace.pipelines.topics import latest_of, values_of
 LEFT, TOP, WIDTH, HEIGHT = 60, 40, 600, 190
 
 
-def draw_operations(place: Place) -> str:
+def draw_operations(place: PipelineEnvironment) -> str:
     """p95 of each service by time, the two levels, and the alert as an area."""
     rows = sorted(values_of(place.bootstrap, operations.OUTPUT), key=lambda row: str(row["window"]))
     times = [milliseconds(row["window"]) for row in rows]
@@ -52,7 +52,7 @@ def draw_operations(place: Place) -> str:
     return str(drawing)
 
 
-def draw_security(place: Place) -> str:
+def draw_security(place: PipelineEnvironment) -> str:
     """The minutes with verdicts on each subject, and until when it is blocked."""
     verdicts = sorted(
         (each["rule"], each["subject"], milliseconds(each["minute"]))
@@ -81,7 +81,7 @@ def draw_security(place: Place) -> str:
     return str(drawing)
 
 
-def draw_relevance(place: Place, site: Site | None = None) -> str:
+def draw_relevance(place: PipelineEnvironment, site: Site | None = None) -> str:
     """The score of each item by how much the simulated members like it."""
     site = site or Site()
     drawing = Drawing(LEFT + WIDTH + 20, TOP + HEIGHT + 40, "relevance: the ranking finds what members like")
@@ -100,7 +100,7 @@ def draw_relevance(place: Place, site: Site | None = None) -> str:
     return str(drawing)
 
 
-def draw_news_feed(place: Place) -> str:
+def draw_news_feed(place: PipelineEnvironment) -> str:
     """The newest posts of one feed, and how long all feeds are."""
     feeds = {member: feed for member, feed in latest_of(place.bootstrap, news_feed.FEEDS).items() if feed}
     reader = min(feeds, key=lambda member: (-len(feeds[member]), member))
@@ -124,7 +124,7 @@ def draw_news_feed(place: Place) -> str:
     return str(drawing)
 
 
-def draw_reporting(place: Place) -> str:
+def draw_reporting(place: PipelineEnvironment) -> str:
     """Both reports: clicks by hour and country, and the top items of the last hour."""
     tables = place.of("reporting")
     activity = [row for row in rows_of(tables / "activity") if row[1] != "all"]
@@ -153,7 +153,7 @@ def draw_reporting(place: Place) -> str:
     return str(drawing)
 
 
-PICTURES: Final[Mapping[str, Callable[[Place], str]]] = {
+PICTURES: Final[Mapping[str, Callable[[PipelineEnvironment], str]]] = {
     "operations": draw_operations,
     "security": draw_security,
     "relevance": draw_relevance,

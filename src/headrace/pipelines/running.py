@@ -41,13 +41,13 @@ RESTARTS_MAX: Final = 10
 HOUR_S: Final = 3600.0
 
 
-class Stream(Protocol):
+class PipelineModule(Protocol):
     """A module's function `pipeline`."""
 
     def __call__(self, spark: "SparkSession", bootstrap: str, *, per_batch: int = ...) -> "DataStreamWriter": ...
 
 
-STREAMS: Final[Mapping[str, Stream]] = {
+STREAMS: Final[Mapping[str, PipelineModule]] = {
     "operations": operations.pipeline,
     "security": security.pipeline,
     "relevance": relevance.pipeline,
@@ -66,7 +66,7 @@ TOPICS: Final[Mapping[str, Collection[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PipelineEnvironment:
     """Where pipelines read and write: brokers and a directory."""
 
     bootstrap: str
@@ -79,7 +79,7 @@ class Place:
         return self.directory / name
 
 
-def start(spark: "SparkSession", name: str, place: Place, *, is_endless: bool = True) -> "StreamingQuery":
+def start(spark: "SparkSession", name: str, place: PipelineEnvironment, *, is_endless: bool = True) -> "StreamingQuery":
     """Start a stream from its checkpoint. Not `is_endless`: it ends when it has all that its topics have now."""
     trigger: dict[str, str | bool] = {"processingTime": "0 seconds"} if is_endless else {"availableNow": True}
     writer = STREAMS[name](spark, place.bootstrap, per_batch=place.per_batch)
@@ -88,7 +88,7 @@ def start(spark: "SparkSession", name: str, place: Place, *, is_endless: bool = 
 
 def run(
     names: Collection[str],
-    place: Place,
+    place: PipelineEnvironment,
     *,
     every_s: float = HOUR_S,
     since: datetime | None = None,
@@ -116,7 +116,7 @@ def run(
                 queries[name] = _begin(spark, name, place)
 
 
-def _begin(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
+def _begin(spark: "SparkSession", name: str, place: PipelineEnvironment) -> "StreamingQuery":
     """Start a stream, and give it time for its first batch.
 
     Spark waits 10 s for each of a query's Python processes, and those of many queries at once may take longer.
@@ -128,7 +128,7 @@ def _begin(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
     return query
 
 
-def _started(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery":
+def _started(spark: "SparkSession", name: str, place: PipelineEnvironment) -> "StreamingQuery":
     """Start a stream, again if a process that plans it dies: that is an error of the call, not of the query."""
     for _ in range(RESTARTS_MAX):
         try:
@@ -140,7 +140,7 @@ def _started(spark: "SparkSession", name: str, place: Place) -> "StreamingQuery"
     return start(spark, name, place)
 
 
-def _report(spark: "SparkSession", place: Place, since: datetime | None) -> None:
+def _report(spark: "SparkSession", place: PipelineEnvironment, since: datetime | None) -> None:
     """Load and report. What fails because of brokers, another writer or a dead process is done the next time."""
     try:
         reporting.run_hour(spark, place.bootstrap, place.of(REPORTING), since=since)
@@ -150,7 +150,7 @@ def _report(spark: "SparkSession", place: Place, since: datetime | None) -> None
         print(f"{REPORTING} waits for the next time: {reason(trouble)}", file=sys.stderr, flush=True)
 
 
-def finish(spark: "SparkSession", names: Collection[str], place: Place) -> None:
+def finish(spark: "SparkSession", names: Collection[str], place: PipelineEnvironment) -> None:
     """Let these pipelines read to the end of their topics, one after the other. Raises what ends one for good."""
     for name in names:
         if name == REPORTING:
@@ -159,7 +159,7 @@ def finish(spark: "SparkSession", names: Collection[str], place: Place) -> None:
             _finish(spark, name, place)
 
 
-def _finish(spark: "SparkSession", name: str, place: Place) -> None:
+def _finish(spark: "SparkSession", name: str, place: PipelineEnvironment) -> None:
     for restarts_left in reversed(range(RESTARTS_MAX)):
         try:
             start(spark, name, place, is_endless=False).awaitTermination()

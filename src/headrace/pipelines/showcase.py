@@ -23,9 +23,9 @@ from headrace.pipelines.compare import COMPARISONS
 from headrace.pipelines.flights import produce_flights, read_flights
 from headrace.pipelines.operations import cancelled_airport_days, late_airport_hours
 from headrace.pipelines.pictures import PICTURES
-from headrace.pipelines.running import PIPELINES, STATE_STORE, TOPICS, Place, finish
+from headrace.pipelines.running import PIPELINES, STATE_STORE, TOPICS, PipelineEnvironment, finish
 from headrace.pipelines.security import left_again_too_soon
-from headrace.pipelines.site import Event, Site
+from headrace.pipelines.site import Site, SiteEvent
 from headrace.pipelines.topics import count_of, create_topics, produce
 from headrace.spark.session import session
 
@@ -51,7 +51,7 @@ def show_all(site: Site, output: Path) -> bool:
         running_broker(Path(scratch, "data"), output / "broker.log") as bootstrap,
         _stderr_in(output / "spark.log"),
     ):
-        place = Place(bootstrap, Path(scratch, "pipelines"))
+        place = PipelineEnvironment(bootstrap, Path(scratch, "pipelines"))
         create_topics(bootstrap)
         began = time.monotonic()
         events = Path(scratch, "events")
@@ -65,7 +65,9 @@ def show_all(site: Site, output: Path) -> bool:
     return all(is_right)
 
 
-def _show(console: Console, spark: "SparkSession", name: str, place: Place, events: Path, output: Path) -> bool:
+def _show(
+    console: Console, spark: "SparkSession", name: str, place: PipelineEnvironment, events: Path, output: Path
+) -> bool:
     """Run one pipeline, compare, and draw."""
     began = time.monotonic()
     finish(spark, [name], place)
@@ -78,7 +80,7 @@ def _show(console: Console, spark: "SparkSession", name: str, place: Place, even
     return bool(found == expected)
 
 
-def _kept(events: Iterator[Event], file: Path) -> Iterator[Event]:
+def _kept(events: Iterator[SiteEvent], file: Path) -> Iterator[SiteEvent]:
     """The events, which are also kept in a file: to make them takes longer than to read them."""
     with file.open("w") as out:
         while chunk := list(islice(events, EVENTS_OF_LINE)):
@@ -86,10 +88,10 @@ def _kept(events: Iterator[Event], file: Path) -> Iterator[Event]:
             yield from chunk
 
 
-def _read(file: Path) -> Iterator[Event]:
+def _read(file: Path) -> Iterator[SiteEvent]:
     with file.open() as kept:
         for line in kept:
-            yield from (Event(*fields) for fields in json.loads(line))
+            yield from (SiteEvent(*fields) for fields in json.loads(line))
 
 
 @contextmanager

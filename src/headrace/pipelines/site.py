@@ -48,7 +48,7 @@ _Happening = tuple[int, str, str, dict[str, Any]]
 """(time_ms, topic without `site.`, key, fields)"""
 
 
-class Event(NamedTuple):
+class SiteEvent(NamedTuple):
     """One record of a topic. `arrival_ms` is its timestamp."""
 
     topic: str
@@ -84,10 +84,10 @@ class Site:
         """The probability that a member clicks on the item when it is shown: what `relevance` is to find out."""
         return 0.02 + 0.3 * ((item * 37) % self.items) / self.items
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[SiteEvent]:
         """All events, in order of arrival."""
         random = Random(self.seed)
-        waiting: list[tuple[int, int, Event]] = []
+        waiting: list[tuple[int, int, SiteEvent]] = []
         number = 0
         for second in range(self.seconds):
             now_ms = self.start_ms + 1000 * second
@@ -171,7 +171,7 @@ def slowness_of(service: str, elapsed: float) -> float:
     return 1.0
 
 
-def _arrivals(random: Random, id_: str, happening: _Happening) -> Iterator[Event]:
+def _arrivals(random: Random, id_: str, happening: _Happening) -> Iterator[SiteEvent]:
     """The event as it arrives: once or twice, at once or late."""
     time_ms, topic, key, fields = happening
     drawn = random.random()
@@ -181,9 +181,9 @@ def _arrivals(random: Random, id_: str, happening: _Happening) -> Iterator[Event
     elif drawn < OFFLINE_SHARE + LATE_SHARE:
         delay_ms = random.randrange(LATE_MS)
     value = {"id": id_, "time_ms": time_ms, **fields}
-    yield Event(f"site.{topic}", key, value, time_ms + delay_ms)
+    yield SiteEvent(f"site.{topic}", key, value, time_ms + delay_ms)
     if random.random() < DOUBLED_SHARE:
-        yield Event(f"site.{topic}", key, value, time_ms + delay_ms + random.randrange(DOUBLED_MS))
+        yield SiteEvent(f"site.{topic}", key, value, time_ms + delay_ms + random.randrange(DOUBLED_MS))
 
 
 def _member(number: int) -> str:

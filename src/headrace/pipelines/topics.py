@@ -9,7 +9,7 @@ from headrace.client.consumer.consumer import Consumer
 from headrace.client.consumer.fetched_batches import ConsumerRecord
 from headrace.client.operations.admin import Admin, NewTopic
 from headrace.client.producer.producer import Producer
-from headrace.pipelines.site import TOPICS, Event
+from headrace.pipelines.site import TOPICS, SiteEvent
 from headrace.types import TopicPartition
 
 PARTITIONS: Final = 2
@@ -41,7 +41,7 @@ def create_topics(bootstrap: str) -> None:
             admin.create_topics(missing)
 
 
-def produce(bootstrap: str, events: Iterable[Event], *, as_they_come: bool = False) -> int:
+def produce(bootstrap: str, events: Iterable[SiteEvent], *, as_they_come: bool = False) -> int:
     """Send the events in this order; how many. `as_they_come`: each at its time of arrival, by this machine's clock."""
     count = 0
     with Producer(bootstrap, linger_ms=5, compression_type="lz4") as producer:

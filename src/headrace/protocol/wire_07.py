@@ -95,26 +95,26 @@ class OffsetsPart(NamedTuple):
     max_offsets: int
 
 
-class Produce(NamedTuple):
+class ProduceRequest07(NamedTuple):
     """A produce or a multiproduce."""
 
     parts: Sequence[ProducePart]
 
 
-class Fetch(NamedTuple):
+class FetchRequest07(NamedTuple):
     """A fetch, or a multifetch, whose response has another form."""
 
     parts: Sequence[FetchPart]
     is_multi: bool
 
 
-class Offsets(NamedTuple):
+class OffsetsRequest07(NamedTuple):
     """An offsets request."""
 
     part: OffsetsPart
 
 
-Request = Produce | Fetch | Offsets
+Request = ProduceRequest07 | FetchRequest07 | OffsetsRequest07
 
 _SHORT, _PRODUCE, _FETCH, _OFFSETS = Struct(">h"), Struct(">ii"), Struct(">iqi"), Struct(">iqi")
 _ERROR, _COUNT = Struct(">ih"), Struct(">i")
@@ -141,16 +141,16 @@ def read_request(frame: memoryview) -> Request:
         for _ in range(count):
             each, pos = _produce_part(frame, pos)
             produced.append(each)
-        made = Produce(produced)
+        made = ProduceRequest07(produced)
     elif kind is RequestType.OFFSETS:
         topic, partition, time_ms, offsets, pos = _with_numbers(frame, pos, _OFFSETS)
-        made = Offsets(OffsetsPart(topic, partition, time_ms, offsets))
+        made = OffsetsRequest07(OffsetsPart(topic, partition, time_ms, offsets))
     else:
         fetched = []
         for _ in range(count):
             topic, partition, offset, max_bytes, pos = _with_numbers(frame, pos, _FETCH)
             fetched.append(FetchPart(topic, partition, offset, max_bytes))
-        made = Fetch(fetched, is_multi)
+        made = FetchRequest07(fetched, is_multi)
     if pos != len(frame):
         raise InvalidRequest(f"a {kind.name.lower()} request of Kafka 0.7 has {len(frame) - pos} bytes too many")
     return made
@@ -193,10 +193,10 @@ def _produce_part(frame: memoryview, pos: int) -> tuple[ProducePart, int]:
 
 def encode_request(request: Request) -> bytes:
     """Encode a request with its size. One part makes a plain request, unless `is_multi`."""
-    if isinstance(request, Offsets):
+    if isinstance(request, OffsetsRequest07):
         topic, *numbers = request.part
         return _sized(RequestType.OFFSETS, [_encode_string(topic), _OFFSETS.pack(*numbers)])
-    if isinstance(request, Fetch):
+    if isinstance(request, FetchRequest07):
         parts = [_encode_string(topic) + _FETCH.pack(*numbers) for topic, *numbers in request.parts]
         kind = RequestType.MULTIFETCH if request.is_multi else RequestType.FETCH
         return _sized(kind, _counted(parts, is_multi=request.is_multi))
@@ -223,14 +223,14 @@ def _sized(kind: RequestType, chunks: Iterable[bytes]) -> bytes:
     return _COUNT.pack(len(body)) + body
 
 
-class Fetched(NamedTuple):
+class FetchedPart07(NamedTuple):
     """The answer to one part of a fetch."""
 
     error: ErrorCode07
     messages: Bytes = b""
 
 
-def encode_fetched(parts: Sequence[Fetched], *, is_multi: bool) -> bytes:
+def encode_fetched(parts: Sequence[FetchedPart07], *, is_multi: bool) -> bytes:
     """Encode the response to a fetch, which has one part, or to a multifetch, with its size."""
     chunks: list[Bytes] = []
     for error, messages in parts:
@@ -249,12 +249,12 @@ def encode_offsets(error: ErrorCode07, offsets: Sequence[int]) -> bytes:
     return _ERROR.pack(len(body) + _SHORT.size, error) + body
 
 
-def read_fetched(frame: Bytes, *, is_multi: bool) -> list[Fetched]:
+def read_fetched(frame: Bytes, *, is_multi: bool) -> list[FetchedPart07]:
     """The parts of the response to a fetch or a multifetch, which has no size before it. Raises InvalidRequest."""
     view = memoryview(frame)
     error, pos = _short(view, 0)
     if not is_multi:
-        return [Fetched(ErrorCode07(error), view[pos:])]
+        return [FetchedPart07(ErrorCode07(error), view[pos:])]
     if error:
         raise InvalidRequest(f"the multifetch failed with error {error} of Kafka 0.7")
     found = []
@@ -265,7 +265,7 @@ def read_fetched(frame: Bytes, *, is_multi: bool) -> list[Fetched]:
         end = pos + _COUNT.size + size
         if size < _SHORT.size or end > len(view):
             raise InvalidRequest("the response to a multifetch is cut off")
-        found.append(Fetched(ErrorCode07(error), view[pos + _ERROR.size : end]))
+        found.append(FetchedPart07(ErrorCode07(error), view[pos + _ERROR.size : end]))
         pos = end
     return found
 

@@ -29,7 +29,7 @@ NAME_CHARS_MAX = 250
 """Characters of a name above which its digest takes its place as a key."""
 
 
-class Kind(Enum):
+class QuotaKind(Enum):
     """A kind of quota; its value is the config that sets it."""
 
     PRODUCE = "producer_byte_rate"
@@ -62,7 +62,7 @@ class _Resolved(NamedTuple):
 class ClientQuotas:
     """The quotas of one kind."""
 
-    def __init__(self, kind: Kind, burst_s: Callable[[], float], now: Callable[[], float]) -> None:
+    def __init__(self, kind: QuotaKind, burst_s: Callable[[], float], now: Callable[[], float]) -> None:
         """`burst_s`: what a bucket holds, in seconds of its rate. `now`: the clock, in seconds."""
         self.kind = kind
         self.throttled = Throttled()

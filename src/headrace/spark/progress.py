@@ -38,7 +38,7 @@ from headrace.client.operations.group_admin import GroupAdmin
 from headrace.errors import KafkaError
 from headrace.spark.source.cluster_access import client_settings
 from headrace.spark.source.offsets import offsets_of_json
-from headrace.spark.source.options import ReadOptions, parse_options, selects
+from headrace.spark.source.options import SourceOptions, parse_options, selects
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 GroupOffsets = dict[str, dict[TopicPartition, int]]
 
 
-def commit_offsets(options: ReadOptions, offsets: Mapping[TopicPartition, int]) -> None:
+def commit_offsets(options: SourceOptions, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the offsets of the group in `options`, if there is one. Raises KafkaError if the group refuses."""
     if options.group_id is None or not offsets:
         return

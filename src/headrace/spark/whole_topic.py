@@ -34,7 +34,7 @@ from headrace.client.core.cluster import Cluster
 from headrace.client.security.command_options import DEFAULT_BOOTSTRAP
 from headrace.errors import InvalidConfig
 from headrace.lake.delta.delta_table import LoadTable
-from headrace.lake.rows import Wanted, wanted_files
+from headrace.lake.rows import WantedRows, wanted_files
 from headrace.lake.whole_topic import JOB, TooMuchError, WholeTopic, find, find_in, find_table, read_tail, with_zone
 from headrace.spark.option_values import OptionError
 from headrace.spark.source.cluster_access import client_settings, isolation_level
@@ -52,7 +52,7 @@ TAIL_BYTES_MAX = 64 << 20
 """Newest records of a batch up to so many are read in the driver: to start Spark's Python source takes longer."""
 
 
-class Progress(NamedTuple):
+class TableProgress(NamedTuple):
     """Where a table ends in a topic."""
 
     next_offsets: Mapping[TopicPartition, int]
@@ -88,8 +88,8 @@ def topic(
     options = {ISOLATION: "read_committed", **({BOOTSTRAP: DEFAULT_BOOTSTRAP} if options is None else options)}
     since, until = with_zone(since), with_zone(until)
     if stream:
-        return _where(_stream(spark, name, options, table, job, since), _times(Wanted(name, None, since, until)))
-    wanted = Wanted(name, None, since, until)
+        return _where(_stream(spark, name, options, table, job, since), _times(WantedRows(name, None, since, until)))
+    wanted = WantedRows(name, None, since, until)
     found, newest = _find(name, options, table, job, wanted)
     frame = _history(spark, found, wanted)
     if newest is None:
@@ -99,14 +99,16 @@ def topic(
     return frame
 
 
-def progress_of(name: str, options: Mapping[str, str], *, table: str | Path | None = None, job: str = JOB) -> Progress:
+def progress_of(
+    name: str, options: Mapping[str, str], *, table: str | Path | None = None, job: str = JOB
+) -> TableProgress:
     """Where the lake table of a topic ends: a stream with these starting offsets goes on from there."""
     with Cluster(_bootstrap(options), client_settings(_kafka(options))) as cluster:
-        return Progress(find(cluster, name, table, job).starts)
+        return TableProgress(find(cluster, name, table, job).starts)
 
 
 def _find(
-    name: str, options: Mapping[str, str], table: str | Path | None, job: str, wanted: Wanted
+    name: str, options: Mapping[str, str], table: str | Path | None, job: str, wanted: WantedRows
 ) -> tuple[WholeTopic, pa.Table | None]:
     """The table, and the newest records as its rows, if they are few enough to be read here; else None."""
     kafka = _kafka(options)
@@ -161,7 +163,7 @@ def _stream(
     return spark.readStream.format("headrace").options(**reading).load()
 
 
-def _history(spark: "SparkSession", found: WholeTopic, wanted: Wanted) -> "DataFrame":
+def _history(spark: "SparkSession", found: WholeTopic, wanted: WantedRows) -> "DataFrame":
     """The wanted rows of the snapshot."""
     schema = _schema(found.snapshot)
     files = wanted_files(found.snapshot, wanted)
@@ -176,7 +178,7 @@ def _history(spark: "SparkSession", found: WholeTopic, wanted: Wanted) -> "DataF
     return _where(frame, conditions)
 
 
-def _times(wanted: Wanted) -> list[str]:
+def _times(wanted: WantedRows) -> list[str]:
     """Conditions of SQL: Spark takes a text in one call of Java, where an expression takes ten."""
     bounds = ((">=", wanted.since), ("<", wanted.until))
     return [f"`timestamp` {sign} timestamp_micros({_micros(time)})" for sign, time in bounds if time is not None]
@@ -194,7 +196,10 @@ def _tail(
     spark: "SparkSession", name: str, options: Mapping[str, str], table: str | Path | None, found: WholeTopic
 ) -> "DataFrame":
     """The records of the topic behind the table, as its rows."""
-    reading = {**_reading(name, options, table, found.job), "startingOffsets": Progress(found.starts).starting_offsets}
+    reading = {
+        **_reading(name, options, table, found.job),
+        "startingOffsets": TableProgress(found.starts).starting_offsets,
+    }
     return spark.read.format("headrace").options(**reading).load()
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 
 from headrace.broker.app import loop_factory, running
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig, parse_broker
 from headrace.testing.host import BrokerFailed
 
@@ -46,7 +46,7 @@ class BrokerThread:
             raise BrokerFailed(f"the broker is not ready after {READY_SECONDS:.0f} s") from None
         except Exception as error:
             raise BrokerFailed(
-                f"the broker did not start: {error if isinstance(error, Refused) else repr(error)}"
+                f"the broker did not start: {error if isinstance(error, StartRefused) else repr(error)}"
             ) from error
 
     def stop(self) -> None:

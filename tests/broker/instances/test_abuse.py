@@ -8,7 +8,7 @@ import pytest
 
 from headrace.broker.instances import consumer_protocol
 from headrace.broker.instances.dispatch import InstanceDispatcher
-from headrace.broker.instances.names import Names
+from headrace.broker.instances.names import InstanceNames
 from headrace.errors import ErrorCode
 from headrace.instances.definition import Instance
 from headrace.instances.names import Namespace
@@ -207,7 +207,7 @@ def test_an_expression_that_is_valid_only_by_itself_matches_nothing(expression: 
     options.log_errors = False
     assert len("a" * 9000) > REGULAR_EXPRESSION_CHARS_MAX
     with pytest.raises(re2.error):
-        re2.compile(Names(Namespace("acme")).regex(expression), options)
+        re2.compile(InstanceNames(Namespace("acme")).regex(expression), options)
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_many_empty_names_take_no_more_memory_than_they_have_bytes() -> None:
 
     count = 50_000
     subscription = bytes(2) + count.to_bytes(4, "big") + b"\0\1t" * count + (-1).to_bytes(4, "big", signed=True)
-    renaming = consumer_protocol.subscription(subscription, Names(Namespace("acme")).qualified)
+    renaming = consumer_protocol.subscription(subscription, InstanceNames(Namespace("acme")).qualified)
     renamed, peak = b"", 0
     tracemalloc.start()
     try:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.broker.instances.acls import InstanceAcls
-from headrace.broker.instances.names import Names
+from headrace.broker.instances.names import InstanceNames
 from headrace.errors import KafkaError
 from headrace.in_slices import Turns
 from headrace.instances.definition import Instance
@@ -49,7 +49,7 @@ async def test_rules_are_counted_and_listed_without_a_look_at_those_of_others() 
 
     cluster: Any = SimpleNamespace(rules=rules, change=change)
     instance = Instance("acme", "AAAAAAAAQACAAAAAAAAAAA", acls_max=4)
-    view: Any = SimpleNamespace(instance=instance, names=Names(Namespace("acme")))
+    view: Any = SimpleNamespace(instance=instance, names=InstanceNames(Namespace("acme")))
     acls = InstanceAcls(cluster, view)
     assert await acls.change({topic("fourth"): lambda before: [*before, ENTRY]}) == {}
     assert list(await acls.change({topic("fifth"): lambda before: [*before, ENTRY]})) == [topic("fifth")]

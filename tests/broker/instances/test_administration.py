@@ -20,7 +20,7 @@ from headrace.client.operations.transaction_admin import TransactionAdmin, Trans
 from headrace.client.operations.user_admin import UserAdmin
 from headrace.client.producer.producer import Producer, ProducerSettings
 from headrace.errors import ErrorCode, KafkaError
-from headrace.instances.definition import State
+from headrace.instances.definition import InstanceState
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.security.access import Operation, ResourceType
@@ -74,13 +74,13 @@ def code_of(failed: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 
 def test_an_instance_is_created_described_altered_and_deleted(admin: InstanceAdmin) -> None:
     made = admin.create_instance("acme", {**NO_LISTENER, "bytes_in": 1000, "allow": ["10.0.0.0/8"]}).instance
-    assert (made.name, made.bytes_in, made.port, made.state) == ("acme", 1000, None, State.ACTIVE)
+    assert (made.name, made.bytes_in, made.port, made.state) == ("acme", 1000, None, InstanceState.ACTIVE)
     [found] = admin.describe_instances(["acme"])
     assert (found.instance, found.topics, found.partitions, found.bootstrap) == (made, 0, 0, "")
     assert admin.await_listeners("acme") == found
     altered = admin.alter_instance("acme", {"bytes_in": None, "capacity": 1 << 40}).instance
     assert (altered.bytes_in, altered.capacity, altered.id, altered.allow) == (None, 1 << 40, made.id, made.allow)
-    assert admin.delete_instance("acme").instance.state is State.DELETING
+    assert admin.delete_instance("acme").instance.state is InstanceState.DELETING
     eventually_gone(admin, "acme")
 
 
@@ -89,11 +89,11 @@ def test_a_dry_run_decides_and_changes_nothing(admin: InstanceAdmin) -> None:
     assert names(admin) == []
     admin.create_instance("acme", NO_LISTENER)
     assert admin.alter_instance("acme", {"bytes_in": 5}, validate_only=True).instance.bytes_in == 5
-    assert admin.delete_instance("acme", validate_only=True).instance.state is State.DELETING
+    assert admin.delete_instance("acme", validate_only=True).instance.state is InstanceState.DELETING
     with pytest.raises(KafkaError, match="an instance called acme exists"):
         admin.create_instance("acme", validate_only=True)
     [found] = admin.describe_instances()
-    assert (found.instance.bytes_in, found.instance.state) == (None, State.ACTIVE)
+    assert (found.instance.bytes_in, found.instance.state) == (None, InstanceState.ACTIVE)
     admin.delete_instance("acme")
     eventually_gone(admin, "acme")
 
@@ -176,7 +176,7 @@ def test_an_instance_with_topics_is_deleted_with_its_data_only(cluster: Cluster,
         admin.create_instance("acme", NO_LISTENER)
     assert admin.alter_instance("acme", {"state": "active"}).instance.deleted_at_ms is None
     [found] = admin.describe_instances(["acme"])
-    assert (found.instance.state, found.topics) == (State.ACTIVE, 1)
+    assert (found.instance.state, found.topics) == (InstanceState.ACTIVE, 1)
     admin.delete_instance("acme", with_data=True, grace_ms=0)
     eventually_gone(admin, "acme")
     assert Admin(cluster).list_topics() == []
@@ -362,7 +362,7 @@ def test_a_removal_waits_for_the_members_of_groups(cluster: Cluster, admin: Inst
         admin.delete_instance("acme", with_data=True, grace_ms=0)
         eventually(lambda: not Admin(cluster).list_topics(), "the end of the topic")
         [found] = admin.describe_instances()
-        assert found.instance.state is State.REMOVING
+        assert found.instance.state is InstanceState.REMOVING
         with pytest.raises(KafkaError, match="cannot be brought back"):
             admin.alter_instance("acme", {"state": "active"})
         assert [each.group_id for each in GroupAdmin(cluster).list_groups()] == ["acme.app"]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.broker.handlers import all_modules
 from headrace.broker.instances.fields import SERVED
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.instances.definition import Instance
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -52,7 +52,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Houses]:
     with Houses(tmp_path_factory.mktemp("attack") / "data", instances, SETTINGS) as found:
         with found.ask("beta") as wire:
             furnish(wire, VICTIM)
-        operators = [NewTopic(OPERATORS.topic), NewTopic(f"acme_{ALIKE.missing_topic}")]
+        operators = [RequestedTopic(OPERATORS.topic), RequestedTopic(f"acme_{ALIKE.missing_topic}")]
         found.run(lambda: found.broker.controller.create_topics(operators))
         yield found
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.broker.handlers import all_modules
 from headrace.broker.instances import consumer_protocol
-from headrace.broker.instances.fields import EVERYWHERE, SERVED, TEXT_TYPES, Fields, Kind, kind_of, leaves
-from headrace.broker.instances.names import Names
+from headrace.broker.instances.fields import EVERYWHERE, SERVED, TEXT_TYPES, FieldKind, Fields, kind_of, leaves
+from headrace.broker.instances.names import InstanceNames
 from headrace.broker.instances.translation import ELEMENTS_PER_SLICE, Translate, message_class, of_request, of_response
 from headrace.coordinators.groups.consumer.embedded_protocol import read_assignment, read_subscription
 from headrace.errors import KafkaError
@@ -23,7 +23,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec import schema
 from headrace.protocol.codec.message import Struct
 
-ACME = Names(Namespace("acme"))
+ACME = InstanceNames(Namespace("acme"))
 UNSERVED = {
     "WRITE_TXN_MARKERS", "LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA", "CONTROLLED_SHUTDOWN", "ALTER_PARTITION",
     "ALLOCATE_PRODUCER_IDS", "DESCRIBE_QUORUM", "UNREGISTER_BROKER", "UPDATE_FEATURES", "ELECT_LEADERS",
@@ -87,7 +87,7 @@ def test_every_name_that_means_the_same_everywhere_occurs() -> None:
     assert not EVERYWHERE.keys() - names
 
 
-QUALIFIED = (Kind.TOPIC, Kind.GROUP, Kind.ANY_GROUP, Kind.TRANSACTION, Kind.USER)
+QUALIFIED = (FieldKind.TOPIC, FieldKind.GROUP, FieldKind.ANY_GROUP, FieldKind.TRANSACTION, FieldKind.USER)
 
 
 def filled(kind: type[Struct], message: schema.MessageSchema, struct: str, paths: Any, path: str, name: str) -> Any:
@@ -153,7 +153,7 @@ def test_empty_names_stay_empty_but_for_groups_that_may_have_no_name() -> None:
 
 
 def test_ids_of_others_and_ids_of_nobody_become_ids_of_nobody_and_are_told_back_as_they_were() -> None:
-    names = Names(Namespace("acme"))
+    names = InstanceNames(Namespace("acme"))
     own, other, none = b"own.............", b"other...........", bytes(16)
     names.has_id(own, "acme.orders")
     topic = m.MetadataRequest.MetadataRequestTopic
@@ -173,7 +173,7 @@ def test_ids_of_others_and_ids_of_nobody_become_ids_of_nobody_and_are_told_back_
 
 
 def test_texts_lose_the_prefix_and_nothing_else() -> None:
-    names = Names(Namespace("d"))
+    names = InstanceNames(Namespace("d"))
     for before, after in (
         ("Topic 'd.orders' already exists.", "Topic 'orders' already exists."),
         ("Authorization failed.", "Authorization failed."),

@@ -14,7 +14,7 @@ from headrace.broker.instances.flow_gate import (
     SWEPT_FROM,
     TOLD_LONG_S,
     TOLD_MAX_S,
-    Gate,
+    FlowGate,
     Who,
 )
 from headrace.network.connection import Connection, Held
@@ -65,7 +65,7 @@ class VirtualLoop:
 class Client:
     """A connection at the edge: whoever is released sends the next request, if it wants to."""
 
-    def __init__(self, gate: Gate, name: str, size: int, *, fetches: bool = False) -> None:
+    def __init__(self, gate: FlowGate, name: str, size: int, *, fetches: bool = False) -> None:
         self.gate, self.name, self.size, self.fetches = gate, name, size, fetches
         self.is_closed = self.is_held = False
         self.is_busy = True
@@ -114,8 +114,8 @@ class Client:
         return told
 
 
-def gate_of(loop: VirtualLoop, rate: float, burst_s: float = 1.0) -> Gate:
-    return Gate(
+def gate_of(loop: VirtualLoop, rate: float, burst_s: float = 1.0) -> FlowGate:
+    return FlowGate(
         Held.FLOW_IN, rate, rate * burst_s, cast(asyncio.AbstractEventLoop, cast(Any, loop)), metered_since=loop.now
     )
 

@@ -14,7 +14,7 @@ from headrace.broker.instances.flow_messages import (
 )
 from headrace.broker.instances.storage_sums import Stored
 from headrace.errors import ErrorCode, KafkaError
-from headrace.instances.flow.leases import UNLIMITED, Answer, BrokerUsage, Lease, Report
+from headrace.instances.flow.leases import UNLIMITED, BrokerUsage, Lease, LeaseAnswer, Report
 
 USAGES = [
     BrokerUsage("acme", 1.5, 2.0, 0.25, 0.0, 100.0, UNLIMITED, leased=True),
@@ -22,7 +22,7 @@ USAGES = [
 ]
 REPORT = FullReport(Report(1, 7, 3, 2, 5, -86400.0, 1.0, USAGES), {"acme": (1 << 40, True)}, -1)
 LEASES = [Lease("acme", 10.0, UNLIMITED, 100.0, UNLIMITED)]
-ANSWER = FullAnswer(Answer(5, 3, 3.0, 1.0, LEASES), {"acme": Stored(9, is_full=True, is_settled=False)})
+ANSWER = FullAnswer(LeaseAnswer(5, 3, 3.0, 1.0, LEASES), {"acme": Stored(9, is_full=True, is_settled=False)})
 
 
 def test_a_report_comes_out_as_it_went_in() -> None:

@@ -11,7 +11,7 @@ from typing import Never
 import pytest
 
 from headrace.broker.instances import listeners as module
-from headrace.broker.instances.listeners import Address, Host, InstanceListeners, address_of
+from headrace.broker.instances.listeners import InstanceListeners, ListenAddress, OwnListener, address_of
 from headrace.broker.instances.ways_in import WaysIn
 from headrace.config import parse_broker
 from headrace.instances.definition import Instance
@@ -40,7 +40,7 @@ class Hosted:
             store,
             server,
             ONE,
-            Host(host, "kafka.example"),
+            OwnListener(host, "kafka.example"),
             self._find,
             WaysIn(_NoSecurity(), None, server, ONE),
         )
@@ -247,18 +247,18 @@ def test_an_instance_made_anew_has_none_of_the_connections_of_the_one_before(tmp
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({}, Address("", 0, "kafka.example", 0, "PLAINTEXT")),
+        ({}, ListenAddress("", 0, "kafka.example", 0, "PLAINTEXT")),
         ({"port": None}, None),
-        ({"port": 9}, Address("", 9, "kafka.example", 0, "PLAINTEXT")),
-        ({"addresses": ["2=b:7"]}, Address("", 0, "kafka.example", 0, "PLAINTEXT")),
-        ({"addresses": ["1=b:7"]}, Address("", 7, "b", 7, "PLAINTEXT")),
-        ({"port": 9, "addresses": ["1=b:7"]}, Address("", 9, "b", 7, "PLAINTEXT")),
-        ({"addresses": ["1=10.0.0.1:7"]}, Address("10.0.0.1", 7, "10.0.0.1", 7, "PLAINTEXT")),
-        ({"addresses": ["1=[::1]:7"], "protocol": "SSL"}, Address("::1", 7, "::1", 7, "SSL")),
+        ({"port": 9}, ListenAddress("", 9, "kafka.example", 0, "PLAINTEXT")),
+        ({"addresses": ["2=b:7"]}, ListenAddress("", 0, "kafka.example", 0, "PLAINTEXT")),
+        ({"addresses": ["1=b:7"]}, ListenAddress("", 7, "b", 7, "PLAINTEXT")),
+        ({"port": 9, "addresses": ["1=b:7"]}, ListenAddress("", 9, "b", 7, "PLAINTEXT")),
+        ({"addresses": ["1=10.0.0.1:7"]}, ListenAddress("10.0.0.1", 7, "10.0.0.1", 7, "PLAINTEXT")),
+        ({"addresses": ["1=[::1]:7"], "protocol": "SSL"}, ListenAddress("::1", 7, "::1", 7, "SSL")),
     ],
 )
-def test_where_a_broker_listens(settings: dict[str, object], found: Address | None) -> None:
-    assert address_of(Instance("acme", ID).altered(settings), ONE, Host("", "kafka.example")) == found
+def test_where_a_broker_listens(settings: dict[str, object], found: ListenAddress | None) -> None:
+    assert address_of(Instance("acme", ID).altered(settings), ONE, OwnListener("", "kafka.example")) == found
 
 
 def test_an_address_that_is_not_of_this_machine_is_advertised_and_not_bound(tmp_path: Path) -> None:

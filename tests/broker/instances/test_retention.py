@@ -8,7 +8,7 @@ import pytest
 
 from headrace.config import TopicConfig
 from headrace.config.topic_bounds import TopicBounds
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
 from headrace.instances.definition import Instance
 from headrace.limits import INT64_MAX
@@ -103,7 +103,7 @@ def test_records_of_the_future_are_refused(houses: Houses) -> None:
 @pytest.mark.slow
 def test_topics_that_are_there_keep_within_a_bound_too(houses: Houses) -> None:
     own = {"cleanup.policy": "compact", "retention.ms": "-1"}
-    houses.run(lambda: houses.broker.controller.create_topics([NewTopic("beta.kept", 1, 1, {}, own)]))
+    houses.run(lambda: houses.broker.controller.create_topics([RequestedTopic("beta.kept", 1, 1, {}, own)]))
     instances = houses.broker.instances
     with houses.ask("beta") as wire:
         eventually(lambda: produce(wire, "kept", int(time.time() * 1000) - 2 * MOST_MS) == 0, "the leader")

@@ -6,7 +6,7 @@ from headrace.broker.telemetry.subscriptions import (
     CLIENT_ID,
     SOFTWARE_NAME,
     SOFTWARE_VERSION,
-    Wanted,
+    WantedMetrics,
     parse_subscription,
     wanted_from,
 )
@@ -54,9 +54,9 @@ def test_a_client_follows_every_subscription_that_matches_at_the_shortest_interv
         parse_subscription({"metrics": "b,c", "interval.ms": "1000", "match": "client_id=producer.*"}),
         parse_subscription({"metrics": "d", "interval.ms": "100", "match": "client_id=other"}),
     ]
-    assert wanted_from(subscriptions, JAVA) == Wanted(("a", "b", "c"), 1000)
-    assert wanted_from([*subscriptions, parse_subscription({"metrics": "*"})], JAVA) == Wanted(("*",), 1000)
-    assert wanted_from([], JAVA) == Wanted((), 300_000)
+    assert wanted_from(subscriptions, JAVA) == WantedMetrics(("a", "b", "c"), 1000)
+    assert wanted_from([*subscriptions, parse_subscription({"metrics": "*"})], JAVA) == WantedMetrics(("*",), 1000)
+    assert wanted_from([], JAVA) == WantedMetrics((), 300_000)
 
 
 def test_a_pattern_takes_no_exponential_time() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.broker.workers.plan import check, directory_of_workers, left_out, settings_of
 from headrace.config import BrokerConfig, read_broker
 from headrace.errors import InvalidConfig
@@ -90,7 +90,7 @@ def test_the_directory_of_a_broker_is_not_that_of_workers(tmp_path: Path) -> Non
     check(config, 2)
     assert directory_of_workers(config) is None
     (tmp_path / "meta.properties").touch()
-    with pytest.raises(Refused, match="belongs to one broker"):
+    with pytest.raises(StartRefused, match="belongs to one broker"):
         check(config, 2)
 
 

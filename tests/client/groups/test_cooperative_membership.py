@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consumer.membership import Membership, MemberState
+from headrace.client.consumer.membership import ClassicMemberState, Membership
 from headrace.errors import KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
@@ -29,7 +29,7 @@ class Consumer:
     def step(self) -> None:
         """Sends what is to be sent, or reads one answer."""
         member = self.membership
-        if member.state is MemberState.UNJOINED:
+        if member.state is ClassicMemberState.UNJOINED:
             self._give_up(member.to_give_up(self.topics))
             known = self.coordinator.mail.get(member.member_id)
             if known is not None:
@@ -44,14 +44,14 @@ class Consumer:
             self._synced(answer)
 
     def heartbeat(self) -> None:
-        if self.membership.state is MemberState.STABLE:
+        if self.membership.state is ClassicMemberState.STABLE:
             self.membership.heard(self.coordinator.heartbeat(self.membership.heartbeat_request()))
 
     def lose_answers(self) -> None:
         """The connection broke."""
         self.coordinator.mail.get(self.membership.member_id, []).clear()
-        if self.membership.state is not MemberState.STABLE:
-            self.membership.state = MemberState.UNJOINED
+        if self.membership.state is not ClassicMemberState.STABLE:
+            self.membership.state = ClassicMemberState.UNJOINED
 
     def subscribe(self, topics: list[str]) -> None:
         self.topics = topics
@@ -60,7 +60,7 @@ class Consumer:
     @property
     def is_settled(self) -> bool:
         is_joined_for = self.membership.joined_topics == set(self.topics)
-        return self.membership.state is MemberState.STABLE and is_joined_for
+        return self.membership.state is ClassicMemberState.STABLE and is_joined_for
 
     def _joined(self, answer: m.JoinGroupResponse) -> None:
         try:
@@ -103,7 +103,7 @@ def settle(coordinator: ModelCoordinator, consumers: list[Consumer]) -> None:
         for consumer in consumers:
             consumer.heartbeat()
             if not consumer.is_settled:
-                if consumer.membership.state is MemberState.STABLE:
+                if consumer.membership.state is ClassicMemberState.STABLE:
                     consumer.membership.rejoin()
                 consumer.step()
             check_no_partition_is_held_twice(coordinator, consumers)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.client.consumer.heartbeat_membership import HeartbeatMembership, MemberState
+from headrace.client.consumer.heartbeat_membership import HeartbeatMembership, HeartbeatMemberState
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
@@ -34,7 +34,7 @@ class Consumer:
         self.told: list[str] = []
 
     def heartbeat(self, *, is_answered: bool = True) -> None:
-        if self.membership.state is MemberState.FENCED:
+        if self.membership.state is HeartbeatMemberState.FENCED:
             return
         answer = self.group.heartbeat(said(self.membership))
         if is_answered:
@@ -118,7 +118,7 @@ def test_a_member_that_is_fenced_loses_all_and_joins_again() -> None:
     consumer = settled()
     consumer.group.expire("m1")
     consumer.heartbeat()
-    assert consumer.membership.state is MemberState.FENCED
+    assert consumer.membership.state is HeartbeatMemberState.FENCED
     consumer.poll()
     assert (consumer.told, consumer.held) == (["lost"], set())
     assert said(consumer.membership).member_epoch == 0

@@ -8,7 +8,7 @@ import pytest
 from headrace.client.consumer.group_link import GroupTimes
 from headrace.client.consumer.heartbeat_membership import HeartbeatMembership
 from headrace.client.consumer.heartbeat_session import HeartbeatSession, new_member_id
-from headrace.client.consumer.subscription import Subscription
+from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.client.core.timing import JITTER, Deadline
@@ -36,7 +36,7 @@ def test_a_coordinator_that_fails_is_asked_after_a_pause() -> None:
     with Cluster("127.0.0.1:1", client) as cluster:
         membership = HeartbeatMembership("g", new_member_id(), GroupTimes().max_poll_interval_ms)
         session = Failing(cluster, membership, GroupTimes())
-        subscription = Subscription(Admin(cluster), ["t"], None, None, None)
+        subscription = SubscriptionState(Admin(cluster), ["t"], None, None, None)
         began = time.monotonic()
         assert session.advance(subscription, Deadline.after_ms(WAIT_MS)) is None
         session.close()

@@ -1,7 +1,7 @@
 """A share session's requests: all at first, then what has changed, and all again after the broker has dropped it."""
 
 from headrace.client.consumer.fetching import FETCH_SIZES
-from headrace.client.share.share_session import FetchLimits, Place, ShareSession
+from headrace.client.share.share_session import FetchLimits, Place, ShareSessionHandler
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.types import Offset
@@ -10,7 +10,7 @@ LIMITS = FetchLimits(FETCH_SIZES, 10, 0)
 A, B = (b"a" * 16, 0), (b"a" * 16, 1)
 
 
-def fetch(session: ShareSession, *wanted: Place, acknowledged: tuple[Place, ...] = ()) -> m.ShareFetchRequest:
+def fetch(session: ShareSessionHandler, *wanted: Place, acknowledged: tuple[Place, ...] = ()) -> m.ShareFetchRequest:
     return session.fetch_request(wanted, {place: {Offset(7): 1} for place in acknowledged}, LIMITS)
 
 
@@ -19,7 +19,7 @@ def asked(request: m.ShareFetchRequest) -> list[Place]:
 
 
 def test_later_requests_say_what_has_changed() -> None:
-    session = ShareSession("g", "m")
+    session = ShareSessionHandler("g", "m")
     first = fetch(session, A)
     assert (first.share_session_epoch, asked(first)) == (0, [A])
     session.answered(0)
@@ -33,7 +33,7 @@ def test_later_requests_say_what_has_changed() -> None:
 
 
 def test_a_request_that_was_not_answered_is_said_with_the_same_epoch() -> None:
-    session = ShareSession("g", "m")
+    session = ShareSessionHandler("g", "m")
     session.answered(0)
     assert session.acknowledge_request({}).share_session_epoch == 1
     session.answered(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -41,7 +41,7 @@ def test_a_request_that_was_not_answered_is_said_with_the_same_epoch() -> None:
 
 
 def test_a_session_that_the_broker_dropped_begins_anew() -> None:
-    session = ShareSession("g", "m")
+    session = ShareSessionHandler("g", "m")
     fetch(session, A, B)
     session.answered(0)
     session.answered(ErrorCode.SHARE_SESSION_NOT_FOUND)
@@ -51,6 +51,6 @@ def test_a_session_that_the_broker_dropped_begins_anew() -> None:
 
 
 def test_the_last_request_ends_the_session() -> None:
-    session = ShareSession("g", "m")
+    session = ShareSessionHandler("g", "m")
     session.answered(0)
     assert session.acknowledge_request({}, is_last=True).share_session_epoch == -1

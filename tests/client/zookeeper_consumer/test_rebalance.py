@@ -10,7 +10,7 @@ from headrace.client.zookeeper_consumer.rebalance import (
     RANGE,
     ROUND_ROBIN,
     Owners,
-    Plan,
+    OwnershipPlan,
     Registries,
     assign_round_robin,
     java_hash,
@@ -99,7 +99,7 @@ def test_a_changed_group_settles_and_no_partition_ever_has_two_owners(
         assert rebalance(name, Registries(after, {t: partitions[t] for t in after[name]}), owned[name]) == ({}, {})
 
 
-def apply(plan: Plan, registry: Owners, owned: Owners) -> None:
+def apply(plan: OwnershipPlan, registry: Owners, owned: Owners) -> None:
     """Steps 8 and 9: an entry that another member still has stays."""
     for partition, thread in plan.release.items():
         assert registry.pop(partition) == thread

@@ -7,7 +7,7 @@ import pytest
 from headrace.client.zookeeper_consumer.settings import ConnectorSettings
 from headrace.client.zookeeper_consumer.subscription import (
     Blacklist,
-    Subscription,
+    StreamSubscription,
     ThreadId,
     Whitelist,
     check_group,
@@ -18,13 +18,13 @@ from headrace.errors import InvalidConfig, KafkaError
 
 
 def test_the_node_of_a_consumer_is_that_of_0_8() -> None:
-    assert Subscription.to_topics({"a": 2, "b": 1}).encode(1_400_000_000_000) == (
+    assert StreamSubscription.to_topics({"a": 2, "b": 1}).encode(1_400_000_000_000) == (
         b'{"version":1,"subscription":{"a":2,"b":1},"pattern":"static","timestamp":"1400000000000"}'
     )
-    assert Subscription.to_filter(Whitelist("a.*, b"), 3).encode(7) == (
+    assert StreamSubscription.to_filter(Whitelist("a.*, b"), 3).encode(7) == (
         b'{"version":1,"subscription":{"a.*|b":3},"pattern":"white_list","timestamp":"7"}'
     )
-    assert json.loads(Subscription.to_filter(Blacklist(r"a\d"), 1).encode(7)) == {
+    assert json.loads(StreamSubscription.to_filter(Blacklist(r"a\d"), 1).encode(7)) == {
         "version": 1, "subscription": {r"a\d": 1}, "pattern": "black_list", "timestamp": "7",
     }  # fmt: skip
 
@@ -32,12 +32,12 @@ def test_the_node_of_a_consumer_is_that_of_0_8() -> None:
 @pytest.mark.parametrize(
     "subscription",
     [
-        Subscription.to_topics({"a": 2, "b": 1}),
-        Subscription.to_filter(Whitelist(r"a\.\w+"), 3),
-        Subscription.to_filter(Blacklist("x|y"), 1),
+        StreamSubscription.to_topics({"a": 2, "b": 1}),
+        StreamSubscription.to_filter(Whitelist(r"a\.\w+"), 3),
+        StreamSubscription.to_filter(Blacklist("x|y"), 1),
     ],
 )
-def test_every_member_reads_what_one_has_written(subscription: Subscription) -> None:
+def test_every_member_reads_what_one_has_written(subscription: StreamSubscription) -> None:
     assert decode_subscription("c", subscription.encode(1)) == subscription
 
 
@@ -57,19 +57,21 @@ def test_ids_are_those_of_0_8() -> None:
 
 def test_a_filter_matches_whole_names_and_takes_commas() -> None:
     topics = ["orders", "orders-eu", "clicks", "__consumer_offsets"]
-    assert Subscription.to_filter(Whitelist(' "orders,cl.*" '), 2).streams(topics) == {"orders": 2, "clicks": 2}
-    assert Subscription.to_filter(Blacklist("orders"), 1).streams(topics) == {"orders-eu": 1, "clicks": 1}
-    assert "__consumer_offsets" in Subscription.to_filter(Blacklist("orders"), 1).streams(topics, has_internal=True)
-    assert Subscription.to_topics({"to-come": 1}).streams(topics) == {"to-come": 1}
+    assert StreamSubscription.to_filter(Whitelist(' "orders,cl.*" '), 2).streams(topics) == {"orders": 2, "clicks": 2}
+    assert StreamSubscription.to_filter(Blacklist("orders"), 1).streams(topics) == {"orders-eu": 1, "clicks": 1}
+    assert "__consumer_offsets" in StreamSubscription.to_filter(Blacklist("orders"), 1).streams(
+        topics, has_internal=True
+    )
+    assert StreamSubscription.to_topics({"to-come": 1}).streams(topics) == {"to-come": 1}
 
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(InvalidConfig, match=r"the filter '\(' is not a regular expression"):
         Whitelist("(")
     with pytest.raises(InvalidConfig, match="topic 'a': 0 is not a number of streams"):
-        Subscription.to_topics({"a": 0})
+        StreamSubscription.to_topics({"a": 0})
     with pytest.raises(InvalidConfig, match="no topic is given"):
-        Subscription.to_topics({})
+        StreamSubscription.to_topics({})
     with pytest.raises(InvalidConfig, match="group 'a/b'"):
         check_group("a/b")
     with pytest.raises(InvalidConfig, match="auto_offset_reset='begin': expected smallest"):

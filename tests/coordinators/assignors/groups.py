@@ -4,9 +4,9 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
-from headrace.coordinators.assignors.assignor import GroupMember, Partitions, TargetAssignment, TopicId
+from headrace.coordinators.assignors.assignor import AssignorMember, Partitions, TargetAssignment, TopicId
 
-Group = tuple[dict[str, GroupMember], dict[TopicId, int]]
+Group = tuple[dict[str, AssignorMember], dict[TopicId, int]]
 """Members by id, partition count of each topic."""
 
 
@@ -33,12 +33,12 @@ def owners(target: Mapping[str, Partitions]) -> Counter[tuple[TopicId, int]]:
     return Counter(slot for partitions in target.values() for slot in slots(partitions))
 
 
-def kept(members: Mapping[str, GroupMember], target: Mapping[str, Partitions]) -> int:
+def kept(members: Mapping[str, AssignorMember], target: Mapping[str, Partitions]) -> int:
     """How many partitions stay with a member that owned them."""
     return sum(len(slots(member.assignment) & slots(target[member_id])) for member_id, member in members.items())
 
 
-def with_assignment(members: Mapping[str, GroupMember], target: TargetAssignment) -> dict[str, GroupMember]:
+def with_assignment(members: Mapping[str, AssignorMember], target: TargetAssignment) -> dict[str, AssignorMember]:
     """The group after it took the assignment."""
     return {member_id: member._replace(assignment=target.get(member_id, {})) for member_id, member in members.items()}
 
@@ -53,7 +53,7 @@ def changed(rng: random.Random, group: Group, *, alike: bool) -> Group:
         if rng.random() < 0.15 and len(members) > 1:
             del members[member_id]
     for number in range(rng.randrange(0, 3)):
-        members[f"new-{rng.randrange(10_000)}-{number}"] = GroupMember(_some(rng, counts))
+        members[f"new-{rng.randrange(10_000)}-{number}"] = AssignorMember(_some(rng, counts))
     topics = _some(rng, counts) if rng.random() < 0.2 else max((each.topics for each in members.values()), key=len)
     for member_id, member in members.items():
         if alike:
@@ -68,7 +68,7 @@ def drawn(rng: random.Random, *, alike: bool) -> Group:
     counts = {topic_id(number): rng.randrange(1, 25) for number in range(1, rng.randrange(2, 9))}
     topics = _some(rng, counts)
     members = {
-        f"member-{number}": GroupMember(
+        f"member-{number}": AssignorMember(
             topics if alike else _some(rng, counts), instance_id=f"static-{number}" if rng.random() < 0.2 else None
         )
         for number in rng.sample(range(50), rng.randrange(1, 13))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.coordinators.assignors.assignor import GroupMember, PartitionAssignor, Partitions, TargetAssignment
+from headrace.coordinators.assignors.assignor import AssignorMember, PartitionAssignor, Partitions, TargetAssignment
 from headrace.coordinators.assignors.range_assignor import assign_range
 from headrace.coordinators.assignors.simple import assign_simple
 from headrace.coordinators.assignors.uniform import assign_uniform
@@ -42,7 +42,7 @@ def kafkas_assignments(name: str, groups: list[Group]) -> list[TargetAssignment]
     return [_read(line) for line in done.stdout.splitlines()]
 
 
-def _lines(members: Mapping[str, GroupMember], counts: Mapping[bytes, int]) -> list[str]:
+def _lines(members: Mapping[str, AssignorMember], counts: Mapping[bytes, int]) -> list[str]:
     lines = [f"topic {number_of(topic)} {count}" for topic, count in counts.items()]
     for member_id, member in members.items():
         topics = ",".join(str(number_of(topic)) for topic in member.topics)

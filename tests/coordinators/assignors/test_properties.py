@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.coordinators.assignors.assignor import (
-    GroupMember,
+    AssignorMember,
     PartitionAssignor,
     PartitionAssignorError,
     TopicId,
@@ -178,7 +178,10 @@ def test_simple_moves_nothing_of_the_others_when_a_member_leaves(rng: random.Ran
 
 @EVERY
 def test_a_topic_that_is_unknown_is_refused(assign: PartitionAssignor) -> None:
-    members = {"a": GroupMember(frozenset({topic_id(1), topic_id(2)})), "b": GroupMember(frozenset({topic_id(1)}))}
+    members = {
+        "a": AssignorMember(frozenset({topic_id(1), topic_id(2)})),
+        "b": AssignorMember(frozenset({topic_id(1)})),
+    }
     with pytest.raises(PartitionAssignorError, match=topic_id(2).hex()):
         assign(members, {topic_id(1): 3})
 
@@ -186,14 +189,14 @@ def test_a_topic_that_is_unknown_is_refused(assign: PartitionAssignor) -> None:
 @EVERY
 def test_a_group_without_members_or_topics_owns_nothing(assign: PartitionAssignor) -> None:
     assert assign({}, {}) == {}
-    assert assign({"a": GroupMember(frozenset())}, {}) == {"a": {}}
+    assert assign({"a": AssignorMember(frozenset())}, {}) == {"a": {}}
 
 
 def test_uniform_repairs_a_present_assignment_that_overlaps() -> None:
     """Two members that own one partition, or an unknown one, cannot come from us; a record may say anything."""
     both = {topic_id(1): frozenset({0, 1, 9})}
     for other in (frozenset({topic_id(1)}), frozenset({topic_id(1), topic_id(2)})):
-        members = {"a": GroupMember(frozenset({topic_id(1)}), both), "b": GroupMember(other, both)}
+        members = {"a": AssignorMember(frozenset({topic_id(1)}), both), "b": AssignorMember(other, both)}
         target = assign_uniform(members, {topic_id(1): 4, topic_id(2): 0})
         assert owners(target) == {(topic_id(1), partition): 1 for partition in range(4)}
         assert sorted(map(size, target.values())) == [2, 2]
@@ -201,7 +204,7 @@ def test_uniform_repairs_a_present_assignment_that_overlaps() -> None:
 
 def test_range_keeps_the_share_of_a_restarted_static_member() -> None:
     topics = frozenset({topic_id(1)})
-    before = {"x": GroupMember(topics, instance_id="1"), "y": GroupMember(topics, instance_id="2")}
-    after = {"a": GroupMember(topics, instance_id="2"), "z": GroupMember(topics, instance_id="1")}
+    before = {"x": AssignorMember(topics, instance_id="1"), "y": AssignorMember(topics, instance_id="2")}
+    after = {"a": AssignorMember(topics, instance_id="2"), "z": AssignorMember(topics, instance_id="1")}
     counts = {topic_id(1): 5}
     assert assign_range(before, counts)["x"] == assign_range(after, counts)["z"]

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.coordinators.groups.kinds import replay_of
 from headrace.coordinators.groups.loading import GroupLoading
-from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.coordinators.runtime import Append
 from headrace.errors import ErrorCode
@@ -140,7 +140,7 @@ def test_a_note_that_is_too_long_is_refused_alone() -> None:
 
 def test_of_two_commits_under_way_the_later_one_wins_whatever_ends_first() -> None:
     first, second = CommittedOffset(1, -1, "", 0), CommittedOffset(2, -1, "", 0)
-    offsets = Offsets()
+    offsets = GroupOffsets()
     offsets.prepare({T0: first})
     offsets.prepare({T0: second})
     offsets.appended({T0: second}, 11)
@@ -150,7 +150,7 @@ def test_of_two_commits_under_way_the_later_one_wins_whatever_ends_first() -> No
 
 
 def test_a_partition_deleted_while_its_commit_is_written_stays_forgotten() -> None:
-    offsets = Offsets()
+    offsets = GroupOffsets()
     offsets.prepare({T0: CommittedOffset(1, -1, "", 0)})
     offsets.remove([T0])
     offsets.appended({T0: CommittedOffset(1, -1, "", 0)}, 10)

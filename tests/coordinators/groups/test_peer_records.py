@@ -4,7 +4,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.records import (
     GROUP_KEY_VERSION,
     read_group,
@@ -97,7 +97,7 @@ def test_every_record_of_apache_kafka_is_read_and_written_again_byte_for_byte(ap
         assert partition == partition_for(group_id, PARTITIONS)
     assert groups.keys() & offsets.keys() == OWN
     assert offsets[DYNAMIC].metadata.startswith("a note")  # this client sends the NUL along
-    assert State.STABLE in {each.state for each in groups[DYNAMIC]}
-    assert groups[DYNAMIC][-1].state is State.EMPTY
+    assert GroupState.STABLE in {each.state for each in groups[DYNAMIC]}
+    assert groups[DYNAMIC][-1].state is GroupState.EMPTY
     (member,) = groups[STATIC][-1].members.values()
     assert member.instance_id == "instance"

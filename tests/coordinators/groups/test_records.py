@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.members import Member
 from headrace.coordinators.groups.classic.records import read_group, read_group_key, write_group, write_group_key
 from headrace.coordinators.groups.kinds import replay_of
@@ -59,7 +59,7 @@ def test_a_group_with_a_static_member() -> None:
     key, value = bytes.fromhex(GROUP_KEY), bytes.fromhex(STATIC_MEMBER_392)
     assert read_group_key(key) == "golden-static"
     group = read_group("golden-static", 7, value)
-    assert (group.state, group.generation, group.protocol_type) == (State.STABLE, 1, "consumer")
+    assert (group.state, group.generation, group.protocol_type) == (GroupState.STABLE, 1, "consumer")
     assert group.subscribed_topics == frozenset({"peer-groups"})
     (member,) = group.members.values()
     assert group.leader_id == member.member_id == group.static_members["instance"]
@@ -72,7 +72,7 @@ def test_a_group_with_a_static_member() -> None:
 @pytest.mark.parametrize(("written", "protocol_type"), [(EMPTY_GROUP_392, "consumer"), (NEW_GROUP_431, None)])
 def test_a_group_without_members(written: str, protocol_type: str | None) -> None:
     group = read_group("golden", 7, bytes.fromhex(written))
-    assert (group.state, group.leader_id, group.protocol_name) == (State.EMPTY, None, None)
+    assert (group.state, group.leader_id, group.protocol_name) == (GroupState.EMPTY, None, None)
     assert group.protocol_type == protocol_type
     assert write_group(group, {}).hex() == written
 

@@ -14,7 +14,7 @@ from headrace.coordinators.share_state.persister import (
     StateBatch,
     StateUpdate,
 )
-from headrace.coordinators.share_state.records import ShareRecord, read_record
+from headrace.coordinators.share_state.records import ShareStateRecord, read_record
 from headrace.coordinators.share_state.requests import (
     DeleteState,
     Prune,
@@ -127,7 +127,7 @@ class World:
         self.now_ms = end_ms
 
     @property
-    def records(self) -> list[ShareRecord]:
+    def records(self) -> list[ShareStateRecord]:
         """What is in the log."""
         found = [read_record(key, value) for key, value in self.log]
         return [each for each in found if each is not None]

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 
 from headrace.instances.flow.allotment import Allocator
 from headrace.instances.flow.broker_leases import BrokerLeases
-from headrace.instances.flow.leases import UNLIMITED, Answer, Report
+from headrace.instances.flow.leases import UNLIMITED, LeaseAnswer, Report
 from headrace.instances.flow.master import FlowMaster
 from headrace.instances.flow.max_min import allot_max_min
-from headrace.instances.flow.meter import Meter, Metered
+from headrace.instances.flow.meter import BucketMeter, Metered
 from headrace.quotas.token_bucket import TokenBucket
 
 Load = Callable[[str, int, float], float]
@@ -30,7 +30,7 @@ class Clients:
 
     def __init__(self, rate: float, burst_s: float, connections: int, reported_at: float, now: float) -> None:
         self.bucket = TokenBucket(rate, rate * burst_s, now)
-        self.meter = Meter(reported_at)
+        self.meter = BucketMeter(reported_at)
         self.total = 0.0
         self._burst_s = burst_s
         self._muted_until = [now] * connections
@@ -243,7 +243,7 @@ class FlowCluster:
             generation = broker.generation
             self._deliver(lambda: self._accept(broker, answer) if broker.generation == generation else None)
 
-    def _accept(self, broker: SimulatedBroker, answer: Answer) -> None:
+    def _accept(self, broker: SimulatedBroker, answer: LeaseAnswer) -> None:
         if self.now >= broker.cut_until:
             broker.leases.accept(answer, self.now)
             if broker.leases.is_to_acknowledge:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from headrace.instances.flow.broker_leases import BrokerLeases
-from headrace.instances.flow.leases import Answer, Report
+from headrace.instances.flow.leases import LeaseAnswer, Report
 from headrace.instances.flow.master import FlowMaster
 from headrace.instances.flow.max_min import allot_max_min
-from headrace.instances.flow.pool import AS_HELD, Member, Pool
+from headrace.instances.flow.pool import AS_HELD, Pool, PoolMember
 from tests.instances.flow.test_invariant import BROKERS_MAX, HEARD_S, Setting, Step, play
 
 SEEDS_MAX = 60
@@ -28,7 +28,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def answers_of_old_controllers(patch: pytest.MonkeyPatch) -> None:
     accept = BrokerLeases.accept
 
-    def any_answer(self: BrokerLeases, answer: Answer, now: float) -> bool:
+    def any_answer(self: BrokerLeases, answer: LeaseAnswer, now: float) -> bool:
         number, self._number, self._answered = self._number, answer.number, -1
         self._controller_epoch = min(self._controller_epoch, answer.controller_epoch)
         accepted = accept(self, answer, now)
@@ -52,7 +52,7 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def raised_unacknowledged(patch: pytest.MonkeyPatch) -> None:
-    def grant(self: Pool, member: Member, now: float) -> float:
+    def grant(self: Pool, member: PoolMember, now: float) -> float:
         granted = member.held(now) if member.target == AS_HELD else member.target
         member.granted, member.granted_at = granted, member.broker.number
         return granted

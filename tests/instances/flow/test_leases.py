@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.instances.flow.broker_leases import BrokerLeases
-from headrace.instances.flow.leases import UNLIMITED, Answer, BrokerUsage, Lease, Report
+from headrace.instances.flow.leases import UNLIMITED, BrokerUsage, Lease, LeaseAnswer, Report
 from headrace.instances.flow.meter import Metered
 
 
@@ -17,7 +17,9 @@ def broker(partitions: int = 1, of: int = 2, limit: float = 1000) -> BrokerLease
 def leased(leases: BrokerLeases, rate: float, now: float, epoch: int = 3, limit: float = 1000) -> Report:
     """Reports at `now`, and accepts an answer with a lease of `rate` 0.1 s later."""
     report = leases.report([], now)
-    assert leases.accept(Answer(epoch, report.number, 3, 1, [Lease("a", rate, UNLIMITED, limit, UNLIMITED)]), now + 0.1)
+    assert leases.accept(
+        LeaseAnswer(epoch, report.number, 3, 1, [Lease("a", rate, UNLIMITED, limit, UNLIMITED)]), now + 0.1
+    )
     return report
 
 
@@ -54,14 +56,14 @@ def test_an_answer_to_an_earlier_report_is_refused() -> None:
     leases = broker()
     old = leases.report([], 1)
     leases.report([], 2)
-    assert not leases.accept(Answer(3, old.number, 3, 1, [Lease("a", 900, UNLIMITED, 1000, UNLIMITED)]), 2.1)
+    assert not leases.accept(LeaseAnswer(3, old.number, 3, 1, [Lease("a", 900, UNLIMITED, 1000, UNLIMITED)]), 2.1)
     assert leases.rates("a", 2.1).rate_in == 500
 
 
 def test_an_answer_counts_once() -> None:
     leases = broker()
     report = leased(leases, 900, now=1)
-    again = Answer(3, report.number, 3, 1, [])
+    again = LeaseAnswer(3, report.number, 3, 1, [])
     assert not leases.accept(again, 3)
     assert leases.rates("a", 3).rate_in == 900
 
@@ -70,7 +72,7 @@ def test_a_controller_of_an_older_epoch_is_refused() -> None:
     leases = broker()
     leased(leases, 100, now=1, epoch=5)
     report = leases.report([], 2)
-    assert not leases.accept(Answer(4, report.number, 3, 1, []), 2.1)
+    assert not leases.accept(LeaseAnswer(4, report.number, 3, 1, []), 2.1)
     assert leases.rates("a", 2.1).rate_in == 100
     assert leases.controller_epoch == 5
 
@@ -79,7 +81,7 @@ def test_an_answer_without_the_instance_lets_it_use_f() -> None:
     leases = broker()
     leased(leases, 100, now=1)
     report = leases.report([], 2)
-    assert leases.accept(Answer(3, report.number, 3, 1, []), 2.1)
+    assert leases.accept(LeaseAnswer(3, report.number, 3, 1, []), 2.1)
     assert leases.rates("a", 2.1).rate_in == 500
 
 
@@ -109,7 +111,7 @@ def test_a_larger_share_is_in_force_with_the_answer_to_a_report_that_was_sent_wh
     for at, rate in ((10.5, 250), (11.5, 500)):
         report = leases.report([], at)
         assert report.usages == [BrokerUsage("a", 0, 0, 0, 0, 250, UNLIMITED, False)]
-        assert leases.accept(Answer(3, report.number, 3, 1, []), at + 0.1)
+        assert leases.accept(LeaseAnswer(3, report.number, 3, 1, []), at + 0.1)
         assert leases.rates("a", at + 0.1).rate_in == rate
 
 
@@ -117,12 +119,12 @@ def test_a_lowered_rate_is_acknowledged_out_of_turn_once() -> None:
     leases = broker()
     used = [("a", Metered(450, 0.25), Metered(0, 0))]
     first = leases.report(used, 1)
-    assert leases.accept(Answer(3, first.number, 3, 1, [Lease("a", 300, 0, 1000, UNLIMITED)]), 1.1)
+    assert leases.accept(LeaseAnswer(3, first.number, 3, 1, [Lease("a", 300, 0, 1000, UNLIMITED)]), 1.1)
     assert leases.is_to_acknowledge
     again = leases.acknowledgement(1.1)
     assert (again.number, again.answered, again.interval_s) == (first.number + 1, first.number, first.interval_s)
     assert again.usages == [BrokerUsage("a", 450, 0, 0.25, 0, 300, UNLIMITED, True)]
-    assert leases.accept(Answer(3, again.number, 3, 1, [Lease("a", 100, 0, 1000, UNLIMITED)]), 1.2)
+    assert leases.accept(LeaseAnswer(3, again.number, 3, 1, [Lease("a", 100, 0, 1000, UNLIMITED)]), 1.2)
     assert not leases.is_to_acknowledge
 
 

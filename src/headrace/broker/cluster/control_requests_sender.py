@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.broker.cluster.control_plane import ControlPlane
-from headrace.controller.broker_channels import Send
+from headrace.controller.broker_channels import SendRequest
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
 from headrace.metadata.model import Broker
 from headrace.network.peers.broker_addresses import peer_address
@@ -28,7 +28,7 @@ class Way(NamedTuple):
     listener: str
 
 
-def control_sender(own_id: BrokerId, control: ControlPlane, ways: Sequence[Way]) -> Send:
+def control_sender(own_id: BrokerId, control: ControlPlane, ways: Sequence[Way]) -> SendRequest:
     """The function that sends the controller's requests, by the first way whose listener the broker has, or else by the
     last, that of `inter.broker.listener.name`."""
 

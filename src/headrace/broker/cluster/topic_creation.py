@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.broker.cluster.controller_link import ControllerLink
 from headrace.controller.controller import Controller
 from headrace.controller.controller_epoch import NotController
-from headrace.controller.decisions.topics import NewTopic, TopicsView, flat_name
+from headrace.controller.decisions.topics import ClusterTopics, RequestedTopic, flat_name
 from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.protocol import messages as m
@@ -35,7 +35,7 @@ class TopicCreation:
         """`controller` is this broker's own, active or not; `link` reaches the active one on another broker."""
         self._controller, self._link, self._metadata, self._is_alone = controller, link, metadata, is_alone
 
-    async def make(self, topics: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+    async def make(self, topics: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
         """Creates topics; returns the outcome of each by name, None for success. Raises `PeerUnreachable` when no
         controller answered."""
         if self._controller.is_active or self._is_alone:
@@ -54,7 +54,7 @@ class TopicCreation:
         if forbidden:
             snapshot = self._metadata.snapshot
             wanted = [each for each in topics if each.name in forbidden]
-            view = TopicsView(snapshot.topics, _flat_names(snapshot.topics, wanted), (), snapshot.brokers)
+            view = ClusterTopics(snapshot.topics, _flat_names(snapshot.topics, wanted), (), snapshot.brokers)
             outcomes |= await self._controller.leave_topics(wanted, view)
         await self._until_known([name for name, error in outcomes.items() if error is None])
         return outcomes
@@ -66,7 +66,7 @@ class TopicCreation:
             await asyncio.sleep(_LOOK_S)
 
 
-def _flat_names(known: Iterable[str], wanted: Iterable[NewTopic]) -> dict[str, list[str]]:
+def _flat_names(known: Iterable[str], wanted: Iterable[RequestedTopic]) -> dict[str, list[str]]:
     """The known topics whose names collide with those of new ones."""
     found: dict[str, list[str]] = {flat_name(each.name): [] for each in wanted}
     for name in known:
@@ -75,7 +75,7 @@ def _flat_names(known: Iterable[str], wanted: Iterable[NewTopic]) -> dict[str, l
     return found
 
 
-def _request(topics: Sequence[NewTopic]) -> m.CreateTopicsRequest:
+def _request(topics: Sequence[RequestedTopic]) -> m.CreateTopicsRequest:
     return m.CreateTopicsRequest(
         topics=[
             m.CreateTopicsRequest.CreatableTopic(

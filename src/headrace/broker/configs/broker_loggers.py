@@ -9,10 +9,10 @@ Levels have Apache Kafka's names: TRACE, DEBUG, INFO, WARN, ERROR, FATAL. Source
 import logging
 from collections.abc import Iterator
 
-from headrace.broker.configs.entries import Entry, Source
+from headrace.broker.configs.entries import ConfigSource, Entry
 from headrace.broker.request.context import RequestContext
 from headrace.errors import InvalidConfig, InvalidRequest
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,9 @@ def describe(ctx: RequestContext, name: str) -> Iterator[Entry]:
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
     if name != own_id:
         raise InvalidRequest(f"Unexpected broker id, expected {own_id} but received {name}")
-    return (Entry(name=each, value=_level(each), config_source=Source.BROKER_LOGGER, synonyms=[]) for each in _names())
+    return (
+        Entry(name=each, value=_level(each), config_source=ConfigSource.BROKER_LOGGER, synonyms=[]) for each in _names()
+    )
 
 
 async def alter(ctx: RequestContext, name: str, alteration: Alteration, *, validate_only: bool) -> None:
@@ -60,7 +62,7 @@ async def alter(ctx: RequestContext, name: str, alteration: Alteration, *, valid
     ctx.services.admission.audit_changed()
 
 
-def _check(change: Change, known: frozenset[str]) -> None:
+def _check(change: ConfigChange, known: frozenset[str]) -> None:
     name, operation, value = change
     if operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise InvalidRequest(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.broker.configs.entries import Entry, Source, Synonym, entry, synonym
+from headrace.broker.configs.entries import ConfigSource, Entry, Synonym, entry, synonym
 from headrace.broker.request.context import RequestContext
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, format_value
 from headrace.config.dynamic import WITHOUT_EFFECT, dynamic_setting, has_no_effect
@@ -45,7 +45,7 @@ async def alter(ctx: RequestContext, name: str, alteration: Alteration, *, valid
 def _set_for_all(values: Mapping[str, str]) -> Iterator[Entry]:
     for name, value in values.items():
         setting = dynamic_setting(name) or _WITHOUT_EFFECT
-        yield _hidden(setting, _named(name, entry(setting, value, [synonym(name, value, Source.ALL_BROKERS)])))
+        yield _hidden(setting, _named(name, entry(setting, value, [synonym(name, value, ConfigSource.ALL_BROKERS)])))
 
 
 def _entries(config: BrokerConfig, changed: Sequence[Layer]) -> Iterator[Entry]:
@@ -69,7 +69,7 @@ def _entries(config: BrokerConfig, changed: Sequence[Layer]) -> Iterator[Entry]:
 def _entries_of_listeners(config: BrokerConfig, changed: Sequence[Layer]) -> Iterator[Entry]:
     """The settings of single listeners. Their synonyms are where they are set, not those of the broker in whose place
     they stand."""
-    sources: list[Layer] = [*changed, (Source.STATIC_BROKER, _static_of_listeners(config))]
+    sources: list[Layer] = [*changed, (ConfigSource.STATIC_BROKER, _static_of_listeners(config))]
     names = {name for _, values in sources for name in values if name.startswith(PREFIX)}
     for name in sorted(names):
         found = listener_setting(name)
@@ -106,12 +106,12 @@ def layers(ctx: RequestContext) -> list[Layer]:
     """What is set for this broker and for all, the layer that takes precedence first."""
     settings = ctx.services.settings
     own_id = str(ctx.services.replication.broker_id)
-    return [(Source.BROKER, settings.set_for(own_id)), (Source.ALL_BROKERS, settings.set_for(ALL))]
+    return [(ConfigSource.BROKER, settings.set_for(own_id)), (ConfigSource.ALL_BROKERS, settings.set_for(ALL))]
 
 
 def synonyms_of_broker(name: str, setting: Setting, at_start: Value, changed: Sequence[Layer]) -> list[Synonym]:
     """The places that set a broker's setting, the one that takes precedence first, the built-in default last."""
     synonyms = [synonym(name, values[name], source) for source, values in changed if name in values]
     if at_start != setting.default:
-        synonyms.append(synonym(name, format_value(at_start), Source.STATIC_BROKER))
-    return [*synonyms, synonym(name, format_value(setting.default), Source.DEFAULT)]
+        synonyms.append(synonym(name, format_value(at_start), ConfigSource.STATIC_BROKER))
+    return [*synonyms, synonym(name, format_value(setting.default), ConfigSource.DEFAULT)]

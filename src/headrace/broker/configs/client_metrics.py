@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from headrace.broker.configs.entries import Entry, Source, entry, synonym
+from headrace.broker.configs.entries import ConfigSource, Entry, entry, synonym
 from headrace.broker.request.context import RequestContext
 from headrace.broker.telemetry.subscriptions import SETTINGS, parse_subscription
 from headrace.config import format_value
@@ -17,7 +17,7 @@ def describe(ctx: RequestContext, name: str) -> Iterator[Entry]:
         raise InvalidRequest("Client metrics subscription name must not be empty")
     own = ctx.services.entities.get(CLIENT_METRICS, sanitize(name))
     for each in SETTINGS.values():
-        synonyms = [synonym(each.name, own[each.name], Source.CLIENT_METRICS)] if each.name in own else []
+        synonyms = [synonym(each.name, own[each.name], ConfigSource.CLIENT_METRICS)] if each.name in own else []
         yield entry(each, own.get(each.name, format_value(each.default)), synonyms)
 
 

@@ -9,7 +9,7 @@ Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = m.DescribeConfigsResponse.DescribeConfigsSynonym
 
 
-class Source:
+class ConfigSource:
     """Where a value comes from."""
 
     TOPIC, BROKER, ALL_BROKERS, STATIC_BROKER, DEFAULT, BROKER_LOGGER, CLIENT_METRICS, GROUP = range(1, 9)
@@ -25,7 +25,7 @@ def entry(setting: Setting, value: str, synonyms: list[Synonym]) -> Entry:
     return Entry(
         name=setting.name,
         value=value,
-        config_source=synonyms[0].source if synonyms else Source.DEFAULT,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         synonyms=synonyms,
         config_type=TYPES[setting.kind],
         documentation=setting.doc,

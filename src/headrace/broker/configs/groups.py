@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headrace.broker.configs.brokers import layers, synonyms_of_broker
-from headrace.broker.configs.entries import Entry, Source, entry, synonym
+from headrace.broker.configs.entries import ConfigSource, Entry, entry, synonym
 from headrace.broker.request.context import RequestContext
 from headrace.config import BROKER_SETTINGS, format_value
 from headrace.errors import InvalidRequest
@@ -28,11 +28,11 @@ def _entries(ctx: RequestContext, group: str) -> Iterator[Entry]:
     configs, changed = ctx.services.group_configs, layers(ctx)
     own = configs.overrides(group)
     for name, each in configs.settings.items():
-        synonyms = [synonym(name, own[name], Source.GROUP)] if name in own else []
+        synonyms = [synonym(name, own[name], ConfigSource.GROUP)] if name in own else []
         if each.broker_name:
             attribute, setting = BROKER_SETTINGS[each.broker_name]
             at_start = getattr(ctx.services.config, attribute)
             synonyms += synonyms_of_broker(each.broker_name, setting, at_start, changed)
         else:
-            synonyms.append(synonym(name, format_value(each.setting.default), Source.DEFAULT))
+            synonyms.append(synonym(name, format_value(each.setting.default), ConfigSource.DEFAULT))
         yield entry(each.setting, format_value(configs.value(group, name)), synonyms)

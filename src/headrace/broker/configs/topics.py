@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from headrace.broker.configs.brokers import layers, synonyms_of_broker
-from headrace.broker.configs.entries import Entry, Source, entry, synonym
+from headrace.broker.configs.entries import ConfigSource, Entry, entry, synonym
 from headrace.broker.request.context import RequestContext
 from headrace.config import TOPIC_SETTINGS, format_value
 from headrace.controller.decisions.topics import check_reliable, is_reliable, validate_name
@@ -46,7 +46,7 @@ def _entries(ctx: RequestContext, topic: str, overrides: Mapping[str, str]) -> I
     at_start, changed = ctx.services.config.topic_defaults, layers(ctx)
     own = ctx.services.replicas.configs.effective(topic, overrides)
     for name, (attribute, setting) in TOPIC_SETTINGS.items():
-        synonyms = [synonym(name, overrides[name], Source.TOPIC)] if name in overrides else []
+        synonyms = [synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
         for broker_name, _ in setting.broker_names[:1]:  # empty for a setting that only topics have
             synonyms += synonyms_of_broker(broker_name, setting, getattr(at_start, attribute), changed)
         yield entry(setting, format_value(getattr(own, attribute)), synonyms)

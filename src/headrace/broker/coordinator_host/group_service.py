@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinator_host.group_effects import GroupEffects
     from headrace.broker.coordinator_host.internal_topic import InternalTopic
     from headrace.config import BrokerConfig
-    from headrace.coordinators.groups.classic.describing import GroupDescription
+    from headrace.coordinators.groups.classic.describing import ClassicGroupDescription
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.classic.requests import Left
     from headrace.coordinators.groups.commits import FetchedOffset
@@ -188,7 +188,7 @@ class GroupService:
         """Returns all offsets committed by groups of this coordinator."""
         return self._coordinator.positions()
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> ClassicGroupDescription:
         """DescribeGroups of one group."""
         return self._coordinator.classic.describe(group_id)
 

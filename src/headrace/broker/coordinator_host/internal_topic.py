@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headrace.config import BrokerConfig
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
-CreateTopics = Callable[[Sequence[NewTopic]], Awaitable[Mapping[str, KafkaError | None]]]
+CreateTopics = Callable[[Sequence[RequestedTopic]], Awaitable[Mapping[str, KafkaError | None]]]
 """Creates topics through the controller; returns each outcome by name, None for success. Raises `KafkaError`."""
 
 
@@ -20,7 +20,7 @@ class InternalTopic:
 
     def __init__(
         self,
-        wanted: NewTopic,
+        wanted: RequestedTopic,
         metadata: MetadataCache,
         create: CreateTopics,
         partitioner: Callable[[str, int], int] = partition_for,
@@ -56,10 +56,10 @@ class InternalTopic:
             raise error
 
 
-def offsets_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
+def offsets_topic(config: BrokerConfig, *, is_alone: bool) -> RequestedTopic:
     """Returns `__consumer_offsets` with Apache Kafka's settings: compacted, with the producer's codec. A single broker
     creates it with one replica."""
-    return NewTopic(
+    return RequestedTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
         1 if is_alone else config.offsets_topic_replication_factor,
@@ -71,11 +71,11 @@ def offsets_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
     )
 
 
-def transactions_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
+def transactions_topic(config: BrokerConfig, *, is_alone: bool) -> RequestedTopic:
     """Returns `__transaction_state` with Apache Kafka's settings: compacted, uncompressed, without unclean elections. A
     single broker creates it with one replica."""
     replicas = 1 if is_alone else config.transaction_topic_replication_factor
-    return NewTopic(
+    return RequestedTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_topic_num_partitions,
         replicas,
@@ -89,11 +89,11 @@ def transactions_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
     )
 
 
-def share_state_topic(config: BrokerConfig, *, is_alone: bool) -> NewTopic:
+def share_state_topic(config: BrokerConfig, *, is_alone: bool) -> RequestedTopic:
     """Returns `__share_group_state` with Apache Kafka's settings: kept for ever, since its coordinators delete what is
     not needed. A single broker creates it with one replica."""
     replicas = 1 if is_alone else config.share_state_topic_replication_factor
-    return NewTopic(
+    return RequestedTopic(
         SHARE_STATE_TOPIC,
         config.share_state_topic_num_partitions,
         replicas,

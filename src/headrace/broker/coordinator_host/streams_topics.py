@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headrace.controller.decisions.topics import NewTopic
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import KafkaError
 from headrace.limits import STREAMS_TOPIC_FAILURES_MAX
 
@@ -27,7 +27,7 @@ _FAILURES_SHOWN_MAX = 3
 class Creation(Protocol):
     """The part of `TopicCreation` that is needed."""
 
-    async def make(self, topics: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]: ...
+    async def make(self, topics: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]: ...
 
 
 class _Failure(NamedTuple):
@@ -82,8 +82,8 @@ class StreamsTopics:
                 self._failures[name] = _Failure(error.message or error.code.name, forget_at_ms)
 
 
-def _new_topic(topic: TopologyInternalTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: TopologyInternalTopic) -> RequestedTopic:
+    return RequestedTopic(
         name=topic.name,
         num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor or DEFAULT_REPLICATION_FACTOR,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.coordinators.transactions.requests import TransactionProducer
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
@@ -45,7 +45,7 @@ def _transactional_ids(ctx: RequestContext, request: Request) -> Iterable[str]:
     return () if ctx.api_version >= BATCHES_FROM else (request.v3_and_below_transactional_id,)
 
 
-_WRITTEN = Demand(Operation.WRITE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+_WRITTEN = Demand(Operation.WRITE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
 
 DEMANDS: Demands = (
     Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, _from_brokers, needs_rules=True),
@@ -54,7 +54,7 @@ DEMANDS: Demands = (
 )
 
 
-class Wanted(NamedTuple):
+class WantedPartitions(NamedTuple):
     """The partitions of one transaction."""
 
     transactional_id: str
@@ -94,7 +94,7 @@ async def _add_in_slices(ctx: RequestContext, asked: Sequence[Transaction]) -> R
     """As `handle`, in slices: some partitions in each turn of the event loop, of one transaction or of several."""
     turns = Turns()
     adding = _Adding(ctx, len(asked))
-    wanted: list[Wanted] = []
+    wanted: list[WantedPartitions] = []
     for number, transaction in enumerate(asked):
         partitions: list[TopicPartition] = []
         refused: dict[TopicPartition, ErrorCode] = {}
@@ -157,8 +157,8 @@ def _partitions(transaction: Transaction) -> Iterator[TopicPartition]:
     return (TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions)
 
 
-def _wanted(transaction: Transaction, partitions: Sequence[TopicPartition]) -> Wanted:
-    return Wanted(
+def _wanted(transaction: Transaction, partitions: Sequence[TopicPartition]) -> WantedPartitions:
+    return WantedPartitions(
         transaction.transactional_id,
         TransactionProducer(transaction.producer_id, transaction.producer_epoch),
         tuple(topic.name for topic in transaction.topics),
@@ -189,7 +189,7 @@ class _Adding:
         if not count:
             self.outcomes.set_result([])
 
-    def begin(self, number: int, wanted: Wanted, refused: Outcome) -> None:
+    def begin(self, number: int, wanted: WantedPartitions, refused: Outcome) -> None:
         """Adds or verifies the partitions of the transaction, unless some are `refused`."""
         transactions, partitions = self._ctx.services.transactions, wanted.partitions
         if refused:
@@ -212,14 +212,14 @@ class _Adding:
             self.outcomes.set_result(self._outcomes)
 
 
-def _results(wanted: Wanted, outcome: Outcome, version: int) -> list[Response.AddPartitionsToTxnTopicResult]:
+def _results(wanted: WantedPartitions, outcome: Outcome, version: int) -> list[Response.AddPartitionsToTxnTopicResult]:
     topics: dict[str, Response.AddPartitionsToTxnTopicResult] = {}
     _add_results(topics, wanted, outcome, version)
     return list(topics.values())
 
 
 def _add_results(
-    topics: dict[str, Response.AddPartitionsToTxnTopicResult], wanted: Wanted, outcome: Outcome, version: int
+    topics: dict[str, Response.AddPartitionsToTxnTopicResult], wanted: WantedPartitions, outcome: Outcome, version: int
 ) -> None:
     """Adds the results of `wanted.partitions`. A topic without partitions has a result without any."""
     if not topics:
@@ -234,7 +234,9 @@ def _add_results(
 
 
 def _response(
-    ctx: RequestContext, results: Sequence[list[Response.AddPartitionsToTxnTopicResult]], wanted: Sequence[Wanted]
+    ctx: RequestContext,
+    results: Sequence[list[Response.AddPartitionsToTxnTopicResult]],
+    wanted: Sequence[WantedPartitions],
 ) -> Response:
     if ctx.api_version < BATCHES_FROM:
         return Response(results_by_topic_v3_and_below=results[0])

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from headrace.broker.configs import BROKER_LOGGER, resource_configs
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demands, Place, on_settings
+from headrace.broker.request.demands import Demands, RefusalPlace, on_settings
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import counted, in_slices
 from headrace.metadata.config_changes import Alteration
@@ -25,7 +25,7 @@ from headrace.security.access import Operation
 
 API_KEY = ApiKey.ALTER_CONFIGS
 VERSIONS = range(3)
-DEMANDS: Demands = on_settings(Operation.ALTER_CONFIGS, "responses", Place.ASKED)
+DEMANDS: Demands = on_settings(Operation.ALTER_CONFIGS, "responses", RefusalPlace.ASKED)
 
 
 class Resource(Protocol):
@@ -41,7 +41,7 @@ class Resource(Protocol):
 R = TypeVar("R", bound=Resource)
 
 
-class Outcome(NamedTuple):
+class ResourceOutcome(NamedTuple):
     """The outcome for one resource."""
 
     resource: Resource
@@ -56,7 +56,7 @@ def handle(ctx: RequestContext, request: m.AlterConfigsRequest) -> Answer:
 
 def fail(request: m.AlterConfigsRequest, code: ErrorCode) -> m.AlterConfigsResponse:
     """Returns the same error for every resource."""
-    return _response(Outcome(each, code) for each in request.resources)
+    return _response(ResourceOutcome(each, code) for each in request.resources)
 
 
 async def _alter(ctx: RequestContext, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
@@ -69,7 +69,7 @@ async def _alter(ctx: RequestContext, request: m.AlterConfigsRequest) -> m.Alter
     return _response(await change_each(request.resources, alter_one))
 
 
-def _response(outcomes: Iterable[Outcome]) -> m.AlterConfigsResponse:
+def _response(outcomes: Iterable[ResourceOutcome]) -> m.AlterConfigsResponse:
     return m.AlterConfigsResponse(
         responses=[
             m.AlterConfigsResponse.AlterConfigsResourceResponse(
@@ -86,7 +86,7 @@ def _response(outcomes: Iterable[Outcome]) -> m.AlterConfigsResponse:
 # Used by AlterConfigs and IncrementalAlterConfigs
 
 
-async def change_each(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[Outcome]:
+async def change_each(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[ResourceOutcome]:
     """Changes one resource after the other. A resource that is named twice gets an error and is not changed."""
     times = await counted((each.resource_type, each.resource_name) for each in resources)
     outcomes = []
@@ -96,9 +96,9 @@ async def change_each(resources: Sequence[R], change: Callable[[R], Awaitable[No
                 raise InvalidRequest("Each resource must appear at most once.")
             await change(each)
         except KafkaError as error:
-            outcomes.append(Outcome(each, error.code, error.message or None))
+            outcomes.append(ResourceOutcome(each, error.code, error.message or None))
         else:
-            outcomes.append(Outcome(each))
+            outcomes.append(ResourceOutcome(each))
     return outcomes
 
 

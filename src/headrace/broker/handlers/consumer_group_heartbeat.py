@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from headrace.broker.cluster.features import GROUP_VERSION
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, group
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect, group
 from headrace.errors import ErrorCode
 from headrace.limits import ELEMENTS_PER_SLICE, SUBSCRIBED_TOPICS_MAX
 from headrace.protocol import messages as m
@@ -21,7 +21,7 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = range(2)
-_MATCHED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_MATCHED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (
     Demand(Operation.READ, ResourceType.GROUP, group),
     Demand(Operation.DESCRIBE, ResourceType.TOPIC, lambda _, request: request.subscribed_topic_names or ()),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.broker.security.token_requests import check_channel, split_principal, tokens_of
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -21,7 +21,7 @@ from headrace.security.access import Operation, ResourceType
 API_KEY = ApiKey.CREATE_DELEGATION_TOKEN
 VERSIONS = range(4)
 
-_OF_ANOTHER = Demand(Operation.CREATE_TOKENS, ResourceType.USER, by_handler=Effect.REQUEST)
+_OF_ANOTHER = Demand(Operation.CREATE_TOKENS, ResourceType.USER, by_handler=RefusalEffect.REQUEST)
 DEMANDS: Demands = (_OF_ANOTHER,)  # an owner needs none
 _USER = "User"
 _REQUESTER_FROM = 3

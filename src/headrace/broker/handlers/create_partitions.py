@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of, quota_exceeded
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Entries, Place, its_topic
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace, its_topic
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices
@@ -22,7 +22,9 @@ from headrace.types import BrokerId
 API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = range(4)
 DEMANDS: Demands = (
-    Demand(Operation.ALTER, ResourceType.TOPIC, entries=Entries("topics", "results", its_topic, place=Place.FIRST)),
+    Demand(
+        Operation.ALTER, ResourceType.TOPIC, entries=Entries("topics", "results", its_topic, place=RefusalPlace.FIRST)
+    ),
 )
 
 _STRICT_FROM = 3  # the version that has THROTTLING_QUOTA_EXCEEDED

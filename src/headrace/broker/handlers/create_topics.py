@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import Counter
 
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import TOPICS, Demand, Demands, Effect
+from headrace.broker.request.demands import TOPICS, Demand, Demands, RefusalEffect
 from headrace.config import TOPIC_SETTINGS, format_value
-from headrace.controller.decisions.topics import CollidingTopic, NewTopic
+from headrace.controller.decisions.topics import CollidingTopic, RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import counted, in_slices
 from headrace.metadata.broker_configs import ALL
@@ -46,8 +46,8 @@ def _doubled(name: str) -> m.CreateTopicsResponse.CreatableTopicResult:
     return _refusal(name, error, ErrorCode.INVALID_REQUEST)
 
 
-_DESCRIBED = Demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
-_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_DESCRIBED = Demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
+_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 """A topic with whose name that of a new one collides."""
 DEMANDS: Demands = (
     Demand(
@@ -133,7 +133,9 @@ def _collision(ctx: RequestContext, name: str, found: CollidingTopic) -> KafkaEr
     return KafkaError(_REFUSED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-async def _over_quota(ctx: RequestContext, new_topics: dict[str, NewTopic], timeout_ms: int) -> dict[str, KafkaError]:
+async def _over_quota(
+    ctx: RequestContext, new_topics: dict[str, RequestedTopic], timeout_ms: int
+) -> dict[str, KafkaError]:
     """The topics that the quota of controller mutations refuses. It counts the partitions of valid topics only."""
     throttling = ctx.services.throttling
     quota = throttling.mutation_quota(ctx, strict_from=_STRICT_FROM)
@@ -160,8 +162,8 @@ def _refusal(name: str, error: KafkaError, code: ErrorCode) -> m.CreateTopicsRes
     )
 
 
-def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> RequestedTopic:
+    return RequestedTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
@@ -172,7 +174,7 @@ def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
     )
 
 
-def _configs(ctx: RequestContext, new_topic: NewTopic) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+def _configs(ctx: RequestContext, new_topic: RequestedTopic) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
     overrides = {name: value for name, value in new_topic.configs.items() if value is not None}
     config = ctx.services.replicas.configs.effective(new_topic.name, overrides)
     settings, own_id = ctx.services.settings, str(ctx.services.replication.broker_id)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from headrace.broker.handlers.create_topics import code_of, quota_exceeded
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, itself, topic_by_id
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, itself, topic_by_id
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import counted, in_slices
 from headrace.metadata.model import NO_UUID
@@ -41,7 +41,7 @@ def _refuse(ctx: RequestContext, request: m.DeleteTopicsRequest, code: ErrorCode
 
 
 _DELETED = Demand(Operation.DELETE, ResourceType.TOPIC)
-_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (
     _DELETED._replace(entries=Entries("topic_names", "responses", itself)),
     _DELETED._replace(entries=Entries("topics", "responses", topic_by_id, _refuse)),

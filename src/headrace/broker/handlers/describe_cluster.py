@@ -8,7 +8,7 @@ Flexible from the start.
 from __future__ import annotations
 
 from headrace.broker.request.context import RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -16,7 +16,7 @@ from headrace.security.access import CLUSTER_NAME, Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = range(3)
-DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.CLUSTER, by_handler=Effect.ZERO)
+DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.CLUSTER, by_handler=RefusalEffect.ZERO)
 DEMANDS: Demands = (DESCRIBED,)
 
 _BROKERS, _CONTROLLERS = 1, 2

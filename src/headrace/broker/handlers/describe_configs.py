@@ -18,9 +18,9 @@ broker runs. Apache Kafka 4.3 describes the same settings in the same way, excep
 from __future__ import annotations
 
 from headrace.broker.configs import resource_configs
-from headrace.broker.configs.entries import Entry, Source
+from headrace.broker.configs.entries import ConfigSource, Entry
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demands, Place, on_settings
+from headrace.broker.request.demands import Demands, RefusalPlace, on_settings
 from headrace.broker.request.sliced_requests import in_parts
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -29,7 +29,7 @@ from headrace.security.access import Operation
 
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(5)
-DEMANDS: Demands = on_settings(Operation.DESCRIBE_CONFIGS, "results", Place.LAST)
+DEMANDS: Demands = on_settings(Operation.DESCRIBE_CONFIGS, "results", RefusalPlace.LAST)
 
 _PART_RESOURCES = 50
 """Resources that are described in one turn of the event loop. Each has dozens of settings with their synonyms."""
@@ -72,7 +72,7 @@ def fail(request: m.DescribeConfigsRequest, code: ErrorCode) -> m.DescribeConfig
 
 def _trim(entry: Entry, request: m.DescribeConfigsRequest, version: int) -> None:
     if version == 0:  # the form before `config_source`
-        entry.is_default = entry.config_source == Source.DEFAULT
+        entry.is_default = entry.config_source == ConfigSource.DEFAULT
     if not request.include_synonyms:
         entry.synonyms = []
     if not request.include_documentation:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.broker.security.token_requests import check_channel, split_principal, tokens_of
 from headrace.errors import ErrorCode
 from headrace.in_slices import in_slices
@@ -23,8 +23,8 @@ from headrace.security.delegation_tokens import DelegationToken
 API_KEY = ApiKey.DESCRIBE_DELEGATION_TOKEN
 VERSIONS = range(4)
 
-_TOKEN = Demand(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, by_handler=Effect.HIDDEN)
-_OF_USER = Demand(Operation.DESCRIBE_TOKENS, ResourceType.USER, by_handler=Effect.HIDDEN)
+_TOKEN = Demand(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, by_handler=RefusalEffect.HIDDEN)
+_OF_USER = Demand(Operation.DESCRIBE_TOKENS, ResourceType.USER, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (_TOKEN, _OF_USER)  # its owner and its renewers may see a token, too
 
 _REQUESTER_FROM = 3

@@ -11,9 +11,9 @@ Subscriptions are returned only for a stable group: during a rebalance the membe
 from __future__ import annotations
 
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Entries, Place, itself
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace, itself
 from headrace.broker.request.sliced_requests import in_parts
-from headrace.coordinators.groups.classic.describing import GroupDescription, MemberDescription
+from headrace.coordinators.groups.classic.describing import ClassicGroupDescription, MemberDescription
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -21,7 +21,7 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = range(7)
-_GROUPS = Entries("groups", "groups", itself, place=Place.FIRST)
+_GROUPS = Entries("groups", "groups", itself, place=RefusalPlace.FIRST)
 DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, entries=_GROUPS),)
 
 _MISSING_IS_AN_ERROR_FROM = 6
@@ -50,11 +50,11 @@ def _answer(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.Describe
 def fail(request: m.DescribeGroupsRequest, code: ErrorCode) -> m.DescribeGroupsResponse:
     """Returns the same error for every group."""
     return m.DescribeGroupsResponse(
-        groups=[_described(group_id, GroupDescription(code, "")) for group_id in request.groups]
+        groups=[_described(group_id, ClassicGroupDescription(code, "")) for group_id in request.groups]
     )
 
 
-def _described(group_id: str, group: GroupDescription) -> m.DescribeGroupsResponse.DescribedGroup:
+def _described(group_id: str, group: ClassicGroupDescription) -> m.DescribeGroupsResponse.DescribedGroup:
     return m.DescribeGroupsResponse.DescribedGroup(
         error_code=group.error,
         group_id=group_id,

@@ -7,7 +7,7 @@ sequence, and the first offset of an open transaction. Tools find hanging transa
 from __future__ import annotations
 
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Entries, Place
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace
 from headrace.broker.request.sliced_requests import in_parts
 from headrace.controller.decisions.topics import is_legal, validate_name
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -26,7 +26,9 @@ def _legal_topic(_ctx: RequestContext, entry: m.DescribeProducersRequest.TopicRe
 
 
 DEMANDS: Demands = (
-    Demand(Operation.READ, ResourceType.TOPIC, entries=Entries("topics", "topics", _legal_topic, place=Place.ASKED)),
+    Demand(
+        Operation.READ, ResourceType.TOPIC, entries=Entries("topics", "topics", _legal_topic, place=RefusalPlace.ASKED)
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, RefusalPlace
 from headrace.broker.request.refusal_answers import TEXTS
 from headrace.broker.share.availability import are_share_groups_enabled
 from headrace.coordinators.share_state.persister import NO_COUNT, NO_START_OFFSET, Summary, TopicIdPartition
@@ -24,13 +24,13 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
 VERSIONS = range(2)
-_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (
     Demand(
         Operation.DESCRIBE,
         ResourceType.GROUP,
-        entries=Entries("groups", "groups", lambda _, each: each.group_id, place=Place.ASKED),
+        entries=Entries("groups", "groups", lambda _, each: each.group_id, place=RefusalPlace.ASKED),
     ),
     _NAMED,
     _LISTED,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.controller.decisions.topics import validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices
@@ -33,8 +33,8 @@ from headrace.types import TopicPartition
 
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = range(1)
-_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (_DESCRIBED, _LISTED)
 
 PartitionAnswer = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition

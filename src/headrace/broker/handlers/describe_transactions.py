@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place, itself
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, RefusalPlace, itself
 from headrace.errors import ErrorCode
 from headrace.in_slices import Turns
 from headrace.protocol import messages as m
@@ -13,12 +13,12 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = range(1)
-_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (
     Demand(
         Operation.DESCRIBE,
         ResourceType.TRANSACTIONAL_ID,
-        entries=Entries("transactional_ids", "transaction_states", itself, place=Place.ASKED),
+        entries=Entries("transactional_ids", "transaction_states", itself, place=RefusalPlace.ASKED),
     ),
     _DESCRIBED,
 )

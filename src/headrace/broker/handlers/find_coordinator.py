@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.broker.coordinator_host.internal_topic import InternalTopic
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Entries, Place, itself
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace, itself
 from headrace.broker.request.refusal_answers import TEXTS
 from headrace.broker.request.sliced_requests import answer_parts, in_parts
 from headrace.errors import ErrorCode
@@ -44,7 +44,7 @@ def _share_partitions(_ctx: RequestContext, request: m.FindCoordinatorRequest) -
 
 def _many(key_type: int) -> Entries:
     """The keys of this type, from version 4 on."""
-    return Entries(*_KEYS, itself, place=Place.ASKED, concerns=lambda request: request.key_type == key_type)
+    return Entries(*_KEYS, itself, place=RefusalPlace.ASKED, concerns=lambda request: request.key_type == key_type)
 
 
 _KEYS = "coordinator_keys", "coordinators"

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.handlers.alter_configs import Outcome, alter, change_each
+from headrace.broker.handlers.alter_configs import ResourceOutcome, alter, change_each
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demands, Place, on_settings
+from headrace.broker.request.demands import Demands, RefusalPlace, on_settings
 from headrace.errors import ErrorCode, InvalidRequest
-from headrace.metadata.config_changes import Alteration, Change, ConfigOperation
+from headrace.metadata.config_changes import Alteration, ConfigChange, ConfigOperation
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.security import access
 
 API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = range(2)
-DEMANDS: Demands = on_settings(access.Operation.ALTER_CONFIGS, "responses", Place.ASKED)
+DEMANDS: Demands = on_settings(access.Operation.ALTER_CONFIGS, "responses", RefusalPlace.ASKED)
 
 
 def handle(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> Answer:
@@ -33,12 +33,12 @@ def handle(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> An
 
 def fail(request: m.IncrementalAlterConfigsRequest, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
     """Returns the same error for every resource."""
-    return _response(Outcome(each, code) for each in request.resources)
+    return _response(ResourceOutcome(each, code) for each in request.resources)
 
 
 async def _alter(ctx: RequestContext, request: m.IncrementalAlterConfigsRequest) -> m.IncrementalAlterConfigsResponse:
     async def alter_one(resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource) -> None:
-        changes = [Change(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
+        changes = [ConfigChange(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
         await alter(ctx, resource, Alteration(changes), validate_only=request.validate_only)
 
     return _response(await change_each(request.resources, alter_one))
@@ -51,7 +51,7 @@ def _operation(number: int) -> ConfigOperation:
         raise InvalidRequest(f"Unknown operation {number} on a setting") from None
 
 
-def _response(outcomes: Iterable[Outcome]) -> m.IncrementalAlterConfigsResponse:
+def _response(outcomes: Iterable[ResourceOutcome]) -> m.IncrementalAlterConfigsResponse:
     return m.IncrementalAlterConfigsResponse(
         responses=[
             m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(

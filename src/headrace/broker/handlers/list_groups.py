@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.coordinators.groups.group import GroupOverview
 from headrace.errors import ErrorCode
 from headrace.in_slices import in_slices
@@ -24,7 +24,9 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.LIST_GROUPS
 VERSIONS = range(6)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.GROUP, or_on_cluster=Operation.DESCRIBE, by_handler=Effect.HIDDEN)
+_LISTED = Demand(
+    Operation.DESCRIBE, ResourceType.GROUP, or_on_cluster=Operation.DESCRIBE, by_handler=RefusalEffect.HIDDEN
+)
 DEMANDS: Demands = (_LISTED,)
 
 _STATES_FROM, _TYPES_FROM = 4, 5

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect
 from headrace.coordinators.transactions.transaction import BY_LABEL, Transaction
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
@@ -22,7 +22,7 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = range(3)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, by_handler=Effect.HIDDEN)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (_LISTED,)
 
 

@@ -25,9 +25,9 @@ from typing import cast
 from headrace.broker.handlers.create_topics import code_of
 from headrace.broker.handlers.describe_cluster import DESCRIBED, cluster_operations
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, topic_by_id
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect, topic_by_id
 from headrace.broker.request.sliced_requests import answer_parts, in_parts
-from headrace.controller.decisions.topics import NewTopic, is_legal, validate_name
+from headrace.controller.decisions.topics import RequestedTopic, is_legal, validate_name
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices
 from headrace.limits import TOPICS_CREATED_PER_METADATA_MAX
@@ -41,9 +41,9 @@ from headrace.types import BrokerId
 
 API_KEY = ApiKey.METADATA
 VERSIONS = range(14)
-_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
-_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=Effect.ENTRY)
+_DESCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
+_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=RefusalEffect.ENTRY)
 DEMANDS: Demands = (_DESCRIBED, _LISTED, _CREATED, DESCRIBED)
 
 IDS_FROM = 12
@@ -136,7 +136,7 @@ async def _make_then_answer(ctx: RequestContext, request: m.MetadataRequest, mis
 
 
 async def _make(ctx: RequestContext, missing: list[str]) -> None:
-    new_topics = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+    new_topics = [RequestedTopic(name) for name in missing if name not in INTERNAL_TOPICS]
     if new_topics:
         await ctx.services.topic_creation.make(new_topics)
     if ctx.services.groups.topic.name in missing:

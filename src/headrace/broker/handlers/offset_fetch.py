@@ -19,7 +19,7 @@ from copy import copy
 from typing import TypeAlias
 
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, RefusalPlace
 from headrace.broker.request.sliced_requests import Path, in_parts
 from headrace.coordinators.groups.commits import FetchedOffset
 from headrace.coordinators.groups.offsets import NO_OFFSET
@@ -38,14 +38,14 @@ def _only_group(ctx: RequestContext, request: m.OffsetFetchRequest) -> Iterable[
     return (request.group_id,) if ctx.api_version < _GROUPS_FROM else ()
 
 
-_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
-_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_NAMED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
+_LISTED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (
     Demand(
         Operation.DESCRIBE,
         ResourceType.GROUP,
         _only_group,
-        entries=Entries("groups", "groups", lambda _, each: each.group_id, place=Place.ASKED),
+        entries=Entries("groups", "groups", lambda _, each: each.group_id, place=RefusalPlace.ASKED),
     ),
     _NAMED,
     _LISTED,

@@ -35,16 +35,16 @@ def fail(request: m.RemoveInstanceStateRequest, code: ErrorCode) -> m.RemoveInst
 
 async def _remove(ctx: RequestContext, request: m.RemoveInstanceStateRequest) -> m.RemoveInstanceStateResponse:
     from headrace.broker.instances.state_removal import count_state, remove_state
-    from headrace.instances.definition import State
+    from headrace.instances.definition import InstanceState
 
     if request.only_counts:
         return m.RemoveInstanceStateResponse(error_message=None, found=count_state(ctx.services, request.name))
     instances = ctx.services.instances
     instance = instances.get(request.name)
-    if instance is not None and instance.state is not State.REMOVING:
+    if instance is not None and instance.state is not InstanceState.REMOVING:
         await instances.refresh(request.name)  # its notice may be late
         instance = instances.get(request.name)
-    if instance is None or instance.state is not State.REMOVING:
+    if instance is None or instance.state is not InstanceState.REMOVING:
         raise InvalidRequest(f"instance {request.name!r:.100} is not being removed")
     removed = await remove_state(ctx.services, request.name)
     coordinated = [

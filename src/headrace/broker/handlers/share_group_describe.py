@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.broker.handlers.consumer_group_describe import HIDDEN_TOPICS
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place, itself
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, RefusalPlace, itself
 from headrace.broker.request.sliced_requests import in_parts
 from headrace.broker.share.availability import are_share_groups_enabled
 from headrace.errors import ErrorCode
@@ -17,9 +17,9 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.SHARE_GROUP_DESCRIBE
 VERSIONS = range(1, 2)
-_GROUPS = Entries("group_ids", "groups", itself, place=Place.FIRST)
-_ASSIGNED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
-_SUBSCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.HIDDEN)
+_GROUPS = Entries("group_ids", "groups", itself, place=RefusalPlace.FIRST)
+_ASSIGNED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
+_SUBSCRIBED = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.HIDDEN)
 DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, entries=_GROUPS), _ASSIGNED, _SUBSCRIBED)
 _Described = m.ShareGroupDescribeResponse.DescribedGroup
 

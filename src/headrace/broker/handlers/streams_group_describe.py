@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.broker.cluster.features import STREAMS_VERSION
 from headrace.broker.handlers.consumer_group_describe import GROUPS_PER_PART
 from headrace.broker.request.context import Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, Entries, Place, itself
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, RefusalPlace, itself
 from headrace.broker.request.sliced_requests import PART_ELEMENTS, in_parts
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -17,8 +17,8 @@ from headrace.security.access import Operation, ResourceType
 
 API_KEY = ApiKey.STREAMS_GROUP_DESCRIBE
 VERSIONS = range(1)
-_GROUPS = Entries("group_ids", "groups", itself, place=Place.FIRST)
-_READ = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+_GROUPS = Entries("group_ids", "groups", itself, place=RefusalPlace.FIRST)
+_READ = Demand(Operation.DESCRIBE, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
 DEMANDS: Demands = (Demand(Operation.DESCRIBE, ResourceType.GROUP, entries=_GROUPS), _READ)
 _Described = m.StreamsGroupDescribeResponse.DescribedGroup
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.features import STREAMS_VERSION
 from headrace.broker.request.context import LATER, Answer, RequestContext
-from headrace.broker.request.demands import Demand, Demands, Effect, group
+from headrace.broker.request.demands import Demand, Demands, RefusalEffect, group
 from headrace.controller.decisions.topics import is_legal
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
@@ -46,7 +46,7 @@ def _internal_topics(subtopology: m.StreamsGroupHeartbeatRequest.Subtopology) ->
     return (each.name for each in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics))
 
 
-_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=Effect.ENTRY)
+_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=RefusalEffect.ENTRY)
 DEMANDS: Demands = (
     Demand(Operation.READ, ResourceType.GROUP, group),
     Demand(Operation.DESCRIBE, ResourceType.TOPIC, _described),

@@ -38,7 +38,7 @@ class Action(IntEnum):
     DELETE = 2
 
 
-class Outcome(NamedTuple):
+class GrantedRequest(NamedTuple):
     """A request that was granted."""
 
     instance: Instance
@@ -69,7 +69,7 @@ class InstanceAdministration:
 
     async def alter(
         self, action: int, name: str, document: Mapping[str, object], *, validate_only: bool = False
-    ) -> Outcome:
+    ) -> GrantedRequest:
         """Executes a request, or only decides about it. Raises `KafkaError`: NOT_CONTROLLER unless this broker is the
         controller."""
         if action not in Action.__members__.values():
@@ -91,17 +91,17 @@ class InstanceAdministration:
                 made = plan_creation(name, new_id, document, contents, view)
                 if not validate_only:
                     await self._instances.create(made, guard)
-                return Outcome(made, contents)
+                return GrantedRequest(made, contents)
             plan = plan_change if action == Action.ALTER else plan_deletion
 
             def decide(before: Instance) -> Instance:
                 return plan(before, document, contents, view)
 
             if validate_only:
-                return Outcome(decide(self._existing(name)), contents)
+                return GrantedRequest(decide(self._existing(name)), contents)
             changed = await self._instances.change(name, decide, guard)
             assert changed is not None
-            return Outcome(changed, contents)
+            return GrantedRequest(changed, contents)
 
     def _existing(self, name: str) -> Instance:
         found = self._instances.get(name)

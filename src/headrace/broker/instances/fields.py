@@ -34,7 +34,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec import schema
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What a field names."""
 
     NEUTRAL = auto()
@@ -58,11 +58,11 @@ class Kind(Enum):
     OF_SERVICE = auto()
 
 
-_K = Kind
+_K = FieldKind
 TEXT_TYPES = ("string", "bytes", "uuid", "records")
 """The types of fields that must have a kind."""
 
-EVERYWHERE: Mapping[str, Kind] = {
+EVERYWHERE: Mapping[str, FieldKind] = {
     "error_message": _K.TEXT,
     "batch_index_error_message": _K.TEXT,
     "acknowledge_error_message": _K.TEXT,
@@ -98,7 +98,9 @@ class Fields:
 
     __slots__ = ("request", "response")
 
-    def __init__(self, request: Mapping[str, Kind] | None = None, response: Mapping[str, Kind] | None = None) -> None:
+    def __init__(
+        self, request: Mapping[str, FieldKind] | None = None, response: Mapping[str, FieldKind] | None = None
+    ) -> None:
         self.request, self.response = request or {}, response or {}
 
 
@@ -119,7 +121,7 @@ _TOPOLOGY = {
 }
 
 
-def _within(path: str, fields: Mapping[str, Kind]) -> dict[str, Kind]:
+def _within(path: str, fields: Mapping[str, FieldKind]) -> dict[str, FieldKind]:
     return {f"{path}.{name}": kind for name, kind in fields.items()}
 
 
@@ -270,7 +272,7 @@ SERVED: Mapping[ApiKey, Fields] = {
 """The APIs that instances are served. The others are the operator's, or those of brokers."""
 
 
-def kind_of(paths: Mapping[str, Kind], path: str) -> Kind | None:
+def kind_of(paths: Mapping[str, FieldKind], path: str) -> FieldKind | None:
     """The kind of a field, by its path; None for one that has none."""
     return paths.get(path) or EVERYWHERE.get(path.rpartition(".")[2])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine
 
-    from headrace.broker.instances.flow_gate import Gate
+    from headrace.broker.instances.flow_gate import FlowGate
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.request.throttling import Throttling
     from headrace.controller.controller import Controller
@@ -245,7 +245,7 @@ class InstanceFlow:
 
 
 def _direction(
-    limit: int | None, rate: float, fair: float, flow: tuple[int, Metered, Gate | None] | None
+    limit: int | None, rate: float, fair: float, flow: tuple[int, Metered, FlowGate | None] | None
 ) -> dict[str, object]:
     described: dict[str, object] = {"limit": limit, "rate": None, "fair": None, "total": 0, "bytes_per_s": 0.0}
     if limit is not None and rate < UNLIMITED:  # otherwise it has just been limited
@@ -259,7 +259,7 @@ def _direction(
     return described
 
 
-def _held(gate: Gate) -> dict[str, object]:
+def _held(gate: FlowGate) -> dict[str, object]:
     return {
         "held": gate.waiting_count,
         "told_count": gate.throttled.count,

@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from headrace.broker.instances.flow_tops import Tops
-from headrace.instances.flow.meter import Meter
+from headrace.instances.flow.meter import BucketMeter
 from headrace.network.connection import Connection, Held
 from headrace.quotas.client_quotas import Throttled
 from headrace.quotas.token_bucket import TokenBucket
@@ -84,7 +84,7 @@ class _Turn(NamedTuple):
     ends_at: float
 
 
-class Gate:
+class FlowGate:
     """One direction of one instance. Rates in bytes/s, above 0 and finite."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Gate:
     ) -> None:
         """`held`: the reason for which this gate holds connections. `metered_since`: the time of the last report."""
         self.bucket = TokenBucket(rate, burst, loop.time())
-        self.meter = Meter(metered_since)
+        self.meter = BucketMeter(metered_since)
         self.throttled = Throttled()
         """What clients were told."""
         self.held_s = 0.0

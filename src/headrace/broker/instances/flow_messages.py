@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from headrace.broker.instances.storage_sums import Stored
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import Turns
-from headrace.instances.flow.leases import Answer, BrokerUsage, Lease, Report
+from headrace.instances.flow.leases import BrokerUsage, Lease, LeaseAnswer, Report
 
 USAGE, STORAGE, LEASE = "u", "s", "l"
 LINES_PER_TURN = 256
@@ -41,7 +41,7 @@ class FullReport(NamedTuple):
 class FullAnswer(NamedTuple):
     """An answer about flow and storage."""
 
-    flow: Answer
+    flow: LeaseAnswer
     storage: Mapping[str, Stored] | None
     """None: the controller does not know the other sums of the broker, so the next report has to have all of them."""
 
@@ -125,7 +125,7 @@ async def decode_answer(text: str) -> FullAnswer:
                 storage[_text(name)] = Stored(int(size), bool(is_full), bool(is_settled))
             await turns.count()
         valid_for, interval = float(head["valid_for"]), float(head["interval"])
-        answer = Answer(int(head["epoch"]), int(head["number"]), valid_for, interval, leases)
+        answer = LeaseAnswer(int(head["epoch"]), int(head["number"]), valid_for, interval, leases)
         return FullAnswer(answer, storage if head["takes_sums"] else None)
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError) as error:
         raise KafkaError(f"this is not an answer about usage: {error!r:.200}", ErrorCode.INVALID_REQUEST) from None

@@ -11,8 +11,8 @@ It takes the place of `Throttling` for the connections of one instance, with the
     groups what has something written about a group, if what comes in is limited: a commit may have 4 KiB of metadata
            for each partition, and a client that commits again and again writes as much as one that produces
 
-Nothing else counts. Each of the three has a `Gate`, so that none waits for another. The rates of in and out follow the
-leases; that of groups is the one of in that is in force here, and `GROUP_BYTES_MIN` at least: far more than they need.
+Nothing else counts. Each of the three has a `FlowGate`, so that none waits for another. The rates of in and out follow
+the leases; that of groups is the one of in that is in force here, and `GROUP_BYTES_MIN` at least: more than they need.
 A produce that is refused because the storage is full counts at F, so that clients which try again and again do not get
 the broker for free.
 
@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.broker.instances.flow_gate import Gate, Who
-from headrace.broker.request.throttling import CountedRequest, PlainClient, Throttling
+from headrace.broker.instances.flow_gate import FlowGate, Who
+from headrace.broker.request.throttling import CountedRequest, PlainProduceClient, Throttling
 from headrace.instances.definition import WhenFull
 from headrace.instances.flow.leases import UNLIMITED
-from headrace.instances.flow.meter import Meter, Metered
+from headrace.instances.flow.meter import BucketMeter, Metered
 from headrace.network.connection import Held
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec.message import Message
     from headrace.protocol.messages import ProduceRequest
     from headrace.protocol.plain_produce import PlainProduce
-    from headrace.quotas.client_quotas import ClientQuotas, Kind
+    from headrace.quotas.client_quotas import ClientQuotas, QuotaKind
     from headrace.quotas.mutations import MutationQuota
 
 NOTHING = Metered(0.0, 0.0)
@@ -83,13 +83,13 @@ class InstanceThrottling:
         self.is_active = True
         self.bytes_in = self.bytes_out = 0
         """What was counted since the broker started."""
-        self.gate_in: Gate | None = None
-        self.gate_out: Gate | None = None
-        self.gate_groups: Gate | None = None
+        self.gate_in: FlowGate | None = None
+        self.gate_out: FlowGate | None = None
+        self.gate_groups: FlowGate | None = None
         self._instance, self._users, self._rates, self._loop = instance, users, rates, loop
         self._prefix = instance.name + "."
         self._is_full, self._reported_at, self._metadata = is_full, reported_at, metadata
-        self.meter_in, self.meter_out = Meter(reported_at()), Meter(reported_at())
+        self.meter_in, self.meter_out = BucketMeter(reported_at()), BucketMeter(reported_at())
         self.last_in = self.last_out = NOTHING
         """What flowed in the last interval."""
         self._tuned = -1
@@ -100,7 +100,7 @@ class InstanceThrottling:
         return any(each is not None and each.waiting_count for each in self.gates.values())
 
     @property
-    def gates(self) -> Mapping[str, Gate | None]:
+    def gates(self) -> Mapping[str, FlowGate | None]:
         """The gates, by what they let through."""
         return {"in": self.gate_in, "out": self.gate_out, "groups": self.gate_groups}
 
@@ -136,14 +136,16 @@ class InstanceThrottling:
             if was is not None and now is None:
                 was.close()
 
-    def _tuned_gate(self, gate: Gate | None, meter: Meter, rate: float, held: Held) -> tuple[Gate | None, Meter]:
+    def _tuned_gate(
+        self, gate: FlowGate | None, meter: BucketMeter, rate: float, held: Held
+    ) -> tuple[FlowGate | None, BucketMeter]:
         if rate == UNLIMITED:
             if gate is None:
                 return None, meter
-            return None, Meter(self._reported_at())
+            return None, BucketMeter(self._reported_at())
         burst = rate * self._instance.burst_seconds
         if gate is None:
-            gate = Gate(held, rate, burst, self._loop, metered_since=self._reported_at())
+            gate = FlowGate(held, rate, burst, self._loop, metered_since=self._reported_at())
         else:
             gate.retune(rate, burst)
         return gate, gate.meter
@@ -157,7 +159,7 @@ class InstanceThrottling:
     # ---- what `Throttling` does
 
     @property
-    def by_kind(self) -> dict[Kind, ClientQuotas]:
+    def by_kind(self) -> dict[QuotaKind, ClientQuotas]:
         """The quotas of users, by kind."""
         return self._users.by_kind
 
@@ -323,7 +325,7 @@ class _NamedPlain:
 
     __slots__ = ("client_id",)
 
-    def __init__(self, request: PlainClient, prefix: str) -> None:
+    def __init__(self, request: PlainProduceClient, prefix: str) -> None:
         self.client_id: str | None = prefix + (request.client_id or "")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
-from headrace.instances.definition import Instance, State
+from headrace.instances.definition import Instance, InstanceState
 from headrace.metadata.entity_configs import USERS
 from headrace.metadata.quota_nodes import INSTANCE, QuotaEntity, altered
 
@@ -37,7 +37,7 @@ async def alter_limits(instances: StoredInstances, entity: QuotaEntity, ops: Ops
     changes = {_FIELDS[key]: int(texts[key]) if key in texts else None for key, _ in ops}
 
     def decide(before: Instance) -> Instance:
-        if before.state is not State.ACTIVE:
+        if before.state is not InstanceState.ACTIVE:
             raise KafkaError(f"instance {name} is being deleted", ErrorCode.POLICY_VIOLATION)
         return before.altered(changes)
 

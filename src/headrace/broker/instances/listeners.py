@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from headrace.broker.instances.visitors import FindDispatch, InstanceRoute, Visitors
 from headrace.errors import InvalidConfig, KafkaError
 from headrace.instances.address_list import AddressList, is_address
-from headrace.instances.definition import State
+from headrace.instances.definition import InstanceState
 from headrace.limits import INLINE_NETWORKS_MAX
 from headrace.metadata.instance_ports import read_ports, write_ports
 from headrace.metastore.store import StoreError
@@ -47,7 +47,7 @@ _INSTANCES_PER_TURN = 10
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 
 
-class Host(NamedTuple):
+class OwnListener(NamedTuple):
     """The broker's own listener for clients, after which those of instances are made."""
 
     bind: str
@@ -56,7 +56,7 @@ class Host(NamedTuple):
     """The host that clients know."""
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where the listener of an instance is to be."""
 
     bind: str
@@ -79,7 +79,7 @@ class _Served:
 
     def __init__(self, visitors: Visitors) -> None:
         self.visitors = visitors
-        self.address: Address | None = None  # of the open listener
+        self.address: ListenAddress | None = None  # of the open listener
         self.bound, self.port = "", 0  # host and port that are bound
         self.retry: asyncio.TimerHandle | None = None
         self.retry_s = RETRY_FIRST_S
@@ -94,7 +94,7 @@ class InstanceListeners:
         store: MetadataStore,
         server: Server,
         broker: BrokerId,
-        host: Host,
+        host: OwnListener,
         find: FindDispatch,
         ways_in: WaysIn,
         trusted: Networks | None = None,
@@ -178,7 +178,9 @@ class InstanceListeners:
         if instance is None:
             self._ports.pop(name, None)
             return
-        if instance.state is not State.ACTIVE:  # `brokers` bounds where its partitions are; any may lead its groups
+        if (
+            instance.state is not InstanceState.ACTIVE
+        ):  # `brokers` bounds where its partitions are; any may lead its groups
             if served is not None:
                 await self._end(name, served)
             return
@@ -218,7 +220,7 @@ class InstanceListeners:
 
     # -- one listener
 
-    async def _move(self, name: str, served: _Served, address: Address | None) -> None:
+    async def _move(self, name: str, served: _Served, address: ListenAddress | None) -> None:
         """Opens, closes or moves the listener of an instance."""
         before = served.address
         if address == before:
@@ -254,14 +256,14 @@ class InstanceListeners:
             self._ports[name] = served.port
         log.info("instance %s listens", name, extra={"address": f"{address.bind}:{served.port}"})
 
-    async def _opening(self, served: _Served, address: Address) -> Opening:
+    async def _opening(self, served: _Served, address: ListenAddress) -> Opening:
         """What a listener needs before it is opened. Raises `InvalidConfig`."""
         name = served.visitors.name
         tls = await self._ways_in.tls(name, address.protocol) if address.protocol in TLS_PROTOCOLS else None
         gate = await self._ways_in.gate(name) if address.protocol in SASL_PROTOCOLS else None
         return InstanceRoute(served.visitors, gate), tls
 
-    async def _shut(self, name: str, served: _Served, address: Address | None) -> None:
+    async def _shut(self, name: str, served: _Served, address: ListenAddress | None) -> None:
         """Closes the listener of an instance, if it is open, before another one is opened."""
         before = served.address
         if before is not None:
@@ -270,7 +272,7 @@ class InstanceListeners:
             if address is None or address.protocol != before.protocol:
                 await self._server.close_connections(name, lambda _: True, "the protocol of the listener has changed")
 
-    def _open(self, served: _Served, address: Address, route: InstanceRoute, tls: ListenerTls | None) -> int:
+    def _open(self, served: _Served, address: ListenAddress, route: InstanceRoute, tls: ListenerTls | None) -> int:
         """The port at which a listener was opened. Raises `OSError`, `InvalidConfig`."""
         server, name = self._server, route.name
         binds = [address.bind, self._host.bind] if address.bind != self._host.bind else [address.bind]
@@ -303,7 +305,7 @@ class InstanceListeners:
             self._server.shut(instance.name)  # in the turn in which it was opened: it has accepted nobody
             raise
 
-    def _try_again(self, name: str, served: _Served, address: Address, error: Exception) -> None:
+    def _try_again(self, name: str, served: _Served, address: ListenAddress, error: Exception) -> None:
         delay, served.retry_s = served.retry_s, min(2 * served.retry_s, RETRY_MAX_S)
         log.error(
             "instance %s cannot listen on %s:%d: %s; free the port or correct the settings, or give the instance "
@@ -343,7 +345,7 @@ class InstanceListeners:
             asyncio.get_running_loop().call_later(RETRY_FIRST_S, self._wakes.set)
 
 
-def address_of(instance: Instance, broker: BrokerId, own: Host) -> Address | None:
+def address_of(instance: Instance, broker: BrokerId, own: OwnListener) -> ListenAddress | None:
     """Where a broker is to listen for an instance; None if it has no listener of its own there."""
     if instance.port is None:
         return None
@@ -353,8 +355,8 @@ def address_of(instance: Instance, broker: BrokerId, own: Host) -> Address | Non
             host, _, text = rest.rpartition(":")
             host, port = host.strip("[]"), int(text)
             bind = host if is_address(host) else own.bind
-            return Address(bind, instance.port or port, host, port, instance.protocol)
-    return Address(own.bind, instance.port, own.advertised, 0, instance.protocol)
+            return ListenAddress(bind, instance.port or port, host, port, instance.protocol)
+    return ListenAddress(own.bind, instance.port, own.advertised, 0, instance.protocol)
 
 
 async def _address_list(instance: Instance) -> AddressList:

@@ -21,7 +21,7 @@ _UUID_BYTES = 16
 _REMEMBERED_IDS_MAX = 10_000
 
 
-class Names:
+class InstanceNames:
     """The names of an instance, as the generated translations use them."""
 
     __slots__ = ("_in_texts", "_remembered", "_secret", "namespace", "own_ids", "prefix", "regex_prefix")

@@ -26,7 +26,7 @@ from headrace.broker.instances.topics import (
     setting_error,
     value_error,
 )
-from headrace.broker.request.demands import Demand, Demands, Entries, Place
+from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace
 from headrace.config.topic_bounds import DELETE
 from headrace.errors import ErrorCode
 from headrace.limits import INSTANCE_NAME_CHARS_MAX
@@ -131,7 +131,7 @@ def _policy(array: str, answers: str, why: Why, refuse: Callable[[Any, Any, Erro
     def name(ctx: Any, entry: Any) -> str | None:
         return None if why(ctx, entry) is None else "policy"
 
-    entries = Entries(array, answers, name, refuse, Place.ASKED)
+    entries = Entries(array, answers, name, refuse, RefusalPlace.ASKED)
     return (Demand(Operation.ALTER, ResourceType.CLUSTER, entries=entries, code=ErrorCode.POLICY_VIOLATION),)
 
 

@@ -21,7 +21,7 @@ from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.instances import begin_removal
 from headrace.errors import KafkaError
 from headrace.in_slices import in_slices
-from headrace.instances.definition import Instance, State
+from headrace.instances.definition import Instance, InstanceState
 from headrace.instances.names import Namespace
 from headrace.metadata.entity_configs import CLIENT_METRICS, CLIENTS, GROUPS, USERS, desanitize
 from headrace.metastore.store import StoreError
@@ -53,7 +53,7 @@ class InstanceRemovals:
 
     def changed(self, name: str, instance: Instance | None) -> None:
         """Takes in a change of an instance."""
-        if instance is None or instance.state is State.ACTIVE:
+        if instance is None or instance.state is InstanceState.ACTIVE:
             self._pending.pop(name, None)
             self._told.pop(name, None)
             return
@@ -92,12 +92,12 @@ class InstanceRemovals:
 
     async def _advance(self, instance: Instance) -> None:
         services, name, now_ms = self._services, instance.name, self._services.now_ms()
-        if instance.state is State.DELETING:
+        if instance.state is InstanceState.DELETING:
             if begin_removal(instance, now_ms) is instance:
                 return
             guard = services.controller.guard
             after = await services.instances.change(name, lambda each: begin_removal(each, now_ms), guard)
-            if after is None or after.state is not State.REMOVING:
+            if after is None or after.state is not InstanceState.REMOVING:
                 return  # it was brought back
             log.info("instance %s is removed with its data", name)
         for step in (self._topics_gone, self._state_gone, self._entities_gone, self._rules_gone):

@@ -26,7 +26,7 @@ from headrace.broker.instances.policies import POLICIES
 from headrace.broker.instances.rules import InstanceAdmission
 from headrace.broker.instances.topics import InstanceTopics
 from headrace.broker.instances.view import Addresses, View
-from headrace.instances.definition import State
+from headrace.instances.definition import InstanceState
 from headrace.instances.names import instance_of
 from headrace.limits import FETCH_SESSION_PARTITIONS_OF_INSTANCE_MAX
 from headrace.types import ProducerId
@@ -90,7 +90,7 @@ class Tenants:
         served = self._served.get(name)
         if served is None:
             instance = self._services.instances.get(name)
-            if instance is None or instance.state is not State.ACTIVE:
+            if instance is None or instance.state is not InstanceState.ACTIVE:
                 return None
             served = self._served[name] = self._serve(instance)
         return served.dispatcher
@@ -106,7 +106,7 @@ class Tenants:
         served = self._served.get(name)
         if served is None:
             return
-        if instance is not None and instance.state is State.ACTIVE and instance.id == served.view.instance.id:
+        if instance is not None and instance.state is InstanceState.ACTIVE and instance.id == served.view.instance.id:
             served.view.change(instance)
             if self._services.authorizer is None:
                 served.admission.rules_changed(None)  # the admins may be others

@@ -28,7 +28,7 @@ from headrace.config.topic_bounds import DELETE
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.assignment import assign_replicas
-from headrace.controller.decisions.topics import NewTopic, TopicOutcome, validate_name
+from headrace.controller.decisions.topics import RequestedTopic, TopicOutcome, validate_name
 from headrace.errors import ErrorCode, KafkaError, known_code
 from headrace.limits import INSTANCE_VALUE_CHARS_MAX, PARTITIONS_PER_TOPIC_MAX
 from headrace.protocol import messages as m
@@ -133,7 +133,7 @@ class InstanceTopics:
         """Whether this broker is the controller."""
         return self._services.controller.is_active
 
-    async def make(self, topics: Sequence[NewTopic]) -> Mapping[str, KafkaError | None]:
+    async def make(self, topics: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
         """Creates topics; returns the outcome of each by name, None for success."""
         wanted, refused = self._planned(topics)
         making = self._begin({each.name: self._partitions_of(each) for each in wanted})
@@ -145,7 +145,7 @@ class InstanceTopics:
         return {**made, **refused}
 
     async def create_topics(
-        self, requests: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = _WAIT_MS
+        self, requests: Sequence[RequestedTopic], *, validate_only: bool = False, timeout_ms: int = _WAIT_MS
     ) -> dict[str, TopicOutcome | KafkaError]:
         """As `Controller.create_topics`."""
         wanted, refused = self._planned(requests)
@@ -251,9 +251,9 @@ class InstanceTopics:
         self._making = left
         return topics, partitions
 
-    def _planned(self, topics: Sequence[NewTopic]) -> tuple[list[NewTopic], dict[str, KafkaError]]:
+    def _planned(self, topics: Sequence[RequestedTopic]) -> tuple[list[RequestedTopic], dict[str, KafkaError]]:
         """The topics as the controller is to make them, and the refusals."""
-        wanted: list[NewTopic] = []
+        wanted: list[RequestedTopic] = []
         refused: dict[str, KafkaError] = {}
         partitions = 0
         for each in topics:
@@ -271,7 +271,7 @@ class InstanceTopics:
                 refused[each.name] = error
         return wanted, refused
 
-    def _partitions_of(self, topic: NewTopic) -> int:
+    def _partitions_of(self, topic: RequestedTopic) -> int:
         if topic.assignments:
             return len(topic.assignments)
         return topic.num_partitions if topic.num_partitions != _UNSET else self._services.config.num_partitions
@@ -289,7 +289,7 @@ class InstanceTopics:
         if count + more > most:
             raise _policy(f"no more than {most} partitions are allowed here, and there are {count}")
 
-    def _retained(self, topic: NewTopic) -> NewTopic:
+    def _retained(self, topic: RequestedTopic) -> RequestedTopic:
         """The topic with configs that are within the bounds. Raises POLICY_VIOLATION."""
         defaults, instance = self._services.settings.current.topic_defaults, self._view.instance
         configs = dict(topic.configs)
@@ -314,7 +314,7 @@ class InstanceTopics:
                 raise _policy(why)
         return replace(topic, configs=configs)
 
-    def _placed(self, topic: NewTopic) -> NewTopic:
+    def _placed(self, topic: RequestedTopic) -> RequestedTopic:
         """The topic with an assignment to the instance's brokers. Raises `KafkaError`."""
         for partition, replicas in topic.assignments.items():
             self._check_replicas(partition, replicas)
@@ -353,7 +353,7 @@ class InstanceTopics:
     # -- requests to the controller on another broker
 
     async def _create_elsewhere(
-        self, topics: Sequence[NewTopic], validate_only: bool, timeout_ms: int
+        self, topics: Sequence[RequestedTopic], validate_only: bool, timeout_ms: int
     ) -> dict[str, TopicOutcome | KafkaError]:
         creatable = m.CreateTopicsRequest.CreatableTopic
         request = m.CreateTopicsRequest(

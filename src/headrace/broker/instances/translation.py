@@ -17,8 +17,8 @@ from functools import cache
 from typing import Any
 
 from headrace.broker.instances import consumer_protocol
-from headrace.broker.instances.fields import SERVED, Kind, kind_of
-from headrace.broker.instances.names import ENTITIES, Names
+from headrace.broker.instances.fields import SERVED, FieldKind, kind_of
+from headrace.broker.instances.names import ENTITIES, InstanceNames
 from headrace.protocol import messages
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec import schema
@@ -27,14 +27,14 @@ from headrace.security.access import ResourceType
 
 ELEMENTS_PER_SLICE = 1000
 Translating = Generator[None, None, Any]
-Translate = Callable[[Names, Any], Translating]
+Translate = Callable[[InstanceNames, Any], Translating]
 
 _CONSUMER = "consumer"
 _GROUP_CONFIGS, _BROKER_CONFIGS = 32, 4
 _NAMED_RESOURCES = (int(ResourceType.TOPIC), _GROUP_CONFIGS)
-_PREFIXED = (Kind.TOPIC, Kind.GROUP, Kind.TRANSACTION, Kind.USER)
-_UNCHANGED = (Kind.NEUTRAL, Kind.OF_SERVICE)
-_ONLY_IN_RESPONSES = (Kind.TEXT, Kind.PATH, Kind.SIZE, Kind.LISTED_RESOURCE)
+_PREFIXED = (FieldKind.TOPIC, FieldKind.GROUP, FieldKind.TRANSACTION, FieldKind.USER)
+_UNCHANGED = (FieldKind.NEUTRAL, FieldKind.OF_SERVICE)
+_ONLY_IN_RESPONSES = (FieldKind.TEXT, FieldKind.PATH, FieldKind.SIZE, FieldKind.LISTED_RESOURCE)
 
 
 @cache
@@ -57,7 +57,7 @@ def message_class(api_key: ApiKey, suffix: str) -> str:
 class _Source:
     """Writes one function."""
 
-    def __init__(self, api_key: ApiKey, suffix: str, paths: Mapping[str, Kind]) -> None:
+    def __init__(self, api_key: ApiKey, suffix: str, paths: Mapping[str, FieldKind]) -> None:
         self._schema: schema.MessageSchema = schema.load(message_class(api_key, suffix))
         self._paths, self._is_request = paths, suffix == "Request"
         self._lines: list[str] = []
@@ -92,7 +92,7 @@ class _Source:
     def _add(self, indent: int, *lines: str) -> None:
         self._lines += [" " * indent + each for each in lines]
 
-    def _kind(self, path: str) -> Kind | None:
+    def _kind(self, path: str) -> FieldKind | None:
         kind = kind_of(self._paths, path)
         if kind in _UNCHANGED or (self._is_request and kind in _ONLY_IN_RESPONSES):
             return None
@@ -132,25 +132,25 @@ class _Source:
                 self._add(indent, "  xs.append(x)", f" {of} = xs")
             else:
                 self._add(indent, f"x = {of}")
-                self._add(indent, "if x is not None:" if kind is Kind.ANY_GROUP else "if x:")
+                self._add(indent, "if x is not None:" if kind is FieldKind.ANY_GROUP else "if x:")
                 self._qualify(kind, depth, indent + 1)
                 self._add(indent, f" {of} = x")
 
-    def _qualify(self, kind: Kind, depth: int, indent: int) -> None:
+    def _qualify(self, kind: FieldKind, depth: int, indent: int) -> None:
         match kind:
-            case Kind.ANY_GROUP:
+            case FieldKind.ANY_GROUP:
                 self._add(indent, "x = p + x")
             case _ if kind in _PREFIXED:
                 self._add(indent, "if x: x = p + x")
-            case Kind.TOPIC_ID:
+            case FieldKind.TOPIC_ID:
                 self._add(indent, "if x not in ids: x = v.masked(x)")
-            case Kind.TOPIC_REGEX | Kind.TRANSACTION_REGEX:
+            case FieldKind.TOPIC_REGEX | FieldKind.TRANSACTION_REGEX:
                 self._add(indent, "x = v.regex(x)")
-            case Kind.RESOURCE:
+            case FieldKind.RESOURCE:
                 self._add(indent, f"if m{depth}.resource_type in NAMED: x = p + x")
-            case Kind.ENTITY:
+            case FieldKind.ENTITY:
                 self._add(indent, f"if m{depth}.entity_type in ENTITIES: x = p + x")
-            case Kind.SUBSCRIPTION | Kind.ASSIGNMENT:
+            case FieldKind.SUBSCRIPTION | FieldKind.ASSIGNMENT:
                 read = kind.name.lower()
                 self._add(indent, f"if m0.protocol_type == CONSUMER: x = yield from {read}(x, v.qualified)")
 
@@ -183,7 +183,7 @@ class _Source:
         if field.is_array:
             self._add(indent, f"{to} = l{depth} = None if {of} is None else []", f"for {inner} in {of} or ():")
             self._count(indent + 1)
-            if kind_of(self._paths, f"{here}.entity.entity_name") is Kind.LISTED_ENTITY:
+            if kind_of(self._paths, f"{here}.entity.entity_name") is FieldKind.LISTED_ENTITY:
                 self._add(indent + 1, f"if not all(v.has_entity(each) for each in {inner}.entity): continue")
             self._copy(field.type, f"{here}.", depth + 1, indent + 1)
             self._add(indent + 1, f"l{depth}.append(n{depth + 1})")
@@ -200,31 +200,31 @@ class _Source:
             struct, is_array = field.type, field.is_array
         return not is_array
 
-    def _localize(self, kind: Kind, depth: int, indent: int, *, in_loop: bool) -> None:
+    def _localize(self, kind: FieldKind, depth: int, indent: int, *, in_loop: bool) -> None:
         other = "continue" if in_loop else "x = ''"
         match kind:
-            case Kind.ANY_GROUP:
+            case FieldKind.ANY_GROUP:
                 raise AssertionError("a response names a group as GROUP")
             case _ if kind in _PREFIXED:
                 self._add(indent, "if x.startswith(p): x = x[len(p):]", f"elif x: {other}")
-            case Kind.TOPIC_ID:
+            case FieldKind.TOPIC_ID:
                 self._add(indent, "if x not in ids: x = v.masked(x)")
-            case Kind.TEXT:
+            case FieldKind.TEXT:
                 self._add(indent, "x = v.text(x)")
-            case Kind.TOPIC_REGEX | Kind.TRANSACTION_REGEX:
+            case FieldKind.TOPIC_REGEX | FieldKind.TRANSACTION_REGEX:
                 self._add(indent, "x = v.local_regex(x)")
-            case Kind.RESOURCE | Kind.LISTED_RESOURCE:
+            case FieldKind.RESOURCE | FieldKind.LISTED_RESOURCE:
                 self._add(indent, f"if m{depth}.resource_type in NAMED:")
                 self._add(indent, " if x.startswith(p): x = x[len(p):]", f" elif x: {other}")
-                if kind is Kind.LISTED_RESOURCE:
+                if kind is FieldKind.LISTED_RESOURCE:
                     self._add(indent, f"elif m{depth}.resource_type != BROKER: continue")
-            case Kind.ENTITY | Kind.LISTED_ENTITY:
+            case FieldKind.ENTITY | FieldKind.LISTED_ENTITY:
                 self._add(indent, f"if m{depth}.entity_type in ENTITIES and x.startswith(p): x = x[len(p):]")
-            case Kind.PATH:
+            case FieldKind.PATH:
                 self._add(indent, f"x = 'log-dir-' + str(len(l{depth - 1}))")
-            case Kind.SIZE:
+            case FieldKind.SIZE:
                 self._add(indent, "x = -1")
-            case Kind.SUBSCRIPTION | Kind.ASSIGNMENT:
+            case FieldKind.SUBSCRIPTION | FieldKind.ASSIGNMENT:
                 read = kind.name.lower()
                 whose = "m1" if self._schema.name == "DescribeGroupsResponse" else "m0"
                 self._add(indent, f"if {whose}.protocol_type == CONSUMER: x = yield from {read}(x, v.local)")

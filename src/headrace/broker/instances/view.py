@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.instances.names import Names
+from headrace.broker.instances.names import InstanceNames
 from headrace.instances.names import Namespace
 from headrace.metadata.image import PartitionMetadata, Snapshot, TopicMetadata
 from headrace.metadata.metadata_cache import MetadataCache
@@ -29,7 +29,9 @@ Addresses = Mapping[BrokerId, tuple[str, int]]
 class InstanceMetadata(MetadataCache):
     """The metadata of one instance. Topics have their qualified names."""
 
-    def __init__(self, of_broker: MetadataCache, names: Names, topics: Iterable[str], addresses: Addresses) -> None:
+    def __init__(
+        self, of_broker: MetadataCache, names: InstanceNames, topics: Iterable[str], addresses: Addresses
+    ) -> None:
         """`topics`: the qualified names of the instance's topics."""
         self._of_broker, self._names, self._addresses = of_broker, names, addresses
         self.suspected_brokers = of_broker.suspected_brokers
@@ -101,7 +103,7 @@ class View:
     def __init__(
         self, instance: Instance, of_broker: MetadataCache, topics: Iterable[str], addresses: Addresses
     ) -> None:
-        self.names = Names(Namespace(instance.name))
+        self.names = InstanceNames(Namespace(instance.name))
         self.metadata = InstanceMetadata(of_broker, self.names, topics, addresses)
         self.member_bytes: MemberBytes
         self.is_closed = False

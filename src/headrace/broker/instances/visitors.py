@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.security.session import Session
 from headrace.instances.address_list import AddressList
-from headrace.instances.definition import State
+from headrace.instances.definition import InstanceState
 from headrace.instances.names import Namespace
 from headrace.instances.principals import Principals
 from headrace.network.refusals import Refusals
@@ -44,7 +44,7 @@ FindDispatch = Callable[[str], "Dispatch | None"]
 """The dispatcher of an instance; None if it is not served."""
 
 
-class Gate(Protocol):
+class AuthenticationGate(Protocol):
     """The authentication of one way into an instance."""
 
     def opened(self, connection: Connection, visitors: Visitors) -> None:
@@ -111,7 +111,7 @@ class Visitors:
             return ADDRESS
         if most is not None and connections >= most:
             return CONNECTIONS_MAX
-        return "" if self.instance.state is State.ACTIVE else GONE
+        return "" if self.instance.state is InstanceState.ACTIVE else GONE
 
     def refuses(self, address: str, connections: int) -> bool:
         """Whether a further connection is refused, beside so many. Counts it."""
@@ -141,7 +141,7 @@ class InstanceRoute:
 
     __slots__ = ("_gate", "visitors")
 
-    def __init__(self, visitors: Visitors, gate: Gate | None) -> None:
+    def __init__(self, visitors: Visitors, gate: AuthenticationGate | None) -> None:
         """`gate`: of a way with SASL."""
         self.visitors, self._gate = visitors, gate
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.exposure import is_for_strangers
-from headrace.broker.instances.visitors import Gate, InstanceRoute, Visitors
+from headrace.broker.instances.visitors import AuthenticationGate, InstanceRoute, Visitors
 from headrace.config.listener_settings import OF_INSTANCES, has_own_settings
 from headrace.errors import InvalidConfig
 from headrace.instances.definition import NAME
@@ -44,7 +44,7 @@ def _tls_name(instance: str, protocol: str) -> str:
 FindVisitors = Callable[[str], "Visitors | None"]
 
 
-class Security(Protocol):
+class ListenerSecurity(Protocol):
     """TLS and SASL of the broker, also of one that had none so far."""
 
     @property
@@ -102,17 +102,17 @@ class _Gate:
         self._authentication, self._mechanisms = authentication, mechanisms
 
     def opened(self, connection: Connection, visitors: Visitors) -> None:
-        """See `visitors.Gate`."""
+        """See `visitors.AuthenticationGate`."""
         self._authentication.opened_for(connection, self._mechanisms, visitors)
 
 
 class WaysIn:
     """The ways into this broker's instances."""
 
-    def __init__(self, security: Security, shared: Shared | None, server: Server, broker: BrokerId) -> None:
+    def __init__(self, security: ListenerSecurity, shared: Shared | None, server: Server, broker: BrokerId) -> None:
         self._security, self._shared, self._server, self._broker = security, shared, server, broker
         self._settings_of = "" if shared is None else shared.listener.name
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, AuthenticationGate] = {}
         self._own_tls: dict[str, set[str]] = {}
         self._authentication: Authentication | None = None
         self._suffix = "" if shared is None or not shared.domain else f".{shared.domain}"
@@ -148,7 +148,7 @@ class WaysIn:
             found = await listeners.add(name, settings_of, is_sasl=protocol == "SASL_SSL")
         return found
 
-    async def gate(self, instance: str = "") -> Gate:
+    async def gate(self, instance: str = "") -> AuthenticationGate:
         """SASL of the listener of an instance, or of the shared one. Raises `InvalidConfig`."""
         listener = _listener_of(instance) if instance and self.has_own_settings(instance) else self._settings_of
         gate = self._gates.get(listener)
@@ -200,7 +200,7 @@ class WaysIn:
         return host, shared.endpoint.port
 
     def find(self, server_name: str, host: str) -> str:
-        """See `server_names.Names`."""
+        """See `server_names.InstanceServerNames`."""
         if not server_name.endswith(self._suffix):
             return ""
         broker, dot, name = server_name[: -len(self._suffix)].rpartition(".")
@@ -237,6 +237,6 @@ class WaysIn:
         visitors = self._find(name)
         return visitors if visitors is not None and visitors.instance.port is None else None
 
-    def _route(self, name: str, gate: Gate | None) -> InstanceRoute | None:
+    def _route(self, name: str, gate: AuthenticationGate | None) -> InstanceRoute | None:
         visitors = self._of_shared(name)
         return None if visitors is None else InstanceRoute(visitors, gate)

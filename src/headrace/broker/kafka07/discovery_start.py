@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from headrace.broker.kafka07 import discovery_nodes as nodes
 from headrace.broker.kafka07.discovery import Discovery
 from headrace.broker.open_metastore import open_at
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.broker.services import Services
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
@@ -28,7 +28,7 @@ async def open_discovery(
 ) -> Discovery:
     """A discovery, whose `run` is to be started; its nodes go with the `stack`. `listeners` are bound.
 
-    Raises `InvalidConfig`, and `Refused` if the chroot is another cluster's or cannot be written.
+    Raises `InvalidConfig`, and `StartRefused` if the chroot is another cluster's or cannot be written.
     """
     config = broker.config
     root = chroot_of(config)
@@ -75,9 +75,9 @@ def address_for_07(listeners: Sequence[Listener], endpoints: Sequence[Endpoint])
 
 
 async def claim_chroot(store: MetadataStore, cluster_id: str, given: str) -> None:
-    """Notes whose chroot it is. Raises `Refused` if it belongs to another cluster, or has one's own nodes."""
+    """Notes whose chroot it is. Raises `StartRefused` if it belongs to another cluster, or has one's own nodes."""
     if await store.exists(nodes.TODAYS_CLUSTER_ID) is not None:
-        raise Refused(
+        raise StartRefused(
             f"{given}: a cluster keeps its metadata there, whose nodes have other contents: name another path"
         )
     await ensure_path(store, parent_of(nodes.CLUSTER))
@@ -85,6 +85,6 @@ async def claim_chroot(store: MetadataStore, cluster_id: str, given: str) -> Non
         await store.create(nodes.CLUSTER, cluster_id.encode())
     found = (await store.get(nodes.CLUSTER)).data.decode(errors="replace")
     if found != cluster_id:
-        raise Refused(f"{given} belongs to cluster {found}, and this is {cluster_id}: name another path")
+        raise StartRefused(f"{given} belongs to cluster {found}, and this is {cluster_id}: name another path")
     for parent in ("/brokers/ids", "/brokers/topics", "/consumers"):
         await ensure_path(store, parent)

@@ -26,11 +26,11 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
 from headrace.protocol.wire_07 import (
     ErrorCode07,
-    Fetch,
-    Fetched,
-    Offsets,
-    Produce,
+    FetchedPart07,
+    FetchRequest07,
+    OffsetsRequest07,
     ProducePart,
+    ProduceRequest07,
     code_07,
     encode_fetched,
     encode_offsets,
@@ -59,9 +59,9 @@ class Dispatcher07(Dispatcher):
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""
         request = read_request(frame)
-        if isinstance(request, Produce):
+        if isinstance(request, ProduceRequest07):
             self._handle_produce(connection, request, frame)
-        elif isinstance(request, Fetch):
+        elif isinstance(request, FetchRequest07):
             ctx = self._context(connection, self._fetch, 0, frame, partial(_write_fetched, request))
             topics = [
                 m.FetchRequest.FetchTopic(
@@ -82,7 +82,7 @@ class Dispatcher07(Dispatcher):
     def _number_of(self, topic: str, number: int) -> int:
         return number if self._discovery is None else self._discovery.number_of(topic, number)
 
-    def _list_offsets(self, request: Offsets) -> m.ListOffsetsRequest:
+    def _list_offsets(self, request: OffsetsRequest07) -> m.ListOffsetsRequest:
         topic, number, time_ms, max_offsets = request.part
         wanted = m.ListOffsetsRequest.ListOffsetsPartition(
             partition_index=self._number_of(topic, number), timestamp=time_ms, max_num_offsets=max_offsets
@@ -106,7 +106,7 @@ class Dispatcher07(Dispatcher):
 
     # Produce
 
-    def _handle_produce(self, connection: Connection, request: Produce, frame: memoryview) -> None:
+    def _handle_produce(self, connection: Connection, request: ProduceRequest07, frame: memoryview) -> None:
         ctx = self._context(connection, self._produce, produce.API_VERSION, frame, _no_response)
         missing = produce.to_be_made(ctx, request.parts)
         if not missing and len(frame) <= INLINE_REQUEST_BYTES_MAX and not any(map(_is_compressed, request.parts)):
@@ -178,16 +178,16 @@ def _is_compressed(part: ProducePart) -> bool:
     return has_wrapper(part.messages)
 
 
-def _write_fetched(request: Fetch, message: Message) -> bytes:
+def _write_fetched(request: FetchRequest07, message: Message) -> bytes:
     """A response without parts is that to a throttled client, which gets no messages."""
     response = cast("m.FetchResponse", message)
     parts = [
-        Fetched(code_07(each.error_code), cast("bytes", each.records) or b"")
+        FetchedPart07(code_07(each.error_code), cast("bytes", each.records) or b"")
         for topic in response.responses
         for each in topic.partitions
     ]
     if not parts:
-        parts = [Fetched(code_07(response.error_code))] * len(request.parts)
+        parts = [FetchedPart07(code_07(response.error_code))] * len(request.parts)
     return encode_fetched(parts, is_multi=request.is_multi)
 
 

@@ -36,7 +36,7 @@ KEPT_AT_ONCE = 32
 _KEPT_PER_TURN = 50
 
 
-class Positions:
+class PositionIndexes:
     """The position indexes of this broker."""
 
     def __init__(

@@ -18,8 +18,8 @@ from random import choice, randrange
 from typing import NamedTuple
 
 from headrace.broker.request.context import RequestContext
-from headrace.broker.request.demands import Demand, Effect
-from headrace.controller.decisions.topics import NewTopic, is_legal
+from headrace.broker.request.demands import Demand, RefusalEffect
+from headrace.controller.decisions.topics import RequestedTopic, is_legal
 from headrace.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from headrace.limits import (
     DECOMPRESSED_BATCH_BYTES_MAX,
@@ -41,7 +41,7 @@ API_VERSION = 2
 ENABLED = "headrace.kafka07.enable"
 _TIMEOUT_MS = 30_000
 _GUESSES = 8
-_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=Effect.ENTRY)
+_CREATED = Demand(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE, by_handler=RefusalEffect.ENTRY)
 
 
 class Placed(NamedTuple):
@@ -141,4 +141,4 @@ def to_be_made(ctx: RequestContext, parts: Sequence[ProducePart]) -> list[str]:
 
 async def make_topics(ctx: RequestContext, names: Sequence[str]) -> None:
     """Creates topics for clients of 0.7; what could not be created is missing then."""
-    await ctx.services.topic_creation.make([NewTopic(name, configs={ENABLED: "true"}) for name in names])
+    await ctx.services.topic_creation.make([RequestedTopic(name, configs={ENABLED: "true"}) for name in names])

@@ -22,7 +22,7 @@ from headrace.metadata import znodes
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metastore.store import MetadataStore, NodeExists, NoNode, StoreError
 from headrace.network.peers.broker_addresses import peer_address
-from headrace.network.peers.peers import Held, PeerAddress, PeerRefused, Peers, PeerUnreachable
+from headrace.network.peers.peers import HeldConnection, PeerAddress, PeerRefused, Peers, PeerUnreachable
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class FailureDetector:
             log.info("the suspicion of broker %d could not be deleted: %r", reported.broker, error)
 
 
-async def _either(held: Held, changed: asyncio.Event) -> None:
+async def _either(held: HeldConnection, changed: asyncio.Event) -> None:
     """Returns when the connection has ended or the registration has changed; closes the connection."""
     waiting = [asyncio.ensure_future(held.broken()), asyncio.ensure_future(changed.wait())]
     try:

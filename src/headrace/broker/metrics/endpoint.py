@@ -22,7 +22,7 @@ _PATIENCE_S = 10.0
 _TEXT = "text/plain; charset=utf-8"
 
 
-class Page(Protocol):
+class ServedPage(Protocol):
     """What the endpoint serves."""
 
     async def render(self, accept: str) -> tuple[bytes, str]:
@@ -39,7 +39,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @asynccontextmanager
-async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str, int]]:
+async def metrics_endpoint(address: str, page: ServedPage) -> AsyncIterator[tuple[str, int]]:
     """Serves metrics at `address`, HOST:PORT or unix:PATH, while the context is open; yields the bound address, for a
     socket (PATH, 0). Raises `InvalidConfig`, `OSError`."""
     slots, open_now = asyncio.Semaphore(METRICS_REQUESTS_AT_ONCE_MAX), set[asyncio.StreamWriter]()
@@ -78,7 +78,7 @@ async def metrics_endpoint(address: str, page: Page) -> AsyncIterator[tuple[str,
             writer.transport.abort()
 
 
-async def _answer(reader: asyncio.StreamReader, page: Page) -> bytes:
+async def _answer(reader: asyncio.StreamReader, page: ServedPage) -> bytes:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     except asyncio.LimitOverrunError:

@@ -13,7 +13,7 @@ from headrace.instances.flow.leases import UNLIMITED
 
 if TYPE_CHECKING:
     from headrace.broker.instances.flow import InstanceFlow
-    from headrace.broker.instances.flow_gate import Gate
+    from headrace.broker.instances.flow_gate import FlowGate
     from headrace.instances.definition import Instance
 
 Rows = list[tuple[Mapping[str, str], float]]
@@ -43,7 +43,7 @@ def families(instances: Iterable[Instance], flow: InstanceFlow) -> Iterable[Fami
                 rates.append((labels, rate))
             if known is not None:
                 totals.append((labels, known.bytes_in if direction == "in" else known.bytes_out))
-        gates: Mapping[str, Gate | None] = {} if known is None else known.gates
+        gates: Mapping[str, FlowGate | None] = {} if known is None else known.gates
         for direction, gate in gates.items():
             if gate is not None:
                 labels = {"instance": name, "direction": direction}

@@ -35,7 +35,7 @@ from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.request.dispatch import Dispatcher, message_name
 from headrace.broker.services import Services
-from headrace.coordinators.groups.classic.group import State
+from headrace.coordinators.groups.classic.group import GroupState
 from headrace.coordinators.groups.group import GroupKind
 from headrace.network.request_times import FIRST_BOUND_BITS, RequestTimes
 from headrace.network.server import Server
@@ -283,7 +283,7 @@ class Page:
                 f"Classic groups in state {state.value}.",
                 states[GroupKind.CLASSIC, state.value],
             )
-            for state in State
+            for state in GroupState
         ]
         positions = groups.positions()
         families.append(number(f"{manager}_numoffsets", "Committed offsets of the coordinated groups.", len(positions)))

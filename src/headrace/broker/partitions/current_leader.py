@@ -18,7 +18,7 @@ class CurrentLeader(NamedTuple):
     epoch: LeaderEpoch
 
 
-class Node(NamedTuple):
+class LeaderEndpoint(NamedTuple):
     """A broker's address on the client's listener."""
 
     id: BrokerId
@@ -36,12 +36,12 @@ def current_leader(ctx: RequestContext, key: TopicPartition) -> CurrentLeader:
     return CurrentLeader(NO_LEADER, NO_EPOCH) if known is None else CurrentLeader(known.leader, known.leader_epoch)
 
 
-def nodes(ctx: RequestContext, brokers: Iterable[BrokerId]) -> list[Node]:
+def nodes(ctx: RequestContext, brokers: Iterable[BrokerId]) -> list[LeaderEndpoint]:
     """Returns each of these brokers once; omits brokers that are not alive or not on the client's listener."""
     metadata = ctx.services.metadata
     found = []
     for broker_id in dict.fromkeys(brokers):
         endpoint = metadata.endpoint(broker_id, ctx.listener)
         if endpoint is not None:
-            found.append(Node(broker_id, endpoint.host, endpoint.port, metadata.brokers[broker_id].rack))
+            found.append(LeaderEndpoint(broker_id, endpoint.host, endpoint.port, metadata.brokers[broker_id].rack))
     return found

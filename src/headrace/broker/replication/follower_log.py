@@ -73,7 +73,7 @@ def apply_offsets(partition: Partition, answer: m.FetchResponse.PartitionData, e
         upkeep.delete_records_before(log, min(answer.log_start_offset, log.high_watermark), now_ms)
 
 
-class Compared(NamedTuple):
+class ComparedPiece(NamedTuple):
     """The result of a comparison of one piece."""
 
     offset: int
@@ -84,7 +84,7 @@ class Compared(NamedTuple):
     """Whether this log has other records there."""
 
 
-def compare(partition: Partition, offset: int, records: memoryview) -> Compared:
+def compare(partition: Partition, offset: int, records: memoryview) -> ComparedPiece:
     """Compares the first piece of the leader's `records` with the log from `offset` on, below the log end offset.
 
     Raises `CorruptMessage`, and OSError.
@@ -92,7 +92,7 @@ def compare(partition: Partition, offset: int, records: memoryview) -> Compared:
     log = partition.log
     size, _ = whole_batches(records, PIECE_BYTES)
     if not size:  # the leader cut off even the first batch
-        return Compared(offset, records[:0], False)
+        return ComparedPiece(offset, records[:0], False)
     found = log.read(offset, size, end_offset=log.log_end_offset, at_least_one=False)
     own, theirs, same = log.read_bytes(found), bytes(records[:size]), 0
     is_same = own == theirs
@@ -102,7 +102,7 @@ def compare(partition: Partition, offset: int, records: memoryview) -> Compared:
             break
         same, offset = end, header.next_offset
     is_read = 0 < same == len(own)  # of one segment, the next one is yet to be compared
-    return Compared(offset, records[same:], same < size and not is_read)
+    return ComparedPiece(offset, records[same:], same < size and not is_read)
 
 
 def truncate(partition: Partition, offset: int, now_ms: int) -> None:

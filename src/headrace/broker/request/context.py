@@ -20,7 +20,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.request.purgatory import Operation
+from headrace.broker.request.purgatory import DelayedOperation
 from headrace.broker.request.refusal_answers import RefusedPart, join
 from headrace.errors import KafkaError
 from headrace.limits import INLINE_RESPONSE_ELEMENTS_MAX
@@ -232,7 +232,7 @@ class RequestContext:
             self._slot = self.connection.place()
             self.handed_over_ns = self.connection.looked_ns = monotonic_ns()
 
-    def wait_for(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int) -> Later:
+    def wait_for(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> Later:
         """Puts `operation` into the purgatory; it answers the request. A closed connection cancels it."""
         self.keep_place()
         entry = self.services.purgatory.wait(_Guarded(self, operation), keys, timeout_ms)
@@ -278,7 +278,7 @@ class _Guarded:
 
     __slots__ = ("_ctx", "_operation")
 
-    def __init__(self, ctx: RequestContext, operation: Operation) -> None:
+    def __init__(self, ctx: RequestContext, operation: DelayedOperation) -> None:
         self._ctx, self._operation = ctx, operation
 
     @property

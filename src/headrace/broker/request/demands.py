@@ -4,8 +4,8 @@ A demand names an operation on a type of resource, where the names are in the re
 
     names        refuses the whole request: the answer is the handler's `fail(request, code)`
     entries      refuses entries of one array; they are answered with the error, and the others are handled
-    by_handler   the handler asks (`Admission.permits`), since it learns the names while it answers; `Effect` says what
-                 becomes of what is refused
+    by_handler   the handler asks (`Admission.permits`), since it learns the names while it answers; `RefusalEffect`
+                 says what becomes of what is refused
 
 Source: Kafka's KafkaApis and ControllerApis, which the differential tests compare with this (`differential.rights`).
 """
@@ -57,7 +57,7 @@ def the_cluster(_ctx: AskedRequest, _request: object) -> Iterable[str]:
     return (CLUSTER_NAME,)
 
 
-class Effect(Enum):
+class RefusalEffect(Enum):
     """What a refusal does."""
 
     REQUEST = "the whole request"
@@ -66,7 +66,7 @@ class Effect(Enum):
     ZERO = "the operations are 0"
 
 
-class Place(Enum):
+class RefusalPlace(Enum):
     """The places of refused entries in the response, as in Apache Kafka."""
 
     FIRST = "before the others"
@@ -84,7 +84,7 @@ class Entries(NamedTuple):
     name: Name
     refuse: Refuse | None = None
     """None: the handler's `fail(request, code)`."""
-    place: Place = Place.LAST
+    place: RefusalPlace = RefusalPlace.LAST
     concerns: Callable[[Any], bool] | None = None
     """The requests whose entries are of the demand's resource; None: all."""
 
@@ -102,7 +102,7 @@ class Demand(NamedTuple):
     """Of a demand of CLUSTER_ACTION: whether anybody may send the request where there are no rules, since it does
     nothing then that a client could not do otherwise."""
     entries: Entries | None = None
-    by_handler: Effect | None = None
+    by_handler: RefusalEffect | None = None
     or_on_any: tuple[Operation, ResourceType] | None = None
     """An operation that permits the demand as well, on any resource of a type."""
     code: ErrorCode | None = None
@@ -123,7 +123,7 @@ class Demand(NamedTuple):
     @property
     def is_explicit(self) -> bool:
         """Whether a refusal is answered with an error."""
-        return self.by_handler in (None, Effect.REQUEST, Effect.ENTRY)
+        return self.by_handler in (None, RefusalEffect.REQUEST, RefusalEffect.ENTRY)
 
     @property
     def refused_with(self) -> ErrorCode:
@@ -136,7 +136,7 @@ Demands = tuple[Demand, ...]
 PLAIN_DEMAND = Demand(Operation.WRITE, ResourceType.TOPIC)
 """The demand of a Produce without a transaction, on each of its topics."""
 
-READ_TOPIC = Demand(Operation.READ, ResourceType.TOPIC, by_handler=Effect.ENTRY)
+READ_TOPIC = Demand(Operation.READ, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
 """The demand of a consumer, on each topic of its request or session, whenever it is read."""
 
 
@@ -193,7 +193,7 @@ def _configured_cluster(_ctx: AskedRequest, entry: Any) -> str | None:
     return None if entry.resource_type in (ResourceType.TOPIC, _GROUP_CONFIGS) else CLUSTER_NAME
 
 
-def on_settings(operation: Operation, answers: str, place: Place) -> Demands:
+def on_settings(operation: Operation, answers: str, place: RefusalPlace) -> Demands:
     """The demands of a request about settings of resources, which the response has in field `answers`."""
     named = {
         ResourceType.TOPIC: _configured_topic,

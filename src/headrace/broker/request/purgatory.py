@@ -1,6 +1,6 @@
 """The purgatory: holds requests until a partition changes or their time-out ends.
 
-A waiting request is an `Operation` registered under the keys that it watches. `touch(key)` reports a change. All
+A waiting request is an `DelayedOperation` registered under the keys that it watches. `touch(key)` reports a change. All
 touches of one turn of the event loop are handled together when it ends, so a thousand produces wake a fetcher once.
 Each operation ends exactly once: when `try_complete` returns True, at its deadline, or when it is cancelled because its
 connection has closed.
@@ -18,7 +18,7 @@ from typing import Protocol
 _STALE_SHARE_MAX = 4
 
 
-class Operation(Protocol):
+class DelayedOperation(Protocol):
     """A waiting request."""
 
     def try_complete(self) -> bool:
@@ -33,7 +33,7 @@ class WaitingOperation:
 
     __slots__ = ("is_done", "keys", "operation")
 
-    def __init__(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
+    def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
         self.operation, self.keys, self.is_done = operation, keys, False
 
 
@@ -57,11 +57,11 @@ class Purgatory:
     def __len__(self) -> int:
         return self._waiting
 
-    def operations(self) -> Iterator[Operation]:
+    def operations(self) -> Iterator[DelayedOperation]:
         """All waiting operations."""
         return (entry.operation for _, _, entry in self._deadlines if not entry.is_done)
 
-    def wait(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int) -> WaitingOperation:
+    def wait(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> WaitingOperation:
         """Holds `operation` until it completes after a touch of one of `keys`, at most for `timeout_ms`."""
         entry = WaitingOperation(operation, tuple(keys))
         for key in entry.keys:

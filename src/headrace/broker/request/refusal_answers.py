@@ -5,7 +5,7 @@ name of a Java object into the text, it is the same here. The other APIs (not in
 their handlers write it.
 
 The answers about refused entries come after the others, before them, or in the places that the entries have in the
-request (`Place`). Source: Kafka's KafkaApis and ControllerApis, and its `Errors`.
+request (`RefusalPlace`). Source: Kafka's KafkaApis and ControllerApis, and its `Errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.request.demands import Entries, Place
+from headrace.broker.request.demands import Entries, RefusalPlace
 from headrace.errors import ErrorCode
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Struct
@@ -114,10 +114,10 @@ def _merged(entries: Entries, others: list[Any], parts: Sequence[RefusedPart]) -
     are_placed = len(errors) == len(positions)  # not where a name that is repeated is answered once
     if are_placed:
         placed = dict(sorted(zip(positions, errors, strict=True), key=lambda pair: pair[0]))
-        if entries.place is Place.ASKED:
+        if entries.place is RefusalPlace.ASKED:
             return _interleaved(placed, others)
         errors = list(placed.values())
-    return [*errors, *others] if entries.place is Place.FIRST else [*others, *errors]
+    return [*errors, *others] if entries.place is RefusalPlace.FIRST else [*others, *errors]
 
 
 def _interleaved(errors: dict[int, Any], others: Sequence[Any]) -> list[Any]:

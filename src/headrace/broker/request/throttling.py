@@ -32,7 +32,7 @@ from headrace.metadata.entity_configs import CLIENTS, USERS
 from headrace.metadata.quota_nodes import client_entity, user_entity
 from headrace.network.connection import Connection, Held
 from headrace.protocol.apis import ApiKey
-from headrace.quotas.client_quotas import ClientQuotas, Kind
+from headrace.quotas.client_quotas import ClientQuotas, QuotaKind
 from headrace.quotas.mutations import MutationQuota
 from headrace.quotas.token_bucket import INFINITE, TokenBucket
 
@@ -65,7 +65,7 @@ class CountedRequest(Protocol):
         ...
 
 
-class PlainClient(Protocol):
+class PlainProduceClient(Protocol):
     """What the quotas read of a plain produce."""
 
     @property
@@ -85,10 +85,10 @@ class Throttling:
         self._window_s = config.quota_window_size_seconds
         rate_s = (config.quota_window_num - 1) * config.quota_window_size_seconds
         mutation_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
-        self.produce = ClientQuotas(Kind.PRODUCE, lambda: rate_s, now)
-        self.fetch = ClientQuotas(Kind.FETCH, lambda: rate_s, now)
-        self.request = ClientQuotas(Kind.REQUEST, lambda: rate_s, now)
-        self.mutation = ClientQuotas(Kind.CONTROLLER_MUTATION, lambda: mutation_s, now)
+        self.produce = ClientQuotas(QuotaKind.PRODUCE, lambda: rate_s, now)
+        self.fetch = ClientQuotas(QuotaKind.FETCH, lambda: rate_s, now)
+        self.request = ClientQuotas(QuotaKind.REQUEST, lambda: rate_s, now)
+        self.mutation = ClientQuotas(QuotaKind.CONTROLLER_MUTATION, lambda: mutation_s, now)
         self.by_kind = {each.kind: each for each in (self.produce, self.fetch, self.request, self.mutation)}
         self.is_active = False
         """Whether any quota on requests is set. An attribute, not a property, since each request reads it."""
@@ -127,7 +127,7 @@ class Throttling:
             if hasattr(message, "throttle_time_ms"):  # DescribeQuorum has no such field: the hold alone delays
                 message.throttle_time_ms = wait_ms
 
-    def produced_plainly(self, connection: Connection, request: PlainClient, size: int) -> int:
+    def produced_plainly(self, connection: Connection, request: PlainProduceClient, size: int) -> int:
         """Counts a plain produce; returns the time for which the client has to wait, in ms."""
         user, client, now = _user(connection), request.client_id or "", self._now()
         now_ns = monotonic_ns()
@@ -207,7 +207,7 @@ def _user(connection: Connection) -> str:
     return connection.principal.partition(":")[2]
 
 
-def _rate(name: str, kind: Kind, text: str | None) -> float | None:
+def _rate(name: str, kind: QuotaKind, text: str | None) -> float | None:
     if text is None:
         return None
     try:

@@ -11,7 +11,7 @@ from headrace.broker.security.accounts import ScramAccounts
 from headrace.broker.security.authentication import Authentication
 from headrace.broker.security.instance_users import InstanceUsers
 from headrace.broker.security.mechanisms import Kerberos, ListenerSettings, Mechanisms, Verify
-from headrace.broker.security.worker import Worker
+from headrace.broker.security.worker import AuthenticationThreads
 from headrace.broker.services import Services
 from headrace.config.listener_settings import settings_of_listener
 from headrace.errors import InvalidConfig
@@ -31,7 +31,7 @@ class Sasl:
     def __init__(self, broker: Services, stack: AsyncExitStack, environment: Environment) -> None:
         self._broker, self._stack, self._environment = broker, stack, environment
         self._accounts: ScramAccounts | None = None
-        self._blocking: Worker | None = None
+        self._blocking: AuthenticationThreads | None = None
 
     async def mechanisms(self, listener: str, *, is_for_instances: bool) -> Mechanisms:
         """The mechanisms by the settings of a listener. Raises `InvalidConfig`."""
@@ -41,7 +41,7 @@ class Sasl:
         if self._accounts is None and (has_stored_plain or HASHES.keys() & set(names)):
             self._accounts = await _accounts(self._broker, self._environment)
         if self._blocking is None:
-            self._blocking = Worker("authenticate")
+            self._blocking = AuthenticationThreads("authenticate")
             self._stack.callback(self._blocking.close)
         return Mechanisms(
             settings,
@@ -93,7 +93,7 @@ async def _verifier(settings: ListenerSettings, broker: Services, stack: AsyncEx
     """Verifies the bearer tokens of a listener. PyJWT is imported for such a listener only."""
     from headrace.broker.security.token_verifier import TokenVerifier
 
-    verifying = Worker("verify")
+    verifying = AuthenticationThreads("verify")
     stack.callback(verifying.close)
     fetching = ThreadPoolExecutor(1, "jwks")
     stack.callback(fetching.shutdown, wait=False, cancel_futures=True)

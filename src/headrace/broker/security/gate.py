@@ -35,8 +35,8 @@ from headrace.security.sasl.exchange import (
     Authenticated,
     Blocking,
     Challenge,
+    ExchangeRefused,
     Malformed,
-    Refused,
     ServerExchange,
     Unverified,
 )
@@ -55,7 +55,7 @@ _TOKEN_TAG = bytes([TOKEN_TAG])
 _HELD_LOOKED_AT_EVERY_S = 0.05
 
 
-class State(Enum):
+class GateState(Enum):
     """What the gate expects next."""
 
     VERSIONS = auto()
@@ -68,7 +68,7 @@ class State(Enum):
     """Frames go to the dispatcher, or the authentication has failed."""
 
 
-class Host(Protocol):
+class GateHost(Protocol):
     """What gates need of the broker."""
 
     dispatch: Dispatch
@@ -119,12 +119,12 @@ class Gate:
     __slots__ = ("_before", "_connection", "_exchange", "_host", "_mechanisms", "_rounds", "_state", "_visitors")
 
     def __init__(
-        self, connection: Connection, mechanisms: Mechanisms, host: Host, visitors: Visitors | None = None
+        self, connection: Connection, mechanisms: Mechanisms, host: GateHost, visitors: Visitors | None = None
     ) -> None:
         """Takes the connection's frames from the next one on. `visitors`: of a listener of an instance, whose users say
         their names without the instance's."""
         self._connection, self._mechanisms, self._host, self._visitors = connection, mechanisms, host, visitors
-        self._state = State.VERSIONS
+        self._state = GateState.VERSIONS
         self._exchange: ServerExchange
         self._before: Session | None = None  # while a client authenticates again
         self._rounds = 0
@@ -132,12 +132,12 @@ class Gate:
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Reads one frame. Raises `InvalidRequest` when the connection must be closed at once."""
-        if self._state is State.TOKENS:
+        if self._state is GateState.TOKENS:
             self._step(None, bytes(frame))
             return
-        if self._state is State.OVER:
+        if self._state is GateState.OVER:
             raise InvalidRequest("a request behind a failed authentication")
-        if self._state is State.VERSIONS and frame[:1] == _TOKEN_TAG and GSSAPI in self._mechanisms.names:
+        if self._state is GateState.VERSIONS and frame[:1] == _TOKEN_TAG and GSSAPI in self._mechanisms.names:
             self._choose(GSSAPI)
             self._expect_tokens()
             self._step(None, bytes(frame))
@@ -162,9 +162,9 @@ class Gate:
         if code:
             self._host.failed(self._connection, mechanism, "", "an unsupported mechanism", is_again=True)
             self._host.loop.call_later(self._host.failure_delay_s, self._connection.close, "it did not authenticate")
-            self._state = State.OVER
+            self._state = GateState.OVER
         elif mechanism != session.mechanism:
-            self._state = State.OTHER_MECHANISM
+            self._state = GateState.OTHER_MECHANISM
         return m.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms.names))
 
     def _take_over(self) -> None:
@@ -178,10 +178,10 @@ class Gate:
     # -- requests
 
     def _on_versions(self, header: RequestHeader, frame: memoryview) -> None:
-        if self._state in (State.AUTHENTICATE, State.OTHER_MECHANISM):
+        if self._state in (GateState.AUTHENTICATE, GateState.OTHER_MECHANISM):
             self._refuse_state(header, m.ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
             return
-        if self._state is not State.VERSIONS:
+        if self._state is not GateState.VERSIONS:
             raise InvalidRequest("Unexpected ApiVersions request received during SASL authentication")
         self._rounds += 1
         if self._rounds > AUTHENTICATION_ROUNDS_MAX:
@@ -190,12 +190,12 @@ class Gate:
         self._dispatch(self._visitors)(self._connection, frame)
         is_read = header.api_version in VERSIONS[ApiKey.API_VERSIONS]
         if is_read and (header.api_version < 3 or self._connection.software != software):
-            self._state = State.HANDSHAKE
+            self._state = GateState.HANDSHAKE
 
     def _on_handshake(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
         version = _served(header, VERSIONS[ApiKey.SASL_HANDSHAKE])
         request, _ = m.SaslHandshakeRequest.decode(version, frame, pos)
-        if self._state in (State.AUTHENTICATE, State.OTHER_MECHANISM):
+        if self._state in (GateState.AUTHENTICATE, GateState.OTHER_MECHANISM):
             self._refuse_state(header, m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
             return
         code = self._choose(request.mechanism)
@@ -217,12 +217,12 @@ class Gate:
             self._exchange = self._mechanisms.begin(mechanism, self._visitors.names.prefix)
         if self._exchange.has_large_messages:
             self._receive(self._host.gate_bytes_max)
-        self._state = State.AUTHENTICATE
+        self._state = GateState.AUTHENTICATE
         return ErrorCode.NONE
 
     def _expect_tokens(self) -> None:
         """Messages come as they are from now on; one of GSSAPI is empty."""
-        self._state = State.TOKENS
+        self._state = GateState.TOKENS
         limit = self._host.gate_bytes_max
         if not self._exchange.has_large_messages:
             limit = min(AUTHENTICATION_FRAME_BYTES_MAX, limit)
@@ -230,13 +230,13 @@ class Gate:
 
     def _on_authenticate(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
         version = _served(header, VERSIONS[ApiKey.SASL_AUTHENTICATE])
-        if self._state is State.OTHER_MECHANISM and self._before is not None:
+        if self._state is GateState.OTHER_MECHANISM and self._before is not None:
             reason = (
                 f"SASL mechanism '{self._exchange.mechanism}' requested by client is not supported for "
                 f"re-authentication of mechanism '{self._before.mechanism}'"
             )
             self._fail(header, None, reason)
-        elif self._state is not State.AUTHENTICATE:
+        elif self._state is not GateState.AUTHENTICATE:
             raise InvalidRequest("Unexpected Kafka request of type SASL_AUTHENTICATE during SASL handshake.")
         else:
             request, _ = m.SaslAuthenticateRequest.decode(version, frame, pos)
@@ -258,7 +258,7 @@ class Gate:
                 self._finish_later(header, step)
             else:
                 self._go_on(header, step)
-        except (Refused, Malformed) as error:
+        except (ExchangeRefused, Malformed) as error:
             self._fail_exchange(header, error)
 
     def _go_on(self, header: RequestHeader | None, step: Challenge | Authenticated) -> None:
@@ -283,7 +283,7 @@ class Gate:
             finally:
                 self._host.finishing(self._connection, None)
             self._go_on(header, outcome)
-        except (Refused, Malformed) as error:
+        except (ExchangeRefused, Malformed) as error:
             self._fail_exchange(header, error)
             return
         except ClientLeft:
@@ -304,13 +304,13 @@ class Gate:
         self._connection.answer(_encoded(header, answer), None)
 
     def _succeed(self, header: RequestHeader | None, done: Authenticated) -> None:
-        """Raises `Refused` if a client that authenticates again is another one."""
+        """Raises `ExchangeRefused` if a client that authenticates again is another one."""
         connection, before, host, visitors = self._connection, self._before, self._host, self._visitors
         principal = f"User:{done.name}"
         if visitors is not None:
             principal = visitors.names.qualified_client(principal)
         if before is not None and principal != connection.principal:
-            raise Refused(
+            raise ExchangeRefused(
                 f"Cannot change principals during re-authentication from {connection.principal.replace(':', '.', 1)}: "
                 f"User.{done.name}"
             )
@@ -319,7 +319,7 @@ class Gate:
         try:
             dispatch = self._dispatch(visitors)
         except InvalidRequest as error:
-            raise Refused(error.message) from None
+            raise ExchangeRefused(error.message) from None
         mechanism = self._exchange.mechanism
         if visitors is not None:
             self._check_admitted(visitors, done, principal)
@@ -332,17 +332,17 @@ class Gate:
             end = host.loop.time() + lifetime_ms / 1000
             session.end = host.loop.call_at(end, self._end, session, end + host.timeout_s)
         connection.principal, connection.session, connection.admitted = principal, session, None
-        self._state, self._before, self._rounds = State.OVER, None, 0
+        self._state, self._before, self._rounds = GateState.OVER, None, 0
         host.succeeded(connection, mechanism, is_again=before is not None)
         self._send(header, done.data, lifetime_ms or 0)
         connection.hand_over(dispatch, host.request_bytes_max)
 
     def _check_admitted(self, visitors: Visitors, done: Authenticated, principal: str) -> None:
-        """Raises `Refused` for one whom the instance does not let in."""
+        """Raises `ExchangeRefused` for one whom the instance does not let in."""
         name = visitors.names.local(principal.partition(":")[2]) or ""
         if not visitors.admits(name, self._exchange.mechanism, is_token=done.is_token):
             visitors.refuse_principal(self._connection.host)
-            raise Refused("Authentication failed: the principal is none of those that may enter here")
+            raise ExchangeRefused("Authentication failed: the principal is none of those that may enter here")
 
     def _dispatch(self, visitors: Visitors | None) -> Dispatch:
         """The receiver of ordinary requests. Raises `InvalidRequest`."""
@@ -381,7 +381,7 @@ class Gate:
 
     # -- failures
 
-    def _fail_exchange(self, header: RequestHeader | None, error: Refused | Malformed) -> None:
+    def _fail_exchange(self, header: RequestHeader | None, error: ExchangeRefused | Malformed) -> None:
         """Tells the client what it may know."""
         when = "authentication" if self._before is None else "re-authentication"
         mechanism = self._exchange.mechanism
@@ -395,7 +395,7 @@ class Gate:
 
     def _fail(self, header: RequestHeader | None, answer: Message | None, reason: str) -> None:
         """Sends the answer after a while, and closes the connection."""
-        self._state = State.OVER
+        self._state = GateState.OVER
         chunks = [] if header is None or answer is None else _encoded(header, answer)
         exchange = getattr(self, "_exchange", None)
         mechanism, claimed = ("", "") if exchange is None else (exchange.mechanism, exchange.claimed)

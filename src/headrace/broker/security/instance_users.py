@@ -47,7 +47,7 @@ class InstanceUsers:
         self._instances, self._hosting = instances, hosting
 
     def is_barred(self, connection: Connection, name: str) -> bool:
-        """See `gate.Host`."""
+        """See `gate.GateHost`."""
         return self._is_barred(connection, name, is_counted=False)
 
     def is_counted_as_barred(self, connection: Connection, name: str) -> bool:
@@ -55,7 +55,7 @@ class InstanceUsers:
         return self._is_barred(connection, name, is_counted=True)
 
     def visitors_of(self, connection: Connection, name: str) -> Visitors | None:
-        """See `gate.Host`."""
+        """See `gate.GateHost`."""
         instance, is_shared = self._chosen(connection, name)
         if is_shared:
             visitors = self._hosting.adopt(connection, instance)

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from headrace.broker.security.worker import HasLeft, Worker
+from headrace.broker.security.worker import AuthenticationThreads, HasLeft
 from headrace.config import parse_value
 from headrace.config.properties import BROKER_SETTINGS
 from headrace.errors import InvalidConfig
@@ -150,7 +150,7 @@ class Mechanisms:
         accounts: Accounts | None,
         verify: Verify | None,
         kerberos: Kerberos | None,
-        blocking: Worker,
+        blocking: AuthenticationThreads,
         random_bytes: Callable[[int], bytes],
         has_stored_plain: bool = False,
     ) -> None:
@@ -208,7 +208,7 @@ class Mechanisms:
     async def finish(
         self, exchange: ServerExchange, step: Unverified | Blocking, has_left: HasLeft
     ) -> Challenge | Authenticated:
-        """The outcome of a step that takes a while. Raises `Refused`, `Malformed`, `ClientLeft`."""
+        """The outcome of a step that takes a while. Raises `ExchangeRefused`, `Malformed`, `ClientLeft`."""
         if isinstance(step, Blocking):
             return await self._blocking.run(step.work, has_left)
         assert self._verify is not None

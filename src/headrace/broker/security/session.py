@@ -15,7 +15,7 @@ REAUTHENTICATION_INTERVAL_NS = 1_000_000_000
 """A client may authenticate again once a second, as with Apache Kafka."""
 
 
-class Gate(Protocol):
+class SessionGate(Protocol):
     """What a session needs of the gate that it came through."""
 
     def begin_again(self, session: Session, mechanism: str, /) -> m.SaslHandshakeResponse:
@@ -28,7 +28,7 @@ class Session:
     __slots__ = ("begun_ns", "dispatch", "end", "expires_at_ms", "gate", "is_token", "mechanism")
 
     def __init__(
-        self, gate: Gate, mechanism: str, dispatch: Dispatch, *, is_token: bool, expires_at_ms: int | None
+        self, gate: SessionGate, mechanism: str, dispatch: Dispatch, *, is_token: bool, expires_at_ms: int | None
     ) -> None:
         """`dispatch`: receives its requests. `expires_at_ms`: when the credentials expire, in ms since 1970."""
         self.gate, self.dispatch, self.mechanism, self.is_token, self.expires_at_ms = (

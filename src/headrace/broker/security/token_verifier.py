@@ -26,7 +26,7 @@ from jwt import PyJWK, PyJWS
 from jwt.exceptions import PyJWTError
 
 from headrace.broker.security.mechanisms import ListenerSettings, login_of, named_jaas
-from headrace.broker.security.worker import HasLeft, Worker
+from headrace.broker.security.worker import AuthenticationThreads, HasLeft
 from headrace.errors import InvalidConfig
 from headrace.network.sasl.endpoints import MakeContext, check_allowed, endpoint_tls
 from headrace.network.sasl.http import HttpFailed, http_bytes
@@ -69,7 +69,7 @@ class TokenVerifier:
         *,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
-        verifying: Worker,
+        verifying: AuthenticationThreads,
         fetching: Executor,
     ) -> None:
         """`fetching`: one thread. Raises `InvalidConfig`."""

@@ -23,7 +23,7 @@ class ClientLeft(Exception):
     """A step was not run, since its client has left."""
 
 
-class Worker:
+class AuthenticationThreads:
     """A few threads."""
 
     def __init__(self, name: str) -> None:

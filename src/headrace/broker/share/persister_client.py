@@ -48,7 +48,7 @@ from headrace.network.peers.peers import Peers
 from headrace.types import BrokerId
 
 if TYPE_CHECKING:
-    from headrace.broker.share.share_state import ShareState
+    from headrace.broker.share.share_state import ShareCoordinators
     from headrace.metadata.metadata_cache import MetadataCache
     from headrace.network.peers.broker_addresses import BrokerAddresses
 
@@ -85,7 +85,7 @@ class PersisterClient:
     def __init__(
         self,
         broker_id: BrokerId,
-        share_state: ShareState,
+        share_state: ShareCoordinators,
         *,
         metadata: MetadataCache,
         addresses: BrokerAddresses,

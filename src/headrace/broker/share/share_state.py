@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.types import TopicPartition
 
 
-class ShareState:
+class ShareCoordinators:
     """The share coordinator of this broker, and its way to all share coordinators."""
 
     __slots__ = ("_build_coordinator", "_build_persister", "_coordinator", "_persister", "initializing", "topic")
@@ -29,7 +29,7 @@ class ShareState:
         self,
         topic: InternalTopic,
         build_coordinator: Callable[[InternalTopic], ShareStateService],
-        build_persister: Callable[[ShareState], Persister],
+        build_persister: Callable[[ShareCoordinators], Persister],
     ) -> None:
         """`topic` is `__share_group_state`."""
         self.topic = topic

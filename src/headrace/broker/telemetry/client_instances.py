@@ -18,8 +18,8 @@ from headrace.broker.telemetry.subscriptions import (
     CLIENT_ID,
     INSTANCE_ID,
     SOURCE_ADDRESS,
-    Subscription,
-    Wanted,
+    TelemetrySubscription,
+    WantedMetrics,
     wanted_from,
 )
 from headrace.errors import ErrorCode, KafkaError
@@ -51,7 +51,9 @@ class ClientInstance:
         "peer", "subscription_id", "version", "wanted",
     )  # fmt: skip
 
-    def __init__(self, id: bytes, attributes: Mapping[str, str], wanted: Wanted, version: int, peer: Peer) -> None:
+    def __init__(
+        self, id: bytes, attributes: Mapping[str, str], wanted: WantedMetrics, version: int, peer: Peer
+    ) -> None:
         self.id, self.attributes, self.wanted, self.version, self.peer = id, attributes, wanted, version, peer
         self.owner = _owner(attributes, peer)
         text = f"{','.join(wanted.metrics)} {wanted.interval_ms}".encode()
@@ -109,7 +111,7 @@ class ClientInstances:
     def __init__(self, *, on_forget: Callable[[bytes], None], new_id: Callable[[], bytes]) -> None:
         """`on_forget` is called with the id of each instance that is forgotten."""
         self._on_forget, self._new_id = on_forget, new_id
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, TelemetrySubscription] = {}
         self._version = 0
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()  # the longest silent first
         self.throttled = self.unknown_subscriptions = 0
@@ -124,11 +126,11 @@ class ClientInstances:
         return id in self._instances
 
     @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
+    def subscriptions(self) -> Mapping[str, TelemetrySubscription]:
         """The subscriptions by name."""
         return self._subscriptions
 
-    def subscribe(self, name: str, subscription: Subscription | None) -> None:
+    def subscribe(self, name: str, subscription: TelemetrySubscription | None) -> None:
         """Sets a subscription; None removes it. Clients get it with their next request."""
         if subscription is None:
             if self._subscriptions.pop(name, None) is None:

@@ -37,7 +37,7 @@ SETTINGS = {
 """The configs of a subscription, in the order in which Apache Kafka describes them."""
 
 
-class Subscription(NamedTuple):
+class TelemetrySubscription(NamedTuple):
     """One subscription."""
 
     metrics: frozenset[str]
@@ -52,14 +52,14 @@ class Subscription(NamedTuple):
         )
 
 
-class Wanted(NamedTuple):
+class WantedMetrics(NamedTuple):
     """What a client is asked to push."""
 
     metrics: tuple[str, ...]
     interval_ms: int
 
 
-def parse_subscription(configs: Mapping[str, str]) -> Subscription:
+def parse_subscription(configs: Mapping[str, str]) -> TelemetrySubscription:
     """A subscription from its configs. Raises `InvalidRequest` for an unknown config or an interval out of bounds,
     `InvalidConfig` for another bad value."""
     unknown = [name for name in configs if name not in SETTINGS]
@@ -73,10 +73,10 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
             f"Invalid value {interval_ms} for {INTERVAL_MS}, interval must be between {_INTERVAL_MS_MIN} and "
             f"{_INTERVAL_MS_MAX} (1 hour)"
         )
-    return Subscription(frozenset(values.get(METRICS, ())), interval_ms, _patterns(values.get(MATCH, ())))  # type: ignore[arg-type]
+    return TelemetrySubscription(frozenset(values.get(METRICS, ())), interval_ms, _patterns(values.get(MATCH, ())))  # type: ignore[arg-type]
 
 
-def wanted_from(subscriptions: Iterable[Subscription], attributes: Mapping[str, str]) -> Wanted:
+def wanted_from(subscriptions: Iterable[TelemetrySubscription], attributes: Mapping[str, str]) -> WantedMetrics:
     """What a client with these attributes is asked to push."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
@@ -84,7 +84,7 @@ def wanted_from(subscriptions: Iterable[Subscription], attributes: Mapping[str, 
         if each.matches(attributes):
             metrics |= each.metrics
             interval_ms = min(interval_ms, each.interval_ms)
-    return Wanted((ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms)
+    return WantedMetrics((ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms)
 
 
 def _patterns(entries: Iterable[str]) -> dict[str, Any]:

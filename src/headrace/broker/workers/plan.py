@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 
 from headrace.broker.environment import UNIX
-from headrace.broker.options import Refused
+from headrace.broker.options import StartRefused
 from headrace.config import BrokerConfig
 from headrace.errors import InvalidConfig
 from headrace.log.directories.meta_properties import FILE_NAME as META_FILE
@@ -35,7 +35,7 @@ _MIN_ISRS = ("transaction.state.log.min.isr", "share.coordinator.state.topic.min
 
 
 def check(config: BrokerConfig, workers: int) -> None:
-    """Raises `InvalidConfig` or `Refused` when the settings cannot be divided among workers."""
+    """Raises `InvalidConfig` or `StartRefused` when the settings cannot be divided among workers."""
     if workers < 1:
         raise InvalidConfig(f"--workers={workers} is not at least 1")
     if config.broker_id < 0:
@@ -44,7 +44,7 @@ def check(config: BrokerConfig, workers: int) -> None:
         _check_ports(name, _parsed(addresses, config), workers)
     for each in config.log_dirs:
         if Path(each, META_FILE).exists():
-            raise Refused(
+            raise StartRefused(
                 f"data directory {each} belongs to one broker: start it without --workers, or name another directory. "
                 f"--workers keeps the brokers' data in {Path(each, 'worker-0')} and so on."
             )

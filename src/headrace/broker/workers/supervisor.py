@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.broker.environment import UNIX, open_store
-from headrace.broker.options import Refused, ServeOptions
+from headrace.broker.options import ServeOptions, StartRefused
 from headrace.broker.workers import plan
 from headrace.broker.workers.sync import out_of_sync
 from headrace.broker.workers.worker import Worker
@@ -39,7 +39,7 @@ class Supervisor:
     """Runs the workers. Make it, then `run`."""
 
     def __init__(self, options: ServeOptions) -> None:
-        """Raises `InvalidConfig`, `Refused`."""
+        """Raises `InvalidConfig`, `StartRefused`."""
         assert options.workers is not None
         self._config = options.properties.config
         self._count = options.workers
@@ -54,7 +54,7 @@ class Supervisor:
         self._leaving: Worker | None = None  # is restarted on purpose
 
     async def run(self) -> int:
-        """Runs until a signal; returns the exit status. Raises `Refused`."""
+        """Runs until a signal; returns the exit status. Raises `StartRefused`."""
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self._stop)
@@ -82,7 +82,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def _tree(self, sockets: Path) -> AsyncIterator[None]:
-        """Serves the tree to the workers. Raises `Refused`."""
+        """Serves the tree to the workers. Raises `StartRefused`."""
         from headrace.metastore.shared.tree_server import TreeServer
 
         directory = Path(self._config.log_dirs[0], plan.TREE)
@@ -90,9 +90,9 @@ class Supervisor:
             directory.mkdir(parents=True, exist_ok=True)
             server = await TreeServer.open(directory, sockets / plan.TREE)
         except StoreInUse as error:
-            raise Refused(str(error)) from error
+            raise StartRefused(str(error)) from error
         except (StoreUnreadable, OSError) as error:
-            raise Refused(f"{error.filename or directory}: {error.strerror or error}") from error
+            raise StartRefused(f"{error.filename or directory}: {error.strerror or error}") from error
         try:
             yield
         finally:
@@ -189,7 +189,7 @@ class Supervisor:
         connect = self._config.zookeeper_connect or UNIX + str(self._sockets / plan.TREE)
         try:
             store = await open_store(replace(self._config, zookeeper_connect=connect))
-        except (OSError, Refused, InvalidConfig) as error:
+        except (OSError, StartRefused, InvalidConfig) as error:
             log.error(
                 "the rolling restart is given up: the metadata store cannot be opened", extra={"error": str(error)}
             )

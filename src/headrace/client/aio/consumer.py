@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar, Unpack
 
 from headrace.client.aio.calls import Awaited
 from headrace.client.aio.reader import Read, Reader
-from headrace.client.aio.reading import Ahead, Buffer, Columns, Core, Place
+from headrace.client.aio.reading import Ahead, Buffer, Columns, Core, NextRecord
 from headrace.client.consumer.fetched_batches import ConsumerRecord, ReadOptions
 from headrace.client.consumer.settings import ConsumerSettings
 from headrace.client.consumer.subscription import Rebalanced
@@ -220,6 +220,6 @@ class Consumer(Reader):
         if moves:
             self._put_back(self._buffer.take_rest())
 
-    def _put_back(self, place: Place | None) -> None:
+    def _put_back(self, place: NextRecord | None) -> None:
         if place is not None:
             self._calls.submit(partial(self._core.put_back, place))

@@ -21,7 +21,7 @@ from headrace.types import Offset, TopicPartition
 Columns = list[tuple[TopicPartition, RecordColumns]]
 
 
-class Place(NamedTuple):
+class NextRecord(NamedTuple):
     """The next record of a partition."""
 
     partition: TopicPartition
@@ -65,12 +65,12 @@ class Core(threaded.Consumer):
         """Whether there are any."""
         return self._interceptors is not None
 
-    def handed_out(self, place: Place) -> None:
+    def handed_out(self, place: NextRecord) -> None:
         """Tasks have received the records before this place."""
         if place.partition in self._positions.following:
             self._positions.following[place.partition] = place.offset
 
-    def put_back(self, place: Place) -> None:
+    def put_back(self, place: NextRecord) -> None:
         """Read again from this place on, if the partition is still assigned."""
         if place.partition in self._positions.assigned:
             self._positions.seek(*place)
@@ -78,13 +78,13 @@ class Core(threaded.Consumer):
     def put_back_ahead(self, found: Ahead | None) -> None:
         """Read these again."""
         if found is not None:
-            self.put_back(Place(found.partition, Offset(found.records[0].offset)))
+            self.put_back(NextRecord(found.partition, Offset(found.records[0].offset)))
 
     def put_back_columns(self, found: Columns) -> None:
         """Read these again."""
         if found:
             partition, columns = found[0]
-            self.put_back(Place(partition, Offset(columns.offsets[0])))
+            self.put_back(NextRecord(partition, Offset(columns.offsets[0])))
 
     def interrupt(self) -> None:
         """Fail what waits for a broker. Any thread may call."""
@@ -131,19 +131,19 @@ class Buffer:
         self._next = at + len(found)
         return found
 
-    def news(self) -> Place | None:
+    def news(self) -> NextRecord | None:
         """Where the position is now, if records were handed out since this was asked last."""
         if self._ahead is None or self._next == self._noted:
             return None
         self._noted = self._next
         partition, records, following = self._ahead
         offset = following if self._next == len(records) else Offset(records[self._next - 1].offset + 1)
-        return Place(partition, offset)
+        return NextRecord(partition, offset)
 
-    def take_rest(self) -> Place | None:
+    def take_rest(self) -> NextRecord | None:
         """Drop what was not handed out; returns where it begins."""
         ahead, at = self._ahead, self._next
         self._ahead, self._records, self._next, self._noted = None, (), 0, 0
         if ahead is None or at == len(ahead.records):
             return None
-        return Place(ahead.partition, Offset(ahead.records[at].offset))
+        return NextRecord(ahead.partition, Offset(ahead.records[at].offset))

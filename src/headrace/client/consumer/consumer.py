@@ -18,15 +18,15 @@ from typing import Unpack
 from headrace.client.consumer.commits import Commits
 from headrace.client.consumer.deserialized_records import DeserializedRecords, deserializing_of
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord, ReadOptions, columns_of
-from headrace.client.consumer.fetcher import Chunk, Fetcher
+from headrace.client.consumer.fetcher import CompletedFetch, Fetcher
 from headrace.client.consumer.interceptors import consumer_interceptors
-from headrace.client.consumer.one_thread import Usage, of_one_thread
+from headrace.client.consumer.one_thread import CallingThread, of_one_thread
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.rebalancing import Rebalancing
 from headrace.client.consumer.selection import Offsets, offset_of, offsets_of, partition_of, partitions_of, topics_of
 from headrace.client.consumer.sessions import Session, resource_of, session_of
 from headrace.client.consumer.settings import ISOLATION, ConsumerSettings
-from headrace.client.consumer.subscription import Rebalanced, Subscription
+from headrace.client.consumer.subscription import Rebalanced, SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import ClientClosed
 from headrace.client.core.group_metadata import GroupMetadata, OffsetAndMetadata
@@ -70,7 +70,7 @@ class Consumer:
         address, self.settings, client = settings_of(
             "consumer", bootstrap, settings or ConsumerSettings(), client, options
         )
-        self.usage: Usage = Usage()
+        self.usage: CallingThread = CallingThread()
         self._isolation_level = ISOLATION[self.settings.isolation_level]
         self._cluster = Cluster(address, client)
         self._admin = Admin(self._cluster)
@@ -85,11 +85,11 @@ class Consumer:
         if self._session is not None:
             commit = partial(self._commits.auto_commit, now=True)
             self._rebalancing = Rebalancing(self._session, self._positions, commit, self._metrics)
-        self._subscription: Subscription | None = None
+        self._subscription: SubscriptionState | None = None
         self._deserializing = deserializing_of(
             self.settings.key_deserializer, self.settings.value_deserializer, self.settings.on_deserialization_error
         )
-        self._current: tuple[Chunk, ChunkRecords | DeserializedRecords] | None = None
+        self._current: tuple[CompletedFetch, ChunkRecords | DeserializedRecords] | None = None
         self._is_closing = False
         self._closed = False
 
@@ -138,7 +138,7 @@ class Consumer:
             return
         if self._subscription is None:
             self._positions.use([])
-        self._subscription = Subscription(self._admin, wanted, on_assigned, on_revoked, on_lost)
+        self._subscription = SubscriptionState(self._admin, wanted, on_assigned, on_revoked, on_lost)
         self._session.member.rejoin()
 
     @of_one_thread
@@ -288,7 +288,9 @@ class Consumer:
             if found:
                 return found
 
-    def _take_begun(self, chunk: Chunk, rest: ChunkRecords | DeserializedRecords, limit: int) -> list[ConsumerRecord]:
+    def _take_begun(
+        self, chunk: CompletedFetch, rest: ChunkRecords | DeserializedRecords, limit: int
+    ) -> list[ConsumerRecord]:
         """The next records of the begun chunk; none if its position was set since, or they were the last."""
         is_wanted = self._fetcher.is_current(chunk)
         found = rest.take(limit) if is_wanted else []
@@ -340,11 +342,11 @@ class Consumer:
         """End the wait of the poll in progress, or of the next one. Any thread may call."""
         self._fetcher.wakeup.set()
 
-    def _records_of(self, chunk: Chunk) -> ChunkRecords | DeserializedRecords:
+    def _records_of(self, chunk: CompletedFetch) -> ChunkRecords | DeserializedRecords:
         records = ChunkRecords(chunk.partition, chunk.answer, self._positions.of(chunk), self._isolation_level)
         return records if self._deserializing is None else DeserializedRecords(records, self._deserializing)
 
-    def _next_chunk(self, deadline: Deadline) -> Chunk | None:
+    def _next_chunk(self, deadline: Deadline) -> CompletedFetch | None:
         """The next chunk, or None at the deadline or after `wakeup`. The group may change meanwhile."""
         while True:
             limit = deadline
@@ -403,15 +405,14 @@ class Consumer:
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The committed offsets of the group, without partitions that have none."""
         found = self._commits.group("committed").committed(partitions_of(partitions))
-        return {partition: place.offset for partition, place in found.items()}
+        return {partition: Offset(place.offset) for partition, place in found.items()}
 
     @of_one_thread
     def committed_with_metadata(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """As `committed`, with the texts that were committed."""
-        found = self._commits.group("committed_with_metadata").committed(partitions_of(partitions))
-        return {partition: OffsetAndMetadata(place.offset, place.metadata or "") for partition, place in found.items()}
+        return self._commits.group("committed_with_metadata").committed(partitions_of(partitions))
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's membership, for `Producer.send_offsets`: a member that lost its place commits nothing."""

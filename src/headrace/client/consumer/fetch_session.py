@@ -20,7 +20,7 @@ from headrace.types import TopicPartition
 _BROKEN = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 
 
-class FetchSession:
+class FetchSessionHandler:
     """What one broker knows of the consumer's partitions."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from headrace.client.consumer.fetch_session import FetchSession
+from headrace.client.consumer.fetch_session import FetchSessionHandler
 from headrace.client.consumer.fetch_sources import FetchSources
 from headrace.client.consumer.fetching import (
     Fetched,
@@ -37,7 +37,7 @@ _CHUNKS_HELD = 2
 _LAST_REQUEST_MS = 100
 
 
-class Chunk(NamedTuple):
+class CompletedFetch(NamedTuple):
     """One partition's part of one answer, from `position` on."""
 
     partition: TopicPartition
@@ -73,8 +73,8 @@ class Fetcher:
         self._next: dict[TopicPartition, Offset] = {}
         self._generations: dict[TopicPartition, int] = {}
         self._flights: list[_Flight] = []
-        self._sessions: dict[BrokerId, FetchSession] = {}
-        self._chunks: deque[Chunk] = deque()
+        self._sessions: dict[BrokerId, FetchSessionHandler] = {}
+        self._chunks: deque[CompletedFetch] = deque()
         self._lost_positions: dict[TopicPartition, OffsetOutOfRange] = {}
         self._sources = FetchSources(cluster, rack)
         self._backoff = Backoff(cluster.settings.retry_backoff_ms, cluster.settings.retry_backoff_max_ms)
@@ -112,7 +112,7 @@ class Fetcher:
             self._sources.forget(partition)
         self._sources.keep_only({partition.topic for partition in partitions})
 
-    def is_current(self, chunk: Chunk) -> bool:
+    def is_current(self, chunk: CompletedFetch) -> bool:
         """Whether the chunk is still valid: the position of its partition was not set since."""
         return self._generations.get(chunk.partition) == chunk.generation and chunk.partition in self._next
 
@@ -123,7 +123,7 @@ class Fetcher:
 
     # -- chunks
 
-    def next_chunk(self, deadline: Deadline) -> Chunk | None:
+    def next_chunk(self, deadline: Deadline) -> CompletedFetch | None:
         """The oldest chunk of a partition that is not paused; None if none arrives in time, or after `wakeup.set()`.
 
         Raises KafkaErrors that are not retriable, such as CorruptMessage.
@@ -144,7 +144,7 @@ class Fetcher:
     def _has_chunk(self) -> bool:
         return any(chunk.partition not in self.paused for chunk in self._chunks)
 
-    def _take(self) -> Chunk | None:
+    def _take(self) -> CompletedFetch | None:
         for index, chunk in enumerate(self._chunks):
             if chunk.partition not in self.paused:
                 del self._chunks[index]
@@ -219,7 +219,7 @@ class Fetcher:
             self._next[partition] = following
             if self.metrics is not None:
                 self.metrics.chunk(following - question.position)
-            self._chunks.append(Chunk(partition, question.position, following, answer, question.generation))
+            self._chunks.append(CompletedFetch(partition, question.position, following, answer, question.generation))
         elif len(answer.records):
             raise CorruptMessage(f"{partition} at offset {question.position}: the response has no complete batch")
 
@@ -284,7 +284,7 @@ class Fetcher:
     def _send(self, leader: BrokerId, requested: dict[TopicPartition, _Question]) -> None:
         deadline = Deadline.after_ms(self._cluster.settings.request_timeout_ms)
         positions = {partition: Position(question.position, NO_EPOCH) for partition, question in requested.items()}
-        session = self._sessions.setdefault(leader, FetchSession())
+        session = self._sessions.setdefault(leader, FetchSessionHandler())
         try:
             connection = self._cluster.connection(leader, deadline)
             request = session.request(positions, self._sizes, self._isolation_level, self._sources.rack)

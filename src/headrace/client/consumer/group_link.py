@@ -40,14 +40,7 @@ class GroupTimes(NamedTuple):
     max_poll_interval_ms: int = 300_000
 
 
-class Committed(NamedTuple):
-    """A group's committed offset for a partition."""
-
-    offset: Offset
-    metadata: str | None
-
-
-class GroupMember(Protocol):
+class AnyMembership(Protocol):
     """The state machine of a member, of either protocol."""
 
     group_id: str
@@ -82,7 +75,7 @@ class GroupMember(Protocol):
 class GroupLink:
     """Calls to the coordinator, and the group's offsets."""
 
-    def __init__(self, cluster: Cluster, member: GroupMember) -> None:
+    def __init__(self, cluster: Cluster, member: AnyMembership) -> None:
         self.member = member
         self._cluster = cluster
         self._lock = threading.RLock()
@@ -129,7 +122,7 @@ class GroupLink:
 
     # -- offsets
 
-    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets, without partitions that have none."""
         asked = m.OffsetFetchRequest.OffsetFetchRequestTopic
         topics = [asked(name=name, partition_indexes=indexes) for name, indexes in by_topic(partitions)]
@@ -140,7 +133,9 @@ class GroupLink:
         deadline = self._cluster.deadline()
         return self._retry(lambda: self._fetch_offsets(make, deadline), deadline)
 
-    def _fetch_offsets(self, make: Callable[[int], Message], deadline: Deadline) -> dict[TopicPartition, Committed]:
+    def _fetch_offsets(
+        self, make: Callable[[int], Message], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         answer = self._call(make, ApiKey.OFFSET_FETCH, m.OffsetFetchResponse, deadline)
         if answer.error_code:
             raise error_for(answer.error_code, f"offsets of group {self.group_id}")
@@ -151,7 +146,7 @@ class GroupLink:
                 if part.error_code:
                     raise error_for(part.error_code, f"offset of group {self.group_id} for {partition}")
                 if part.committed_offset >= 0:
-                    found[partition] = Committed(Offset(part.committed_offset), part.metadata)
+                    found[partition] = OffsetAndMetadata(part.committed_offset, part.metadata or "")
         return found
 
     def commit(

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from headrace.client.consumer.assignors.member import Layout
-from headrace.client.consumer.group_link import LATE, Committed, GroupLink, GroupTimes
-from headrace.client.consumer.membership import LOST_COORDINATOR, REJOIN, Membership, MemberState
-from headrace.client.consumer.subscription import Subscription
+from headrace.client.consumer.group_link import LATE, GroupLink, GroupTimes
+from headrace.client.consumer.membership import LOST_COORDINATOR, REJOIN, ClassicMemberState, Membership
+from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Pending, R
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded
@@ -25,7 +25,7 @@ from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.types import TopicPartition
 
-__all__ = ["Committed", "GroupSession", "GroupTimes"]
+__all__ = ["GroupSession", "GroupTimes"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class GroupSession(GroupLink):
     @property
     def is_settled(self) -> bool:
         """Whether the member has its assignment, as far as it knows."""
-        return self.membership.state is MemberState.STABLE and self._assigned is None
+        return self.membership.state is ClassicMemberState.STABLE and self._assigned is None
 
     def polled(self) -> None:
         """Note a poll. After `max_poll_interval_ms` without one, the member leaves the group.
@@ -70,15 +70,15 @@ class GroupSession(GroupLink):
 
     # -- joining
 
-    def to_give_up(self, subscription: Subscription) -> frozenset[TopicPartition]:
+    def to_give_up(self, subscription: SubscriptionState) -> frozenset[TopicPartition]:
         """What the consumer is to give up before it joins."""
         return self.membership.to_give_up(self._topics_of(subscription))
 
-    def _topics_of(self, subscription: Subscription) -> Sequence[str]:
-        is_to_join = self.membership.state is MemberState.UNJOINED
+    def _topics_of(self, subscription: SubscriptionState) -> Sequence[str]:
+        is_to_join = self.membership.state is ClassicMemberState.UNJOINED
         return subscription.topics() if is_to_join else subscription.latest_topics
 
-    def advance(self, subscription: Subscription, deadline: Deadline) -> list[TopicPartition] | None:
+    def advance(self, subscription: SubscriptionState, deadline: Deadline) -> list[TopicPartition] | None:
         """Continue to join until `deadline`. Returns the new assignment, or None if there is none yet.
 
         Also None if there is something to give up first. Asks for the layout of topics if this member is the leader.
@@ -146,7 +146,7 @@ class GroupSession(GroupLink):
             self._drop_coordinator()
         elif cause.code not in REJOIN and not cause.code.retriable:
             raise cause
-        self.membership.state = MemberState.UNJOINED
+        self.membership.state = ClassicMemberState.UNJOINED
 
     # -- the coordinator
 
@@ -181,12 +181,12 @@ class GroupSession(GroupLink):
                 _log.info("group %s: a heartbeat failed: %s", self.group_id, cause)
 
     def _beat_once(self) -> None:
-        if self._last_poll.expired and self.membership.state is not MemberState.UNJOINED:
+        if self._last_poll.expired and self.membership.state is not ClassicMemberState.UNJOINED:
             _log.warning(LATE, self.group_id)
             self._leave()
         elif self._assigned is None and (self._joining or self._syncing):
             self._try_step(Deadline.after_ms(0))  # the group waits, and the application is busy with its records
-        elif self.membership.state is MemberState.STABLE:
+        elif self.membership.state is ClassicMemberState.STABLE:
             self._heartbeat()
 
     def _heartbeat(self) -> None:

@@ -48,7 +48,7 @@ _Held: TypeAlias = frozenset[tuple[bytes, int]]
 """Topic ids and partitions."""
 
 
-class MemberState(Enum):
+class HeartbeatMemberState(Enum):
     """The state of a member in the diagram above."""
 
     JOINING = "joining"
@@ -73,7 +73,7 @@ class HeartbeatMembership:
         self.group_instance_id = group_instance_id
         self.member_id: str = member_id
         self.generation: int = _JOIN_EPOCH
-        self.state: MemberState = MemberState.JOINING
+        self.state: HeartbeatMemberState = HeartbeatMemberState.JOINING
         self.owned: frozenset[TopicPartition] = frozenset()
         self.heartbeat_interval_ms: int | None = None
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -99,7 +99,7 @@ class HeartbeatMembership:
     @property
     def is_member(self) -> bool:
         """Whether the coordinator takes commits of this member, as far as it knows."""
-        return self.state is MemberState.JOINED
+        return self.state is HeartbeatMemberState.JOINED
 
     @property
     def is_settled(self) -> bool:
@@ -111,9 +111,9 @@ class HeartbeatMembership:
     @property
     def has_news(self) -> bool:
         """Whether the next heartbeat is to be sent at once."""
-        if self._must_subscribe and self.state is MemberState.JOINING:
+        if self._must_subscribe and self.state is HeartbeatMemberState.JOINING:
             return False
-        return self.state is not MemberState.FENCED and self._sent != (self._subscribed, self._held)
+        return self.state is not HeartbeatMemberState.FENCED and self._sent != (self._subscribed, self._held)
 
     def request(self) -> Heartbeat:
         """The next heartbeat of a member that is not FENCED."""
@@ -155,7 +155,7 @@ class HeartbeatMembership:
             self.member_id = answer.member_id or self.member_id
             self.generation = answer.member_epoch
             self.heartbeat_interval_ms = answer.heartbeat_interval_ms
-            self.state = MemberState.JOINED
+            self.state = HeartbeatMemberState.JOINED
             if answer.assignment is not None:
                 self._target = {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
 
@@ -198,13 +198,13 @@ class HeartbeatMembership:
 
     def to_give_up(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         """What is lost because the member was out of the group."""
-        return self.owned if self.state is MemberState.FENCED else frozenset()
+        return self.owned if self.state is HeartbeatMemberState.FENCED else frozenset()
 
     def given_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The member holds these partitions no more."""
         self.owned -= frozenset(partitions)
-        if self.state is MemberState.FENCED and not self.owned:
-            self.state = MemberState.JOINING
+        if self.state is HeartbeatMemberState.FENCED and not self.owned:
+            self.state = HeartbeatMemberState.JOINING
 
     # -- the end
 
@@ -237,7 +237,7 @@ class HeartbeatMembership:
     def _fence(self) -> None:
         self.generation = _JOIN_EPOCH
         self._target, self._sent = None, None
-        self.state = MemberState.FENCED if self.owned else MemberState.JOINING
+        self.state = HeartbeatMemberState.FENCED if self.owned else HeartbeatMemberState.JOINING
 
 
 def _by_topic(held: _Held) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:

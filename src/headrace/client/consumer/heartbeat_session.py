@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Collection
 
 from headrace.client.consumer.group_link import LATE, GroupLink, GroupTimes
-from headrace.client.consumer.heartbeat_membership import Answer, Heartbeat, HeartbeatMembership, MemberState
+from headrace.client.consumer.heartbeat_membership import Answer, Heartbeat, HeartbeatMembership, HeartbeatMemberState
 from headrace.client.consumer.membership import LOST_COORDINATOR
-from headrace.client.consumer.subscription import Subscription
+from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded
 from headrace.client.core.timing import Deadline
@@ -78,7 +78,7 @@ class HeartbeatSession(GroupLink):
             raise self._fatal
         self._last_poll = Deadline.after_ms(self._times.max_poll_interval_ms)
 
-    def to_give_up(self, subscription: Subscription) -> frozenset[TopicPartition]:
+    def to_give_up(self, subscription: SubscriptionState) -> frozenset[TopicPartition]:
         """What the consumer has lost."""
         return self.membership.to_give_up(())
 
@@ -87,7 +87,7 @@ class HeartbeatSession(GroupLink):
         super().given_up(partitions)
         self._wake.set()
 
-    def advance(self, subscription: Subscription, deadline: Deadline) -> list[TopicPartition] | None:
+    def advance(self, subscription: SubscriptionState, deadline: Deadline) -> list[TopicPartition] | None:
         """Wait until `deadline` for a new assignment, and return it: all that the consumer is to read from now on.
 
         None if there is none, or something to give up first. Raises KafkaError if the group refuses for good.
@@ -161,7 +161,7 @@ class HeartbeatSession(GroupLink):
 
     @property
     def _is_quiet(self) -> bool:
-        return self._ended or self._fatal is not None or self.membership.state is MemberState.FENCED
+        return self._ended or self._fatal is not None or self.membership.state is HeartbeatMemberState.FENCED
 
     def _beat_once(self) -> None:
         membership = self.membership

@@ -46,7 +46,7 @@ LOST_COORDINATOR = frozenset(
 """Error codes after which the member looks up the coordinator again."""
 
 
-class MemberState(Enum):
+class ClassicMemberState(Enum):
     """The state of a member in the diagram above."""
 
     UNJOINED = "unjoined"
@@ -71,7 +71,7 @@ class Membership:
         self.group_instance_id = group_instance_id
         self.member_id: str = ""
         self.generation: int = NO_GENERATION
-        self.state: MemberState = MemberState.UNJOINED
+        self.state: ClassicMemberState = ClassicMemberState.UNJOINED
         self.owned: frozenset[TopicPartition] = frozenset()
         self.joined_topics: set[str] = set()
         self.is_cooperative: bool = set(assignors) == {COOPERATIVE_STICKY}
@@ -88,7 +88,7 @@ class Membership:
 
     def to_give_up(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         """What of `owned` goes before the member joins for `topics`: revoked while `is_member`, else lost."""
-        if self.state is not MemberState.UNJOINED:
+        if self.state is not ClassicMemberState.UNJOINED:
             return frozenset()
         if self.is_cooperative and self.is_member:
             wanted = set(topics)
@@ -101,7 +101,7 @@ class Membership:
 
     def join_request(self, topics: Sequence[str]) -> m.JoinGroupRequest:
         """UNJOINED -> JOINING."""
-        self.state = MemberState.JOINING
+        self.state = ClassicMemberState.JOINING
         self.joined_topics = set(topics)
         subscription = Subscription(topics, sorted(self.owned), self._previous, self._assigned_in, self._rack)
         asked = m.JoinGroupRequest.JoinGroupRequestProtocol
@@ -119,7 +119,7 @@ class Membership:
         """JOINING -> SYNCING; False if the coordinator requires the request again, with a member id."""
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            self.state = MemberState.UNJOINED
+            self.state = ClassicMemberState.UNJOINED
             return False
         self._raise_for(answer.error_code)
         self.member_id = answer.member_id
@@ -127,7 +127,7 @@ class Membership:
         self._protocol = answer.protocol_name or ""
         leads = answer.leader == self.member_id and not answer.skip_assignment
         self._members = [decode_member(member, self._protocol) for member in answer.members] if leads else []
-        self.state = MemberState.SYNCING
+        self.state = ClassicMemberState.SYNCING
         return True
 
     @property
@@ -163,7 +163,7 @@ class Membership:
         must_give_up = not self.owned.issubset(assignment)
         self.owned = frozenset(assignment)
         self._previous, self._assigned_in = assignment, self.generation
-        self.state = MemberState.UNJOINED if must_give_up else MemberState.STABLE
+        self.state = ClassicMemberState.UNJOINED if must_give_up else ClassicMemberState.STABLE
         return assignment
 
     # -- being a member
@@ -191,8 +191,8 @@ class Membership:
 
     def rejoin(self) -> None:
         """STABLE -> UNJOINED, because the subscription of this member has changed."""
-        if self.state is MemberState.STABLE:
-            self.state = MemberState.UNJOINED
+        if self.state is ClassicMemberState.STABLE:
+            self.state = ClassicMemberState.UNJOINED
 
     def left(self) -> None:
         """-> UNJOINED, without a member id."""
@@ -200,7 +200,7 @@ class Membership:
 
     def heard(self, code: int) -> None:
         """Apply the error code of a heartbeat or commit: STABLE -> UNJOINED if it requires a rejoin."""
-        if code in REJOIN and self.state is MemberState.STABLE:
+        if code in REJOIN and self.state is ClassicMemberState.STABLE:
             self._unjoin(code)
 
     def error(self, code: int, what: str) -> KafkaError:
@@ -220,7 +220,7 @@ class Membership:
         return error_for(code, what)
 
     def _unjoin(self, code: int) -> None:
-        self.state = MemberState.UNJOINED
+        self.state = ClassicMemberState.UNJOINED
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self.generation = NO_GENERATION
         if code == ErrorCode.UNKNOWN_MEMBER_ID:

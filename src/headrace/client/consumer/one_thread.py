@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Usage:
+class CallingThread:
     """The thread that is in a call, with the call; a callback may call again from inside."""
 
     __slots__ = ("_call", "_ident", "_lock", "_thread")
@@ -50,7 +50,7 @@ class Used(Protocol):
     """A class whose calls are of one thread."""
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> CallingThread:
         """Who is in a call."""
 
     def check_process(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping
 
-from headrace.client.consumer.fetcher import Chunk, Fetcher
+from headrace.client.consumer.fetcher import CompletedFetch, Fetcher
 from headrace.client.consumer.group_link import GroupLink
 from headrace.client.consumer.settings import ISOLATION, RESETS, ConsumerSettings
 from headrace.client.core.failures import NoOffset
@@ -68,8 +68,8 @@ class Positions:
             return
         if self._session is not None:
             for partition, place in self._session.committed(missing).items():
-                self.committed[partition] = place.offset
-                self.seek(partition, place.offset)
+                self.committed[partition] = Offset(place.offset)
+                self.seek(partition, Offset(place.offset))
         still = [partition for partition in missing if partition not in self.following]
         if still and self._settings.auto_offset_reset == "none":
             raise NoOffset(
@@ -91,12 +91,12 @@ class Positions:
             where = f"{self._settings.auto_offset_reset} offset, {self.following[partition]}"
             _log.warning("%s: reading on from the %s (auto_offset_reset)", lost[partition].message, where)
 
-    def consumed(self, chunk: Chunk, following: Offset) -> None:
+    def consumed(self, chunk: CompletedFetch, following: Offset) -> None:
         """The records of a chunk before `following` were returned."""
         if self._fetcher.is_current(chunk):
             self.following[chunk.partition] = following
 
-    def of(self, chunk: Chunk) -> Offset:
+    def of(self, chunk: CompletedFetch) -> Offset:
         """Where to begin in a chunk."""
         return max(chunk.position, self.following.get(chunk.partition, chunk.position))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.sessions import Session
-from headrace.client.consumer.subscription import Subscription
+from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.timing import Deadline
 from headrace.client.metrics.consuming import ConsumerMetrics
 from headrace.types import TopicPartition
@@ -27,7 +27,7 @@ class Rebalancing:
         self._commit = commit
         self._metrics = metrics
 
-    def follow(self, subscription: Subscription, deadline: Deadline) -> None:
+    def follow(self, subscription: SubscriptionState, deadline: Deadline) -> None:
         """Join the group if need be, and apply a new assignment.
 
         While this member still holds partitions, nothing is waited for: their records come meanwhile.
@@ -47,16 +47,16 @@ class Rebalancing:
             elif wait.expired and not session.to_give_up(subscription):
                 return
 
-    def give_all_up(self, subscription: Subscription) -> None:
+    def give_all_up(self, subscription: SubscriptionState) -> None:
         """The member is about to leave."""
         self._give_up(subscription, list(self._positions.assigned))
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: SubscriptionState) -> None:
         """Give everything up, and leave the group."""
         self.give_all_up(subscription)
         self._session.leave()
 
-    def _take(self, subscription: Subscription, assigned: list[TopicPartition]) -> None:
+    def _take(self, subscription: SubscriptionState, assigned: list[TopicPartition]) -> None:
         """Read what is assigned: give up what is not, keep the rest as it is."""
         before = set(self._positions.assigned)
         try:
@@ -66,7 +66,7 @@ class Rebalancing:
             self._positions.use(assigned)
             subscription.tell_assigned([partition for partition in assigned if partition not in before])
 
-    def _give_up(self, subscription: Subscription, partitions: Collection[TopicPartition]) -> None:
+    def _give_up(self, subscription: SubscriptionState, partitions: Collection[TopicPartition]) -> None:
         """Give partitions up: committed, if this member is still in the group, and lost if it is not."""
         going = [partition for partition in self._positions.assigned if partition in partitions]
         try:
@@ -76,7 +76,7 @@ class Rebalancing:
             self._positions.use([partition for partition in self._positions.assigned if partition not in partitions])
             self._session.given_up(partitions)
 
-    def _end_reading(self, subscription: Subscription, going: list[TopicPartition]) -> None:
+    def _end_reading(self, subscription: SubscriptionState, going: list[TopicPartition]) -> None:
         is_lost = not self._session.is_member
         try:
             if not is_lost:

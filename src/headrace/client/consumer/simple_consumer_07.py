@@ -18,11 +18,11 @@ from headrace.client.core.timing import Deadline
 from headrace.errors import ErrorCode, KafkaError
 from headrace.network.transport import PlainTransport
 from headrace.protocol.wire_07 import (
-    Fetch,
-    Fetched,
+    FetchedPart07,
     FetchPart,
-    Offsets,
+    FetchRequest07,
     OffsetsPart,
+    OffsetsRequest07,
     Request,
     encode_request,
     read_fetched,
@@ -46,7 +46,7 @@ class MessageSet07:
 
     __slots__ = ("_request", "_set", "error", "next_offset")
 
-    def __init__(self, request: FetchRequest, fetched: Fetched) -> None:
+    def __init__(self, request: FetchRequest, fetched: FetchedPart07) -> None:
         self._request, self._set = request, fetched.messages
         self.error: KafkaError | None = None
         """Why this partition was not read; there are no messages then."""
@@ -95,7 +95,7 @@ class SimpleConsumer07:
 
     def fetch(self, request: FetchRequest) -> MessageSet07:
         """The messages from a position on. Raises KafkaError, such as OffsetOutOfRange where no message begins."""
-        (found,) = read_fetched(self._ask(Fetch([FetchPart(*request)], False)), is_multi=False)
+        (found,) = read_fetched(self._ask(FetchRequest07([FetchPart(*request)], False)), is_multi=False)
         messages = MessageSet07(request, found)
         if messages.error is not None:
             raise messages.error
@@ -104,7 +104,7 @@ class SimpleConsumer07:
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet07]:
         """A message set for each request, in their order; look at `error` of each."""
         parts = [FetchPart(*each) for each in requests]
-        found = read_fetched(self._ask(Fetch(parts, True)), is_multi=True)
+        found = read_fetched(self._ask(FetchRequest07(parts, True)), is_multi=True)
         return [MessageSet07(request, each) for request, each in zip(requests, found, strict=True)]
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_offsets: int = 1) -> list[int]:
@@ -112,7 +112,7 @@ class SimpleConsumer07:
 
         `time` is in ms since 1970, or -1: the end, then the segments, or -2: the start.
         """
-        error, offsets = read_offsets(self._ask(Offsets(OffsetsPart(topic, partition, time, max_offsets))))
+        error, offsets = read_offsets(self._ask(OffsetsRequest07(OffsetsPart(topic, partition, time, max_offsets))))
         if error:
             raise error_for(_CODES[int(error)], f"offsets of {topic}-{partition}")
         return offsets

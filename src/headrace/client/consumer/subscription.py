@@ -23,7 +23,7 @@ _MISSING_AGAIN_MS = 1_000
 _log = logging.getLogger(__name__)
 
 
-class Subscription:
+class SubscriptionState:
     """The topics of one member, and their numbers of partitions when it joined."""
 
     def __init__(

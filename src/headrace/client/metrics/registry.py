@@ -29,7 +29,7 @@ class GroupName(NamedTuple):
         return f"{self.group}.{self.value}" if self.tag else self.group
 
 
-class Group:
+class MetricGroup:
     """The values of one group."""
 
     def __init__(self, clock: Clock) -> None:
@@ -63,13 +63,13 @@ class Registry:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.clock: Clock = clock
-        self._groups: dict[GroupName, Group] = {}
+        self._groups: dict[GroupName, MetricGroup] = {}
 
-    def group(self, group: str, tag: str = "", value: str = "") -> Group:
+    def group(self, group: str, tag: str = "", value: str = "") -> MetricGroup:
         """The group of that name; it stays the same one."""
         name = GroupName(group, tag, value)
         found = self._groups.get(name)
-        return found if found is not None else self._groups.setdefault(name, Group(self.clock))
+        return found if found is not None else self._groups.setdefault(name, MetricGroup(self.clock))
 
     def read(self) -> dict[str, dict[str, float]]:
         """Every value."""

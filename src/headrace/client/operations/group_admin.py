@@ -14,6 +14,7 @@ from headrace.client.consumer.consumer_protocol import PROTOCOL_TYPE, decode_ass
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection
 from headrace.client.core.failures import error_for
+from headrace.client.core.group_metadata import OffsetAndMetadata
 from headrace.client.core.settings import Address
 from headrace.client.core.timing import Deadline
 from headrace.client.operations.group_kinds import (
@@ -47,13 +48,6 @@ class GroupListing(NamedTuple):
     state: str
     protocol_type: str
     kind: str = ""
-
-
-class CommittedOffset(NamedTuple):
-    """A committed offset of a group, with its commit metadata."""
-
-    offset: Offset
-    metadata: str
 
 
 class GroupAdmin:
@@ -90,11 +84,11 @@ class GroupAdmin:
         """Every offset that the group has committed; of a share group, the start of each partition."""
         if kind == SHARE:
             return self._at_coordinator(group_id, share_offsets(group_id))
-        return {partition: place.offset for partition, place in self.committed(group_id).items()}
+        return {partition: Offset(place.offset) for partition, place in self.committed(group_id).items()}
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets that the group has committed for `partitions` (None: all), with their commit metadata.
 
         `require_stable` waits for transactions that may still change one; brokers before Kafka 2.5 do not wait.
@@ -108,7 +102,7 @@ class GroupAdmin:
                 for name, some in groupby(sorted(partitions), lambda each: each.topic)
             ]
 
-        def call(connection: Connection, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
+        def call(connection: Connection, deadline: Deadline) -> dict[TopicPartition, OffsetAndMetadata]:
             request = m.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
             answer = connection.call(request, m.OffsetFetchResponse, deadline)
             if answer.error_code:
@@ -119,8 +113,8 @@ class GroupAdmin:
                         where = TopicPartition(topic.name, part.partition_index)
                         raise error_for(part.error_code, f"offset of group {group_id} for {where}")
             return {
-                TopicPartition(topic.name, part.partition_index): CommittedOffset(
-                    Offset(part.committed_offset), part.metadata or ""
+                TopicPartition(topic.name, part.partition_index): OffsetAndMetadata(
+                    part.committed_offset, part.metadata or ""
                 )
                 for topic in answer.topics
                 for part in topic.partitions

@@ -52,7 +52,7 @@ class Imported(NamedTuple):
     newest_ms: int
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """The records of one stored partition, in order."""
 
     @property
@@ -65,7 +65,7 @@ class Source(Protocol):
         ...
 
 
-def resume_at(cluster: Cluster, source: Source, to: TopicPartition) -> int:
+def resume_at(cluster: Cluster, source: RecordSource, to: TopicPartition) -> int:
     """The number of source records that the partition holds. CannotResume if they are not the first ones."""
     start, end = Admin(cluster).watermarks([to])[to]
     if end == 0:
@@ -95,7 +95,7 @@ def _row(rows: RecordColumns, row: int) -> tuple[bytes | None, bytes | None]:
 
 
 def import_partition(
-    source: Source,
+    source: RecordSource,
     producer: Producer | None,
     to: TopicPartition,
     *,

@@ -14,9 +14,9 @@ from typing import TypeAlias, Unpack
 
 from headrace.client.consumer.group_link import GroupTimes
 from headrace.client.consumer.heartbeat_session import new_member_id
-from headrace.client.consumer.one_thread import Usage, of_one_thread
+from headrace.client.consumer.one_thread import CallingThread, of_one_thread
 from headrace.client.consumer.selection import topics_of
-from headrace.client.consumer.subscription import Subscription
+from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import ClientClosed
 from headrace.client.core.option_types import ShareConsumerOptions
@@ -61,7 +61,7 @@ class ShareConsumer:
         group_id = self.settings.group_id
         if group_id is None:
             raise InvalidConfig("a share consumer needs a group_id: the share group that it reads with")
-        self.usage: Usage = Usage()
+        self.usage: CallingThread = CallingThread()
         self._cluster = Cluster(address, client)
         self._admin = Admin(self._cluster)
         times = GroupTimes()
@@ -72,7 +72,7 @@ class ShareConsumer:
             self.settings.sizes, self.settings.max_poll_records, ACQUIRE_MODES[self.settings.acquire_mode]
         )
         self._fetcher = ShareFetcher(self._cluster, group_id, member.member_id, limits, self._note)
-        self._subscription: Subscription | None = None
+        self._subscription: SubscriptionState | None = None
         self._buffer: deque[ShareRecord] = deque()
         self._on_acknowledged: OnAcknowledged | None = None
         self._results: list[tuple[TopicPartition, frozenset[int], KafkaError | None]] = []
@@ -100,7 +100,7 @@ class ShareConsumer:
         if not wanted:
             self.unsubscribe()
             return
-        self._subscription = Subscription(self._admin, wanted, None, None, None)
+        self._subscription = SubscriptionState(self._admin, wanted, None, None, None)
         self._member.rejoin()
 
     @of_one_thread
@@ -165,7 +165,7 @@ class ShareConsumer:
                     ErrorCode.INVALID_RECORD_STATE,
                 )
 
-    def _follow_group(self, subscription: Subscription, deadline: Deadline) -> None:
+    def _follow_group(self, subscription: SubscriptionState, deadline: Deadline) -> None:
         self._session.polled()
         if self._session.is_settled:
             return

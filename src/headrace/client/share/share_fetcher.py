@@ -16,7 +16,7 @@ from headrace.client.core.timing import Backoff, Deadline
 from headrace.client.core.wakeup import Wakeup
 from headrace.client.share.acknowledgements import PartitionRecords
 from headrace.client.share.acquired_records import Acquired, acquired_records
-from headrace.client.share.share_session import FetchLimits, Place, ShareSession, has_renewals
+from headrace.client.share.share_session import FetchLimits, Place, ShareSessionHandler, has_renewals
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -38,7 +38,7 @@ class _Flight:
 
 @dataclass(slots=True)
 class _Node:
-    session: ShareSession
+    session: ShareSessionHandler
     connection: Connection | None = None
     flight: _Flight | None = None
     places: dict[Place, TopicPartition] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class ShareFetcher:
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
         for broker in by_leader.keys() | self._nodes.keys():
-            node = self._nodes.setdefault(broker, _Node(ShareSession(self._group_id, self._member_id)))
+            node = self._nodes.setdefault(broker, _Node(ShareSessionHandler(self._group_id, self._member_id)))
             if node.flight is None:
                 self._send_fetch(broker, node, {assigned[each]: each for each in by_leader.get(broker, ())})
 

@@ -44,7 +44,7 @@ class FetchLimits(NamedTuple):
     acquire_mode: int
 
 
-class ShareSession:
+class ShareSessionHandler:
     """The session with one broker."""
 
     def __init__(self, group_id: str, member_id: str) -> None:

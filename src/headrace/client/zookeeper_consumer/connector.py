@@ -32,7 +32,7 @@ from headrace.client.core.failures import ClientClosed
 from headrace.client.core.settings import Address, ClientSettings
 from headrace.client.core.timing import Deadline, now_ms
 from headrace.client.operations.admin import Admin
-from headrace.client.zookeeper_consumer.group_offsets import GroupOffsets
+from headrace.client.zookeeper_consumer.group_offsets import OffsetStorage
 from headrace.client.zookeeper_consumer.group_registry import (
     GroupRegistry,
     live_brokers,
@@ -44,7 +44,7 @@ from headrace.client.zookeeper_consumer.settings import RESETS, ConnectorSetting
 from headrace.client.zookeeper_consumer.stream import Stream
 from headrace.client.zookeeper_consumer.subscription import (
     STATIC,
-    Subscription,
+    StreamSubscription,
     ThreadId,
     TopicFilter,
     check_group,
@@ -74,7 +74,7 @@ class ConsumerConnector:
         self.group = group
         self.consumer_id: str = make_consumer_id(group, socket.gethostname(), now_ms(), uuid.uuid4().hex)
         self._client_settings = client or ClientSettings(client_id=group)
-        self._subscription: Subscription | None = None
+        self._subscription: StreamSubscription | None = None
         self._streams: dict[tuple[str, int], Stream] = {}  # with a filter, the topic is ""
         self._owned: Owners = {}
         self._uncertain: set[TopicPartition] = set()  # whose entries may be this consumer's
@@ -99,7 +99,7 @@ class ConsumerConnector:
         self._session.open()
         self._addresses: list[Address] = []
         self._cluster: Cluster | None = None
-        self._offsets: GroupOffsets | None = None
+        self._offsets: OffsetStorage | None = None
 
     def __enter__(self) -> ConsumerConnector:
         return self
@@ -111,14 +111,14 @@ class ConsumerConnector:
 
     def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[Stream]]:
         """So many streams for each topic. Once per connector, as streams are handed out in a rebalance."""
-        subscription = Subscription.to_topics(topic_counts)
+        subscription = StreamSubscription.to_topics(topic_counts)
         streams = {topic: [self._stream(topic, n) for n in range(count)] for topic, count in topic_counts.items()}
         self._begin(subscription, {(topic, n): each for topic, some in streams.items() for n, each in enumerate(some)})
         return streams
 
     def create_message_streams_by_filter(self, topic_filter: TopicFilter, count: int = 1) -> list[Stream]:
         """So many streams, each over all topics that the filter allows, those to come as well."""
-        subscription = Subscription.to_filter(topic_filter, count)
+        subscription = StreamSubscription.to_filter(topic_filter, count)
         streams = [self._stream(repr(topic_filter), n) for n in range(count)]
         self._begin(subscription, {("", n): each for n, each in enumerate(streams)})
         return streams
@@ -130,7 +130,7 @@ class ConsumerConnector:
     def _make_cluster(self) -> Cluster:
         return Cluster([str(address) for address in self._addresses], self._client_settings)
 
-    def _begin(self, subscription: Subscription, streams: dict[tuple[str, int], Stream]) -> None:
+    def _begin(self, subscription: StreamSubscription, streams: dict[tuple[str, int], Stream]) -> None:
         with self._lock:
             if self._closed.is_set():
                 raise ClientClosed("the connector is shut down")
@@ -297,7 +297,7 @@ class ConsumerConnector:
         self._addresses = addresses
         if self._cluster is None or self._offsets is None:
             self._cluster = self._make_cluster()
-            self._offsets = GroupOffsets(self.group, self._registry, self._cluster, self.settings)
+            self._offsets = OffsetStorage(self.group, self._registry, self._cluster, self.settings)
         self._cluster.bootstrap = addresses
         for stream in self._streams.values():
             stream.use_brokers(addresses)

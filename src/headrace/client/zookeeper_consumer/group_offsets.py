@@ -26,7 +26,7 @@ _COMMIT_TIMEOUT_MS = 10_000
 """Kafka's `offsets.channel.socket.timeout.ms`. No rebalance begins meanwhile."""
 
 
-class GroupOffsets:
+class OffsetStorage:
     """The committed offsets of a group. Writes only what has changed since this consumer read or wrote it."""
 
     def __init__(self, group: str, registry: GroupRegistry, cluster: Cluster, settings: ConnectorSettings) -> None:
@@ -44,7 +44,7 @@ class GroupOffsets:
         found = self._registry.read_offsets(partitions) if self._in_zookeeper else {}
         if self._in_kafka is not None and partitions:
             for partition, place in self._in_kafka.committed(list(partitions)).items():
-                found[partition] = max(place.offset, found.get(partition, place.offset))
+                found[partition] = max(Offset(place.offset), found.get(partition, Offset(place.offset)))
         self.forget(partitions)
         self._known.update(found)
         return found

@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.client.core.settings import Address, ClientSettings
 from headrace.client.zookeeper_consumer.rebalance import Owners, Registries
-from headrace.client.zookeeper_consumer.subscription import Subscription, decode_subscription, has_filters
+from headrace.client.zookeeper_consumer.subscription import StreamSubscription, decode_subscription, has_filters
 from headrace.client.zookeeper_consumer.zookeeper_session import NoNode, ZooKeeperSession
 from headrace.errors import KafkaError
 from headrace.types import Offset, TopicPartition
@@ -59,7 +59,7 @@ class GroupRegistry:
 
     # -- consumers
 
-    def register(self, subscription: Subscription, now_ms: int) -> None:
+    def register(self, subscription: StreamSubscription, now_ms: int) -> None:
         """Register this consumer for the session; a node of an earlier session of its own goes first."""
         self._session.ensure_path(self._ids)
         while self._session.create_ephemeral({self._me: subscription.encode(now_ms)}):

@@ -40,7 +40,7 @@ class Registries(NamedTuple):
     """The partitions of each topic that the member subscribes to."""
 
 
-class Plan(NamedTuple):
+class OwnershipPlan(NamedTuple):
     """What a member changes in the partition owner registry."""
 
     release: Owners
@@ -49,12 +49,12 @@ class Plan(NamedTuple):
     """Step 9: the entries to add. Each may have to wait until its owner removes it."""
 
 
-def rebalance(consumer_id: str, seen: Registries, owned: Owners, strategy: str = RANGE) -> Plan:
+def rebalance(consumer_id: str, seen: Registries, owned: Owners, strategy: str = RANGE) -> OwnershipPlan:
     """The nine steps for the consumer Ci, which has the entries `owned`. Raises InvalidConfig if `roundrobin` is not
     possible."""
     assigned = assign_round_robin(seen) if strategy == ROUND_ROBIN else assign_ranges(consumer_id, seen)
     mine = {partition: thread for partition, thread in assigned.items() if thread.consumer_id == consumer_id}
-    return Plan(
+    return OwnershipPlan(
         release={partition: thread for partition, thread in owned.items() if mine.get(partition) != thread},
         claim={partition: thread for partition, thread in mine.items() if owned.get(partition) != thread},
     )

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.client.consumer.fetched_batches import ChunkRecords, ConsumerRecord
-from headrace.client.consumer.fetcher import Chunk, Fetcher
+from headrace.client.consumer.fetcher import CompletedFetch, Fetcher
 from headrace.client.consumer.fetching import READ_UNCOMMITTED
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import Address
@@ -66,7 +66,7 @@ class Stream:
         self._iterator: Iterator[ConsumerRecord] | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
-        self._chunk: tuple[Chunk, ChunkRecords, _Grant] | None = None
+        self._chunk: tuple[CompletedFetch, ChunkRecords, _Grant] | None = None
         self._rest: Iterator[ConsumerRecord] = iter(())
         self._current: ConsumerRecord | None = None  # handed out, and not finished
 
@@ -163,7 +163,7 @@ class Stream:
                 records = ChunkRecords(chunk.partition, chunk.answer, chunk.position, READ_UNCOMMITTED)
                 self._chunk = chunk, records, grant
 
-    def _next_chunk(self, deadline: Deadline) -> Chunk | None:
+    def _next_chunk(self, deadline: Deadline) -> CompletedFetch | None:
         fetcher = self._opened()
         with self._changed:
             fetcher.keep_only(self._grants)

@@ -69,14 +69,14 @@ class ThreadId(NamedTuple):
         return f"{self.consumer_id}-{self.number}"
 
 
-class Subscription(NamedTuple):
+class StreamSubscription(NamedTuple):
     """What one consumer reads: numbers of streams by topic, or by its filter's regular expression."""
 
     pattern: str
     counts: Mapping[str, int]
 
     @classmethod
-    def to_topics(cls, counts: Mapping[str, int]) -> Subscription:
+    def to_topics(cls, counts: Mapping[str, int]) -> StreamSubscription:
         """Named topics. Raises InvalidConfig."""
         if not counts:
             raise InvalidConfig("no topic is given: expected {topic: number of streams}")
@@ -85,7 +85,7 @@ class Subscription(NamedTuple):
         return cls(STATIC, dict(counts))
 
     @classmethod
-    def to_filter(cls, chosen: TopicFilter, count: int) -> Subscription:
+    def to_filter(cls, chosen: TopicFilter, count: int) -> StreamSubscription:
         """The topics that a filter allows. Raises InvalidConfig."""
         _check_count(count, repr(chosen))
         return cls(chosen.pattern, {chosen.regex: count})
@@ -104,7 +104,7 @@ class Subscription(NamedTuple):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_subscription(consumer_id: str, data: bytes) -> Subscription:
+def decode_subscription(consumer_id: str, data: bytes) -> StreamSubscription:
     """The inverse of `encode`. Raises KafkaError, which names the consumer."""
     try:
         value = json.loads(data)
@@ -112,8 +112,8 @@ def decode_subscription(consumer_id: str, data: bytes) -> Subscription:
         if pattern not in _PATTERNS or not all(isinstance(count, int) for count in counts.values()):
             raise ValueError
         if pattern != STATIC and len(counts) != 1:
-            return Subscription(STATIC, counts)  # as Kafka takes a filter without a regular expression
-        return Subscription(pattern, counts)
+            return StreamSubscription(STATIC, counts)  # as Kafka takes a filter without a regular expression
+        return StreamSubscription(pattern, counts)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KafkaError(
             f"consumer {consumer_id} is registered with {data[:200]!r}, which is no subscription"
@@ -142,7 +142,7 @@ def in_java_order(thread: ThreadId) -> bytes:
     return str(thread).encode("utf-16-be", "surrogatepass")
 
 
-def has_filters(members: Collection[Subscription]) -> bool:
+def has_filters(members: Collection[StreamSubscription]) -> bool:
     """Whether the topics that exist matter."""
     return any(member.pattern != STATIC for member in members)
 

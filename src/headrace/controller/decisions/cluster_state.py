@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.controller.decisions.topics import TopicsView, flat_name
+from headrace.controller.decisions.topics import ClusterTopics, flat_name
 from headrace.metadata.model import Broker, PartitionLeadership, Replicas, Topic
 from headrace.types import BrokerId, TopicPartition
 
@@ -22,7 +22,7 @@ def _is_same(before: Broker, now: Broker | None) -> bool:
     return now is not None and now.epoch == before.epoch
 
 
-class Topics(dict[str, Topic]):
+class TopicsByName(dict[str, Topic]):
     """Topics by name, with an index by `flat_name`, in which each new topic looks for a collision."""
 
     def __init__(self, topics: Mapping[str, Topic] | None = None) -> None:
@@ -50,7 +50,7 @@ class ClusterState:
     the metadata store."""
 
     brokers: dict[BrokerId, Broker] = field(default_factory=dict)
-    topics: Topics = field(default_factory=Topics)
+    topics: TopicsByName = field(default_factory=TopicsByName)
     leadership: dict[TopicPartition, PartitionLeadership] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
     shutting_down: set[BrokerId] = field(default_factory=set)
@@ -86,9 +86,9 @@ class ClusterState:
         """The live brokers that leadership is not given back to."""
         return self.shutting_down | self.suspected
 
-    def view(self) -> TopicsView:
+    def view(self) -> ClusterTopics:
         """The view for decisions about topics."""
-        return TopicsView(self.topics.keys(), self.topics.flat_names, self.deleting, self.brokers)
+        return ClusterTopics(self.topics.keys(), self.topics.flat_names, self.deleting, self.brokers)
 
     def partitions(self) -> Iterable[tuple[TopicPartition, Replicas]]:
         """Every partition of every topic."""

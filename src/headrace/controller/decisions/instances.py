@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, InvalidConfig, KafkaError
 from headrace.instances.address_list import is_address
-from headrace.instances.definition import Instance, State
+from headrace.instances.definition import Instance, InstanceState
 from headrace.metadata.model import Broker, Topic
 from headrace.types import BrokerId
 
@@ -76,7 +76,7 @@ def plan_creation(name: str, new_id: str, document: Document, contents: Contents
     made = Instance(name, new_id, created_ms=view.now_ms).altered(changes)
     for known in view.instances:
         if known.name == name:
-            what = "exists" if known.state is State.ACTIVE else "is being deleted, and its name is not free yet"
+            what = "exists" if known.state is InstanceState.ACTIVE else "is being deleted, and its name is not free yet"
             raise KafkaError(f"an instance called {name} {what}", ErrorCode.DUPLICATE_RESOURCE)
     if contents.topics and not adopt:
         raise _refused(
@@ -94,14 +94,14 @@ def plan_change(before: Instance, document: Document, contents: Contents, view: 
     if "deleted_at_ms" in changes:
         raise InvalidConfig("deleted_at_ms of an instance is not altered: delete it again with another grace period")
     restores = changes.pop("state", None)
-    if restores not in (None, State.ACTIVE.value):
+    if restores not in (None, InstanceState.ACTIVE.value):
         raise InvalidConfig(f"the state of an instance is altered to 'active' only, not to {restores!r:.100}")
     _refuse_removing(before)
-    if before.state is State.DELETING and not restores:
+    if before.state is InstanceState.DELETING and not restores:
         raise _refused(f"instance {before.name} is being deleted: bring it back first, by its state")
     after = before.altered(changes)
     if restores:
-        after = replace(after, state=State.ACTIVE, deleted_at_ms=None)
+        after = replace(after, state=InstanceState.ACTIVE, deleted_at_ms=None)
     if not force:
         _check_limits(before, after, contents)
     _check_brokers(after, set(after.brokers) - set(before.brokers), view)
@@ -129,13 +129,13 @@ def plan_deletion(before: Instance, document: Document, contents: Contents, view
         raise KafkaError(
             f"instance {before.name} has topics, and delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED
         )
-    return replace(before, state=State.DELETING, deleted_at_ms=view.now_ms + grace_ms)
+    return replace(before, state=InstanceState.DELETING, deleted_at_ms=view.now_ms + grace_ms)
 
 
 def begin_removal(instance: Instance, now_ms: int) -> Instance:
     """The instance once its grace period has passed; the same before, and if it was brought back."""
-    if instance.state is State.DELETING and (instance.deleted_at_ms or 0) <= now_ms:
-        return replace(instance, state=State.REMOVING)
+    if instance.state is InstanceState.DELETING and (instance.deleted_at_ms or 0) <= now_ms:
+        return replace(instance, state=InstanceState.REMOVING)
     return instance
 
 
@@ -153,7 +153,7 @@ def _refused(what: str) -> KafkaError:
 
 
 def _refuse_removing(instance: Instance) -> None:
-    if instance.state is State.REMOVING:
+    if instance.state is InstanceState.REMOVING:
         raise _refused(f"the data of instance {instance.name} is being removed: it cannot be brought back")
 
 
@@ -197,7 +197,7 @@ class _Bound(NamedTuple):
 
 
 def _bound(instance: Instance, broker: Broker) -> _Bound | None:
-    if instance.port is None or instance.state is not State.ACTIVE:
+    if instance.port is None or instance.state is not InstanceState.ACTIVE:
         return None
     for each in instance.addresses:
         number, _, address = each.partition("=")

@@ -24,7 +24,7 @@ from headrace.metadata.model import PartitionLeadership, Replicas
 from headrace.types import BrokerId, TopicPartition
 
 
-class Step(NamedTuple):
+class ReassignmentStep(NamedTuple):
     """One step of one partition: the state to write, and the replicas to drop and to add."""
 
     replicas: Replicas
@@ -40,7 +40,7 @@ def plan_reassignment(
     controller_epoch: int,
     *,
     keep_factor: bool = False,
-) -> Step:
+) -> ReassignmentStep:
     """The first step to `target`, or back to the origin of the reassignment under way if `target` is None.
 
     `keep_factor` refuses another replication factor. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
@@ -67,9 +67,9 @@ def plan_reassignment(
     added = tuple(each for each in after.adding if each not in now.replicas)
     current = state.leadership.get(partition)
     if current is None:
-        return Step(after, None, dropped, added)
+        return ReassignmentStep(after, None, dropped, added)
     if not dropped:
-        return Step(after, raise_epoch(current, controller_epoch), dropped, added)
+        return ReassignmentStep(after, raise_epoch(current, controller_epoch), dropped, added)
     kept = [each for each in after.replicas if each not in dropped]
     live, min_isr = state.online(partition), min(state.min_insync_replicas(partition.topic), len(kept))
     leadership = elect_among(kept, current, live, controller_epoch, min_isr=min_isr, suspected=state.suspected)
@@ -79,7 +79,7 @@ def plan_reassignment(
             "live broker.",
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
-    return Step(after, leadership, dropped, added)
+    return ReassignmentStep(after, leadership, dropped, added)
 
 
 def towards(origin: Sequence[BrokerId], target: tuple[BrokerId, ...]) -> Replicas:
@@ -96,7 +96,7 @@ def is_complete(state: ClusterState, partition: TopicPartition) -> bool:
     return set(replicas.target) <= set(current.isr)
 
 
-def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int) -> Step | None:
+def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int) -> ReassignmentStep | None:
     """The last step; None while no replica of the target may lead."""
     replicas = state.topics[partition.topic].partitions[partition.partition]
     current = state.leadership[partition]
@@ -104,7 +104,7 @@ def finish(state: ClusterState, partition: TopicPartition, controller_epoch: int
     leadership = elect_among(
         replicas.target, current, live, controller_epoch, min_isr=min_isr, suspected=state.suspected
     )
-    return None if leadership is None else Step(Replicas(replicas.target), leadership, replicas.removing)
+    return None if leadership is None else ReassignmentStep(Replicas(replicas.target), leadership, replicas.removing)
 
 
 def _check_target(state: ClusterState, now: Replicas, target: Sequence[BrokerId]) -> None:

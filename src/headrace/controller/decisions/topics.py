@@ -27,7 +27,7 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class RequestedTopic:
     """A request to create a topic. -1 for `num_partitions` and `replication_factor` means the defaults."""
 
     name: str
@@ -65,7 +65,7 @@ class TopicDefaults:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsView:
+class ClusterTopics:
     """Topic names, those marked for deletion among them, and live brokers. Valid until the next await."""
 
     names: Collection[str]
@@ -107,7 +107,7 @@ def flat_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def plan_topic(request: NewTopic, view: TopicsView, defaults: TopicDefaults, start_index: int) -> Assignment:
+def plan_topic(request: RequestedTopic, view: ClusterTopics, defaults: TopicDefaults, start_index: int) -> Assignment:
     """Checks a new topic and assigns its replicas, by partition. Raises `KafkaError` with Kafka's code."""
     validate_name(request.name)
     _check_is_new(request.name, view, defaults.owner_of)
@@ -146,7 +146,7 @@ def check_reliable(name: str, assignment: Mapping[int, Sequence[BrokerId]]) -> N
             )
 
 
-def check_deletable(name: str, view: TopicsView, *, enabled: bool) -> None:
+def check_deletable(name: str, view: ClusterTopics, *, enabled: bool) -> None:
     """Raises `KafkaError` if the topic cannot be deleted."""
     if not enabled:
         raise KafkaError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
@@ -154,7 +154,7 @@ def check_deletable(name: str, view: TopicsView, *, enabled: bool) -> None:
         raise KafkaError("This server does not host this topic-partition.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _check_is_new(name: str, view: TopicsView, owner_of: Callable[[str], str]) -> None:
+def _check_is_new(name: str, view: ClusterTopics, owner_of: Callable[[str], str]) -> None:
     """Raises `KafkaError` for a name that is not free.
 
     Names of different owners do not collide. A tenant must not learn of the operator's `acme_orders` by its own

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from headrace.controller.controller_epoch import ControllerEpoch
-from headrace.controller.decisions.reassignment import Step, finish, is_complete, plan_reassignment
+from headrace.controller.decisions.reassignment import ReassignmentStep, finish, is_complete, plan_reassignment
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
 from headrace.metadata import admin_nodes, znodes
@@ -43,7 +43,7 @@ class ReassignmentManager:
         """Begins, replaces or cancels (target None) reassignments; returns the outcome of each, None for success."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
 
-        def plan(partition: TopicPartition) -> Step | None:
+        def plan(partition: TopicPartition) -> ReassignmentStep | None:
             outcomes[partition] = None
             try:
                 return plan_reassignment(
@@ -81,13 +81,13 @@ class ReassignmentManager:
     # Steps
 
     async def _walk(
-        self, partitions: Iterable[TopicPartition], plan: Callable[[TopicPartition], Step | None]
+        self, partitions: Iterable[TopicPartition], plan: Callable[[TopicPartition], ReassignmentStep | None]
     ) -> list[TopicPartition]:
         """Writes and sends the step that `plan` returns for each partition. Returns the partitions that another writer
         kept changing."""
         left = list(partitions)
         for _ in range(TRIES_MAX):
-            by_topic: dict[str, dict[int, Step]] = {}
+            by_topic: dict[str, dict[int, ReassignmentStep]] = {}
             async for partition in in_slices(left):
                 step = plan(partition)
                 if step is not None:
@@ -102,7 +102,7 @@ class ReassignmentManager:
                 break
         return left
 
-    async def _write(self, name: str, steps: Mapping[int, Step]) -> bool:
+    async def _write(self, name: str, steps: Mapping[int, ReassignmentStep]) -> bool:
         """Whether the steps were written. If not, another writer changed a state, and the states are read again."""
         controller_epoch = self._controller_epoch
         topic = controller_epoch.state.topics[name]
@@ -129,7 +129,7 @@ class ReassignmentManager:
         )
         return True
 
-    def _send(self, name: str, steps: Mapping[int, Step]) -> None:
+    def _send(self, name: str, steps: Mapping[int, ReassignmentStep]) -> None:
         self._controller_epoch.send([TopicPartition(name, number) for number in steps])
         for number, step in steps.items():
             partition = TopicPartition(name, number)

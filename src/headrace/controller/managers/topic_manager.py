@@ -20,7 +20,13 @@ from headrace.controller.decisions.add_partitions import NewPartitions, plan_gro
 from headrace.controller.decisions.assignment import Assignment
 from headrace.controller.decisions.elections import elect_all_new
 from headrace.controller.decisions.topic_writes import make_states, make_topic, nodes_of
-from headrace.controller.decisions.topics import NewTopic, TopicDefaults, TopicOutcome, check_deletable, plan_topic
+from headrace.controller.decisions.topics import (
+    RequestedTopic,
+    TopicDefaults,
+    TopicOutcome,
+    check_deletable,
+    plan_topic,
+)
 from headrace.controller.managers.leader_manager import LeaderManager
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
@@ -63,7 +69,7 @@ class TopicManager:
 
     # Requests
 
-    async def create(self, request: NewTopic, *, validate_only: bool = False) -> TopicOutcome:
+    async def create(self, request: RequestedTopic, *, validate_only: bool = False) -> TopicOutcome:
         """Creates one topic; the caller sends it. Raises `KafkaError` with Kafka's code."""
         view = self._controller_epoch.state.view()
         start = self._policy.random_below(max(1, len(view.brokers)))

@@ -18,7 +18,7 @@ Partitions = Mapping[TopicId, frozenset[int]]
 NO_PARTITIONS: Partitions = {}
 
 
-class GroupMember(NamedTuple):
+class AssignorMember(NamedTuple):
     """A member of a group, as an assignor knows it."""
 
     topics: frozenset[TopicId]
@@ -32,7 +32,7 @@ class GroupMember(NamedTuple):
 TargetAssignment = dict[str, Partitions]
 """Member id to its partitions; every member of the group is in it."""
 
-PartitionAssignor = Callable[[Mapping[str, GroupMember], Mapping[TopicId, int]], TargetAssignment]
+PartitionAssignor = Callable[[Mapping[str, AssignorMember], Mapping[TopicId, int]], TargetAssignment]
 """(members by id, partition count of each topic that a member subscribes to) -> who is to own what.
 
 Raises PartitionAssignorError for a subscribed topic without a partition count.
@@ -51,7 +51,7 @@ def partition_count(topic: TopicId, partition_counts: Mapping[TopicId, int]) -> 
     return count
 
 
-def is_homogeneous(members: Mapping[str, GroupMember]) -> bool:
+def is_homogeneous(members: Mapping[str, AssignorMember]) -> bool:
     """Whether all members subscribe to the same topics."""
     first: frozenset[TopicId] | None = None
     for member in members.values():

@@ -10,10 +10,10 @@ The client's assignor of this name is another: it knows topics by name.
 
 from collections.abc import Mapping
 
-from headrace.coordinators.assignors.assignor import GroupMember, TargetAssignment, TopicId, partition_count
+from headrace.coordinators.assignors.assignor import AssignorMember, TargetAssignment, TopicId, partition_count
 
 
-def assign_range(members: Mapping[str, GroupMember], partition_counts: Mapping[TopicId, int]) -> TargetAssignment:
+def assign_range(members: Mapping[str, AssignorMember], partition_counts: Mapping[TopicId, int]) -> TargetAssignment:
     """Assigns each partition of each subscribed topic to one of its subscribers. Time: linear in the sum of the
     subscriptions and the partitions, and members times their logarithm."""
     order = sorted(members.items(), key=_static_first)
@@ -35,7 +35,7 @@ def assign_range(members: Mapping[str, GroupMember], partition_counts: Mapping[T
     return target
 
 
-def _static_first(entry: tuple[str, GroupMember]) -> tuple[bool, str]:
+def _static_first(entry: tuple[str, AssignorMember]) -> tuple[bool, str]:
     member_id, member = entry
     return (True, member_id) if member.instance_id is None else (False, member.instance_id)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.coordinators.assignors.assignor import (
-    GroupMember,
+    AssignorMember,
     Partitions,
     TargetAssignment,
     TopicId,
@@ -22,7 +22,7 @@ from headrace.coordinators.assignors.assignor import (
 
 
 def assign_simple(
-    members: Mapping[str, GroupMember],
+    members: Mapping[str, AssignorMember],
     partition_counts: Mapping[TopicId, int],
     assignable: Mapping[TopicId, frozenset[int]] | None = None,
 ) -> TargetAssignment:
@@ -48,7 +48,7 @@ class _Sharing:
 
     def __init__(
         self,
-        members: Sequence[GroupMember],
+        members: Sequence[AssignorMember],
         counts: Mapping[TopicId, int],
         assignable: Mapping[TopicId, frozenset[int]] | None,
     ) -> None:
@@ -124,7 +124,7 @@ class _Sharing:
         """The partitions of each member; the same object as before if nothing changed."""
         return [self._by_topic(slots, member) for slots, member in zip(self._owned, self._members, strict=True)]
 
-    def _by_topic(self, slots: Sequence[int], member: GroupMember) -> Partitions:
+    def _by_topic(self, slots: Sequence[int], member: AssignorMember) -> Partitions:
         by_topic: dict[TopicId, list[int]] = {}
         for topic, partition in map(self._places.__getitem__, slots):
             by_topic.setdefault(topic, []).append(partition)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from headrace.coordinators.assignors.assignor import (
     NO_PARTITIONS,
-    GroupMember,
+    AssignorMember,
     Partitions,
     TargetAssignment,
     TopicId,
@@ -18,7 +18,7 @@ from headrace.coordinators.assignors.assignor import (
 from headrace.coordinators.assignors.uniform_heterogeneous import assign_heterogeneous
 
 
-def assign_uniform(members: Mapping[str, GroupMember], partition_counts: Mapping[TopicId, int]) -> TargetAssignment:
+def assign_uniform(members: Mapping[str, AssignorMember], partition_counts: Mapping[TopicId, int]) -> TargetAssignment:
     """Assigns each partition of each subscribed topic to one member. Time: linear in members and partitions if all
     members subscribe to the same topics, else in the sum of their subscriptions too, times the logarithm of members."""
     if not members:
@@ -28,7 +28,7 @@ def assign_uniform(members: Mapping[str, GroupMember], partition_counts: Mapping
     return assign_heterogeneous(members, partition_counts)
 
 
-def _assign_homogeneous(members: Mapping[str, GroupMember], counts: Mapping[TopicId, int]) -> TargetAssignment:
+def _assign_homogeneous(members: Mapping[str, AssignorMember], counts: Mapping[TopicId, int]) -> TargetAssignment:
     topics = sorted(next(iter(members.values())).topics)
     unowned = {topic: set(range(partition_count(topic, counts))) for topic in topics}
     share, extras = divmod(sum(map(len, unowned.values())), len(members))

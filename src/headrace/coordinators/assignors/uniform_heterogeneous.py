@@ -13,7 +13,13 @@ helps, though a chain of moves could. Source: Kafka's `UniformHeterogeneousAssig
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from headrace.coordinators.assignors.assignor import GroupMember, Partitions, TargetAssignment, TopicId, partition_count
+from headrace.coordinators.assignors.assignor import (
+    AssignorMember,
+    Partitions,
+    TargetAssignment,
+    TopicId,
+    partition_count,
+)
 
 _ROUNDS_MAX = 16
 """Each round about halves an imbalance. Kafka's number."""
@@ -21,7 +27,7 @@ _ROUNDS_MAX = 16
 _NOBODY = -1
 
 
-def assign_heterogeneous(members: Mapping[str, GroupMember], counts: Mapping[TopicId, int]) -> TargetAssignment:
+def assign_heterogeneous(members: Mapping[str, AssignorMember], counts: Mapping[TopicId, int]) -> TargetAssignment:
     """Assigns each partition of each subscribed topic to one of its subscribers."""
     balance = _Balance(list(members.values()), counts)
     balance.keep_present()
@@ -33,7 +39,7 @@ def assign_heterogeneous(members: Mapping[str, GroupMember], counts: Mapping[Top
 class _Balance:
     """Who owns what so far. Members are numbered in their order."""
 
-    def __init__(self, members: Sequence[GroupMember], counts: Mapping[TopicId, int]) -> None:
+    def __init__(self, members: Sequence[AssignorMember], counts: Mapping[TopicId, int]) -> None:
         self._members = members
         self._subscribers: dict[TopicId, list[int]] = {}
         for number, member in enumerate(members):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.coordinators.groups.answers import committed
 from headrace.coordinators.groups.group import Committer, Group
 from headrace.coordinators.groups.group_event import GroupEvent
-from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset, Offsets
+from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_OFFSET, CommittedOffset, GroupOffsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.coordinators.groups.replies import Reply
 from headrace.coordinators.runtime import APPEND_ERRORS, KeyValue
@@ -98,7 +98,7 @@ def commit(
 class OffsetsStored(NamedTuple):
     """A commit was written: it takes effect and is answered. `refused` are partitions with too large metadata."""
 
-    group_offsets: Offsets
+    group_offsets: GroupOffsets
     offsets: dict[TopicPartition, CommittedOffset]
     refused: frozenset[TopicPartition]
     requested: tuple[TopicPartition, ...]

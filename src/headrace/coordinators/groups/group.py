@@ -22,7 +22,7 @@ from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group_event import GroupEvent
-    from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+    from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
     from headrace.types import TopicPartition
 
 NO_MEMBER_ID = ""
@@ -80,7 +80,7 @@ class Group(ABC):
     kind: ClassVar[GroupKind]
     group_id: str
     partition: int  # of __consumer_offsets
-    offsets: Offsets
+    offsets: GroupOffsets
     members: Mapping[str, Any]
     """The members, by their ids. Each is a named tuple."""
 

@@ -34,7 +34,7 @@ class CommittedOffset(NamedTuple):
 
 
 @dataclass(slots=True)
-class Offsets:
+class GroupOffsets:
     """The offsets of one group."""
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)

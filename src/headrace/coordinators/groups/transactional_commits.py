@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.coordinators.groups.answers import committed_in_transaction
 from headrace.coordinators.groups.commits import COMMIT_ERRORS, too_large
 from headrace.coordinators.groups.group import Committer, Group
-from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
 from headrace.errors import ErrorCode
 from headrace.types import TopicPartition
@@ -78,7 +78,7 @@ class TransactionalOffsetsStored(NamedTuple):
     """A transactional commit was written: it waits for its transaction's marker, and is answered. `replaced` are the
     offsets of an earlier commit of the transaction, `refused` the partitions with too large metadata."""
 
-    group_offsets: Offsets
+    group_offsets: GroupOffsets
     producer_id: int
     offsets: dict[TopicPartition, CommittedOffset]
     replaced: dict[TopicPartition, CommittedOffset]

@@ -27,7 +27,7 @@ VALUE_VERSION = 0
 _VERSION = Struct(">h")
 
 
-class ShareRecord(NamedTuple):
+class ShareStateRecord(NamedTuple):
     """A record that was read. `content` is None if it removes the share partition."""
 
     key: SharePartitionKey
@@ -80,17 +80,17 @@ def write_tombstone(key: SharePartitionKey) -> KeyValue:
     return _snapshot_key(key), None
 
 
-def read_record(key: bytes, value: bytes | None) -> ShareRecord | None:
+def read_record(key: bytes, value: bytes | None) -> ShareStateRecord | None:
     """Reads a record; None for a key of another version, or an update without a value. Raises `CorruptMessage`."""
     version = _version(key)
     if version == SNAPSHOT_KEY:
         snapshot_key, _ = m.ShareSnapshotKey.decode(version, key, _VERSION.size)
         share_partition = SharePartitionKey(snapshot_key.group_id, snapshot_key.topic_id, snapshot_key.partition)
-        return ShareRecord(share_partition, None if value is None else _read_snapshot(value))
+        return ShareStateRecord(share_partition, None if value is None else _read_snapshot(value))
     if version == UPDATE_KEY and value is not None:
         update_key, _ = m.ShareUpdateKey.decode(version, key, _VERSION.size)
         share_partition = SharePartitionKey(update_key.group_id, update_key.topic_id, update_key.partition)
-        return ShareRecord(share_partition, _read_update(value))
+        return ShareStateRecord(share_partition, _read_update(value))
     return None
 
 

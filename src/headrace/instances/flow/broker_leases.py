@@ -18,9 +18,9 @@ from headrace.instances.flow.leases import (
     LEASE_INTERVALS,
     TRICKLE,
     UNLIMITED,
-    Answer,
     BrokerUsage,
     Lease,
+    LeaseAnswer,
     Report,
 )
 from headrace.instances.flow.meter import Metered
@@ -229,7 +229,7 @@ class BrokerLeases:
 
         return usage
 
-    def accept(self, answer: Answer, now: float) -> bool:
+    def accept(self, answer: LeaseAnswer, now: float) -> bool:
         """Puts the leases of an answer in force. False, and nothing changes, if it is not of the last report, or of a
         controller that has been replaced."""
         if answer.number != self._number or answer.number == self._answered:

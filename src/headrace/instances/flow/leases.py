@@ -1,10 +1,10 @@
 """Leases of an instance's limit: the messages between brokers and the master, the times, and the invariant. Pure.
 
 Each interval a broker sends a `Report` to the master. It lists the instances that were active on the broker, and those
-of which it holds a lease. The `Answer` gives it a `Lease` of each instance of which it may not use just F. So silence
-has a meaning on both sides: an instance that is not in a report uses less than `ACTIVE_FROM` of its F there, and F is
-in force; one that is not in an answer may use F. F is the share by partitions, which every broker knows from the
-metadata.
+of which it holds a lease. The `LeaseAnswer` gives it a `Lease` of each instance of which it may not use just F. So
+silence has a meaning on both sides: an instance that is not in a report uses less than `ACTIVE_FROM` of its F
+there, and F is in force; one that is not in an answer may use F. F is the share by partitions, which every broker knows
+from the metadata.
 
 An answer renews all leases of the broker at once. A lease ends by the broker's clock; nothing is compared between
 clocks:
@@ -108,7 +108,7 @@ class Lease(NamedTuple):
     limit_out: float
 
 
-class Answer(NamedTuple):
+class LeaseAnswer(NamedTuple):
     """What the master answers."""
 
     controller_epoch: int

@@ -18,14 +18,14 @@ from headrace.instances.flow.leases import (
     INTERVAL_S,
     LEASE_INTERVALS,
     UNLIMITED,
-    Answer,
     BrokerUsage,
     Lease,
+    LeaseAnswer,
     Report,
     Standing,
 )
 from headrace.instances.flow.max_min import allot_max_min
-from headrace.instances.flow.pool import NEVER, Broker, Pool, Timing
+from headrace.instances.flow.pool import NEVER, Pool, PoolBroker, Timing
 from headrace.instances.flow.seed import allot_by_seed
 
 ALLOCATORS: Mapping[str, Allocator] = {"max-min": allot_max_min, "seed": allot_by_seed}
@@ -64,7 +64,7 @@ class FlowMaster:
         self._timing = Timing(interval_s, LEASE_INTERVALS, FALL_INTERVALS)
         self._started_at = now
         self._instances: dict[str, _Instance] = {}
-        self._brokers: dict[int, Broker] = {}
+        self._brokers: dict[int, PoolBroker] = {}
 
     def set_instance(
         self,
@@ -89,7 +89,7 @@ class FlowMaster:
             self._tell_everywhere(instance)
 
     def _pool(
-        self, pool: Pool | None, limit: float, brokers: Mapping[int, tuple[Broker, int]], now: float
+        self, pool: Pool | None, limit: float, brokers: Mapping[int, tuple[PoolBroker, int]], now: float
     ) -> Pool | None:
         if limit == UNLIMITED:
             return None
@@ -98,10 +98,10 @@ class FlowMaster:
         pool.set_members(limit, brokers, now)
         return pool
 
-    def _broker(self, broker_id: int) -> Broker:
+    def _broker(self, broker_id: int) -> PoolBroker:
         broker = self._brokers.get(broker_id)
         if broker is None:
-            broker = self._brokers[broker_id] = Broker(broker_id)
+            broker = self._brokers[broker_id] = PoolBroker(broker_id)
         return broker
 
     def drop_instance(self, name: str) -> None:
@@ -122,16 +122,16 @@ class FlowMaster:
             self._observe(broker, usage, report.interval_s)
         return self._leases(broker, report, now)
 
-    def answer(self, report: Report, now: float) -> Answer | None:
+    def answer(self, report: Report, now: float) -> LeaseAnswer | None:
         """The answer to a report; None if it came after a later one."""
         leases = self.receive(report, now)
         return None if leases is None else self.answer_of(report, list(leases))
 
-    def answer_of(self, report: Report, leases: list[Lease]) -> Answer:
+    def answer_of(self, report: Report, leases: list[Lease]) -> LeaseAnswer:
         """The answer with the leases that `receive` returned."""
-        return Answer(self.epoch, report.number, self._timing.lease_s, self._timing.interval_s, leases)
+        return LeaseAnswer(self.epoch, report.number, self._timing.lease_s, self._timing.interval_s, leases)
 
-    def _hear(self, broker: Broker, report: Report, now: float) -> None:
+    def _hear(self, broker: PoolBroker, report: Report, now: float) -> None:
         timing = self._timing
         if report.broker_epoch != broker.epoch:
             broker.epoch = report.broker_epoch
@@ -153,7 +153,7 @@ class FlowMaster:
         while len(broker.answers) > LEASE_INTERVALS + FALL_INTERVALS:
             del broker.answers[next(iter(broker.answers))]
 
-    def _observe(self, broker: Broker, usage: BrokerUsage, interval_s: float) -> None:
+    def _observe(self, broker: PoolBroker, usage: BrokerUsage, interval_s: float) -> None:
         instance = self._instances.get(usage.instance)
         if instance is None:
             return
@@ -171,7 +171,7 @@ class FlowMaster:
         if was_idle and not instance.is_idle():
             self._tell_everywhere(instance)
 
-    def _leases(self, broker: Broker, report: Report, now: float) -> Iterator[Lease]:
+    def _leases(self, broker: PoolBroker, report: Report, now: float) -> Iterator[Lease]:
         broker.answered_at = broker.answers[report.number] = now
         for name in list(broker.to_tell):
             if (broker.epoch, broker.number) != (report.broker_epoch, report.number):
@@ -184,7 +184,7 @@ class FlowMaster:
             if lease is not None:
                 yield lease
 
-    def _lease(self, instance: _Instance, broker: Broker, now: float) -> Lease | None:
+    def _lease(self, instance: _Instance, broker: PoolBroker, now: float) -> Lease | None:
         rate_in, limit_in, stands_in = _grant(instance.pool_in, broker, now)
         rate_out, limit_out, stands_out = _grant(instance.pool_out, broker, now)
         if stands_in and stands_out:
@@ -210,7 +210,7 @@ class FlowMaster:
         )
 
 
-def _grant(pool: Pool | None, broker: Broker, now: float) -> tuple[float, float, bool]:
+def _grant(pool: Pool | None, broker: PoolBroker, now: float) -> tuple[float, float, bool]:
     """Rate, limit, and whether F stands."""
     if pool is None:
         return UNLIMITED, UNLIMITED, True

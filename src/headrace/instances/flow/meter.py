@@ -11,7 +11,7 @@ class Metered(NamedTuple):
     """Seconds in which the bucket was overdrawn."""
 
 
-class Meter:
+class BucketMeter:
     """Counts beside a token bucket. Times in seconds of the bucket's clock."""
 
     __slots__ = ("_bytes", "_held_from", "_held_until", "_since", "_throttled_s")

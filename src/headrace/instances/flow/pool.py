@@ -42,7 +42,7 @@ class Timing:
         """Bounds are computed this far ahead, as they are not looked at in between."""
 
 
-class Broker:
+class PoolBroker:
     """A broker as the master hears it. Times by the master's clock."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Broker:
         """Instances that are not idle: an answer must list them, whether or not the report did."""
 
 
-class Member:
+class PoolMember:
     """One broker's part in a pool. Rates in bytes/s."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Member:
         "rate", "report", "serves", "settles_at", "target", "throttled", "wanted",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: PoolBroker) -> None:
         self.broker = broker
         self.partitions = 0
         self.fair = self.fair_least = self.fair_most = 0.0
@@ -125,7 +125,7 @@ class Pool:
     def __init__(self, limit: float, allocate: Allocator, timing: Timing, now: float, started_at: float) -> None:
         """`started_at`: when this master began, and knew no lease."""
         self.limit = limit
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, PoolMember] = {}
         self.blocked = False
         self.branch = Branch.FAIR
         self.since = now
@@ -138,14 +138,14 @@ class Pool:
         self._hot = False
         self._has_partitions = False
 
-    def set_members(self, limit: float, brokers: Mapping[int, tuple[Broker, int]], now: float) -> None:
+    def set_members(self, limit: float, brokers: Mapping[int, tuple[PoolBroker, int]], now: float) -> None:
         """Sets the limit, and the brokers that serve the instance with the partitions that each leads. Those that no
         longer do stay until their bound is 0."""
         self.limit = limit
         is_new = not self.members
         for broker_id, (broker, _) in brokers.items():
             if broker_id not in self.members:
-                self.members[broker_id] = Member(broker)
+                self.members[broker_id] = PoolMember(broker)
         fair = fair_rates(limit, [partitions for _, partitions in brokers.values()]) if brokers else []
         shares = dict(zip(brokers, fair, strict=True))
         self._has_partitions = any(partitions for _, partitions in brokers.values())
@@ -161,7 +161,7 @@ class Pool:
                 member.target = new if self.idle else member.target
         self._allot_at = NEVER
 
-    def observe(self, member: Member, flowed: float, throttled: float, rate: float, *, leased: bool) -> None:
+    def observe(self, member: PoolMember, flowed: float, throttled: float, rate: float, *, leased: bool) -> None:
         """Takes what a report says of this direction; `throttled` as a share of the interval."""
         # While a debt is paid little flows, and says little. Such a broker gets what the others leave.
         wanted = max(flowed, self.limit) if throttled > MOSTLY else demand(flowed, throttled, member.fair)
@@ -173,7 +173,7 @@ class Pool:
             self._hot = True
             self.idle = False
 
-    def bound(self, member: Member, now: float) -> float:
+    def bound(self, member: PoolMember, now: float) -> float:
         """The most that the broker may use from now on until the bounds are computed again."""
         broker, timing = member.broker, self._timing
         if broker.heard_at == NEVER:
@@ -190,7 +190,7 @@ class Pool:
             most = max(most, member.known_fair(now)[1])
         return most
 
-    def _is_lost(self, member: Member, now: float) -> bool:
+    def _is_lost(self, member: PoolMember, now: float) -> bool:
         """Whether the broker may be on its way to F before it hears of another lease."""
         return now + self._timing.lookahead_s >= member.broker.acknowledged_at + self._timing.rises_s
 
@@ -231,7 +231,7 @@ class Pool:
         """From when on no lease of a former master is in force, also on brokers that this one never heard."""
         return self.started_at + self._timing.fallen_s + self._timing.interval_s
 
-    def _aim(self, reached: list[Member], limit: float, now: float) -> None:
+    def _aim(self, reached: list[PoolMember], limit: float, now: float) -> None:
         """Sets the targets of the brokers that can be reached."""
         shares = [Share(member.partitions, *member.used()) for member in reached]
         if self.blocked:
@@ -246,7 +246,7 @@ class Pool:
         if branch is not self.branch:
             self.branch, self.since = branch, now
 
-    def grant(self, member: Member, now: float) -> float:
+    def grant(self, member: PoolMember, now: float) -> float:
         """What the answer to a broker's report gives it, in bytes/s. Call `allot` before."""
         others = self._bounds - member.bound
         held = member.held(now)
@@ -256,7 +256,7 @@ class Pool:
         self._bounds = others + member.bound
         return granted
 
-    def stands(self, member: Member, granted: float, now: float) -> bool:
+    def stands(self, member: PoolMember, granted: float, now: float) -> bool:
         """Whether the broker needs no lease for what it was granted, as it is F, and the broker knows it. One that does
         not serve the instance any more may have missed the metadata that say so, as one without a session does."""
         knows_fair = member.serves and now >= member.settles_at

@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RoundLimits:
     """When a round begins, and the most that it writes."""
 
     round_records: int = 4_000_000
@@ -75,7 +75,7 @@ class Slice(NamedTuple):
         return self.end - self.start
 
 
-class Plan(NamedTuple):
+class RoundPlan(NamedTuple):
     """The slices of the next round, or the time to wait before the log is asked again. `is_pending` says whether there
     are records that wait for the round."""
 
@@ -87,26 +87,26 @@ class Plan(NamedTuple):
 def plan(
     progress: Progress,
     bounds: Mapping[TopicPartition, Bounds],
-    limits: Limits,
+    limits: RoundLimits,
     pending_since_ms: int | None,
     now_ms: int,
-) -> Plan:
+) -> RoundPlan:
     """The next round of the partitions in `bounds`. `pending_since_ms` is when records were first seen to wait.
 
     Raises LogReplacedError, and OvertakenError if losses are to stop.
     """
     backlog = [one for partition, log in sorted(bounds.items()) if (one := _missing(partition, progress, log, limits))]
     if not backlog:
-        return Plan((), limits.poll_ms)
+        return RoundPlan((), limits.poll_ms)
     total = sum(one.size for one in backlog)
     waited_ms = 0 if pending_since_ms is None else max(0, now_ms - pending_since_ms)
     if total < limits.round_records and waited_ms < limits.linger_ms:
-        return Plan((), limits.linger_ms - waited_ms, is_pending=True)
+        return RoundPlan((), limits.linger_ms - waited_ms, is_pending=True)
     share = max(1, limits.round_records // len(backlog))
-    return Plan(tuple(one._replace(end=min(one.end, one.start + share)) for one in backlog))
+    return RoundPlan(tuple(one._replace(end=min(one.end, one.start + share)) for one in backlog))
 
 
-def _missing(partition: TopicPartition, progress: Progress, log: Bounds, limits: Limits) -> Slice | None:
+def _missing(partition: TopicPartition, progress: Progress, log: Bounds, limits: RoundLimits) -> Slice | None:
     """All that the log has of a partition and the table has not; None if there is nothing, not even a hole."""
     known = progress(partition)
     begin = log.start if known is None else known

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headrace.lake.core.plan import Bounds, Limits, Progress, Slice, plan
+from headrace.lake.core.plan import Bounds, Progress, RoundLimits, Slice, plan
 from headrace.types import TopicPartition
 
 REFUSALS_MAX: Final = 100
@@ -53,7 +53,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit the files with the ends of the slices, on the opened snapshot alone. Outcome: Committed or Refused."""
+    """Commit the files with the ends of the slices, on the opened snapshot alone. Outcome: Committed, CommitRefused."""
 
     slices: tuple[Slice, ...]
 
@@ -101,7 +101,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CommitRefused:
     """Somebody else committed first. The table has nothing of the round."""
 
 
@@ -110,13 +110,13 @@ class Discarded:
     pass
 
 
-Outcome: TypeAlias = Opened | Bounded | Waited | Written | Gone | Committed | Refused | Discarded
+Outcome: TypeAlias = Opened | Bounded | Waited | Written | Gone | Committed | CommitRefused | Discarded
 
 
 class LakeWriter:
     """The decisions of one writer. `begin`, then `after` each outcome of the action that was returned."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RoundLimits) -> None:
         self._limits = limits
         self._progress: Progress = _unknown
         self._written: tuple[Slice, ...] = ()
@@ -146,7 +146,7 @@ class LakeWriter:
             case Committed(progress):
                 self._progress, self._written, self._refusals = progress, (), 0
                 return AskBounds()
-            case Refused():
+            case CommitRefused():
                 self._refusals += 1
                 if self._refusals > REFUSALS_MAX:
                     raise CommitStormError(f"{REFUSALS_MAX} commits of others came first")

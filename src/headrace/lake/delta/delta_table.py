@@ -89,7 +89,7 @@ class LiveFile(NamedTuple):
     values: Mapping[str, str | None] = NO_VALUES
 
 
-class FileBounds(NamedTuple):
+class FileStatistics(NamedTuple):
     """A file of a snapshot, and the least and the greatest of what rows are searched by; None where nobody told.
 
     `topics` is None also if some row has none: equal bounds say that all rows are of one topic.
@@ -272,7 +272,7 @@ class LoadTable:
         return [one for _, one in sorted(found, key=lambda each: (each[0], each[1].path))]
 
     @property
-    def file_bounds(self) -> list[FileBounds]:
+    def file_bounds(self) -> list[FileStatistics]:
         """The files of this snapshot, with the bounds that the log has of them."""
         actions = self._table.get_add_actions(flatten=True)
         if not actions.num_rows:
@@ -286,7 +286,7 @@ class LoadTable:
             return (None if None in pair else pair for pair in zip(lows, highs, strict=True))
 
         columns = (bounds(name) for name in ("topic", "partition", "offset", "timestamp"))
-        found = [FileBounds(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
+        found = [FileStatistics(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
         nulls = actions.column("null_count.topic").to_pylist() if "null_count.topic" in names else repeat(None)
         return [one if count == 0 else one._replace(topics=None) for one, count in zip(found, nulls, strict=False)]
 

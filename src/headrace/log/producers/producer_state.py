@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, InvalidProducerEpoch, KafkaError, OutOfOrderSequence
 from headrace.limits import INT16_MAX, INT32_MAX, PRODUCER_BATCHES_KEPT
-from headrace.log.producers.transactions import Transactions
+from headrace.log.producers.transactions import PartitionTransactions
 from headrace.log.producers.verification import NOT_REQUIRED, Verification
 from headrace.log.segment.txn_index import AbortedTransaction
 from headrace.records.format2.header import TRANSACTIONAL_BIT, BatchHeader
@@ -117,7 +117,7 @@ class Producers:
     def __init__(self, end_offset: int = 0) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = end_offset
-        self.transactions = Transactions()
+        self.transactions = PartitionTransactions()
         self._verifications: dict[int, Verification] = {}
 
     # Checking

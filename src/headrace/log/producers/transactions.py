@@ -25,7 +25,7 @@ class ClosedTransaction(NamedTuple):
     last_offset: int
 
 
-class Transactions:
+class PartitionTransactions:
     """The open and the closed transactions of one partition.
 
     `_closed` is in the order of the markers. It has no transaction that begins behind a later one: the later one bounds

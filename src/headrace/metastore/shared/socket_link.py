@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from headrace.metastore.shared.frames import Frames, StatFrame, bytes_of, pack, packed_op, unpacked_error
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState
-from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 
 log = logging.getLogger(__name__)
@@ -23,12 +23,12 @@ _PINGS_PER_TIMEOUT = 3
 _RECONNECT_SECONDS = 0.1
 
 
-class Unreachable(OSError):
+class StoreUnreachable(OSError):
     """Nobody serves the tree."""
 
 
 async def open_store(socket: Path, session_timeout_ms: int) -> ZooKeeperStore:
-    """Opens a metadata store with a session. Raises `Unreachable`."""
+    """Opens a metadata store with a session. Raises `StoreUnreachable`."""
     link = SocketLink(socket, session_timeout_ms / 1000)
     opening = asyncio.create_task(link.store.opened())
     try:
@@ -36,7 +36,9 @@ async def open_store(socket: Path, session_timeout_ms: int) -> ZooKeeperStore:
             await opening
     except TimeoutError:
         await link.store.close()
-        raise Unreachable(f"{socket} does not answer: {link.failure or 'no session within the time-out'}") from None
+        raise StoreUnreachable(
+            f"{socket} does not answer: {link.failure or 'no session within the time-out'}"
+        ) from None
     except BaseException:
         await link.store.close()
         raise
@@ -71,19 +73,19 @@ class SocketLink:
 
     # Requests
 
-    def data(self, path: str, watch: Watching | None) -> Answer:
+    def data(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.data`."""
         return self._ask(lambda result: (bytes_of(result[0]), StatFrame._make(result[1])), watch, "data", path)
 
-    def stat(self, path: str, watch: Watching | None) -> Answer:
+    def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
         return self._ask(lambda result: None if result is None else StatFrame._make(result), watch, "stat", path)
 
-    def children(self, path: str, watch: Watching | None) -> Answer:
+    def children(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.children`."""
         return self._ask(lambda result: (result[0], StatFrame._make(result[1])), watch, "children", path)
 
-    def write(self, ops: Sequence[Op]) -> Answer:
+    def write(self, ops: Sequence[Op]) -> PendingAnswer:
         """See `Link.write`."""
         return self._ask(lambda result: result, None, "write", [packed_op(each) for each in ops])
 
@@ -96,8 +98,8 @@ class SocketLink:
         else:
             self._line.end()
 
-    def _ask(self, read: Callable[[Any], Any], watch: Watching | None, what: str, argument: Any) -> Answer:
-        answer = Answer()
+    def _ask(self, read: Callable[[Any], Any], watch: Watching | None, what: str, argument: Any) -> PendingAnswer:
+        answer = PendingAnswer()
         if self._line is None:
             self._loop.call_soon(self.store.answered, answer, None, ConnectionBroken())
         else:
@@ -138,7 +140,7 @@ class _Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = Frames()
         self._numbers = count(1)
-        self._answers: dict[int, tuple[Answer, Callable[[Any], Any]]] = {}
+        self._answers: dict[int, tuple[PendingAnswer, Callable[[Any], Any]]] = {}
         self._watches: dict[int, Watching] = {}
         self._opening = 0
         self._transport: asyncio.Transport
@@ -152,7 +154,9 @@ class _Line(asyncio.Protocol):
         self._send([self._opening, "open", round(self._link.timeout * 1000)])
         self._send_ping()
 
-    def ask(self, answer: Answer, read: Callable[[Any], Any], watch: Watching | None, what: str, argument: Any) -> None:
+    def ask(
+        self, answer: PendingAnswer, read: Callable[[Any], Any], watch: Watching | None, what: str, argument: Any
+    ) -> None:
         """Sends a request."""
         number = next(self._numbers)
         self._answers[number] = answer, read
@@ -167,7 +171,7 @@ class _Line(asyncio.Protocol):
         """Ends the session."""
         self._send([next(self._numbers), "end"])
 
-    def open_answers(self) -> list[Answer]:
+    def open_answers(self) -> list[PendingAnswer]:
         """The answers that have not come, in the order of their requests."""
         found = [answer for answer, _ in self._answers.values()]
         self._answers.clear()

@@ -46,7 +46,7 @@ from headrace.metastore.store import (
 )
 from headrace.metastore.zookeeper.access_lists import AccessLists
 from headrace.metastore.zookeeper.ensemble import Ensemble
-from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
 from headrace.metastore.zookeeper.own_nodes import close_own_nodes
 from headrace.metastore.zookeeper.secured_client import SecuredHandler, make_client
 from headrace.metastore.zookeeper.store import ZooKeeperStore
@@ -84,7 +84,7 @@ _STATES = {
 }
 
 
-class Unreachable(OSError):
+class ZooKeeperUnreachable(OSError):
     """No server answered in time."""
 
 
@@ -93,8 +93,8 @@ class NotAuthenticated(OSError):
 
 
 async def open_store(ensemble: Ensemble) -> ZooKeeperStore:
-    """Opens a metadata store with a session. Raises `Unreachable`, `NotAuthenticated`, or `StoreError` if the ensemble
-    refuses an operation that a broker needs."""
+    """Opens a metadata store with a session. Raises `ZooKeeperUnreachable`, `NotAuthenticated`, or `StoreError` if the
+    ensemble refuses an operation that a broker needs."""
     link = KazooLink(ensemble)
     seconds = ensemble.connection_timeout_ms / 1000
     link.start()
@@ -110,7 +110,7 @@ async def open_store(ensemble: Ensemble) -> ZooKeeperStore:
         await link.store.close()
         if link.failure:
             raise NotAuthenticated(link.failure) from None
-        raise Unreachable(f"no server answered within {seconds:g} s") from None
+        raise ZooKeeperUnreachable(f"no server answered within {seconds:g} s") from None
     except BaseException:
         await link.store.close()
         raise
@@ -165,19 +165,19 @@ class KazooLink:
 
     # Requests; on the loop
 
-    def data(self, path: str, watch: Watching | None) -> Answer:
+    def data(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.data`."""
         return self._own(self._client.get_async(path, watch))
 
-    def stat(self, path: str, watch: Watching | None) -> Answer:
+    def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
         return self._own(self._client.exists_async(path, watch))
 
-    def children(self, path: str, watch: Watching | None) -> Answer:
+    def children(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.children`."""
         return self._own(self._client.get_children_async(path, watch, include_data=True))
 
-    def write(self, ops: Sequence[Op]) -> Answer:
+    def write(self, ops: Sequence[Op]) -> PendingAnswer:
         """See `Link.write`."""
         transaction = self._client.transaction()
         transaction.operations.extend(map(self._operation, ops))  # its own methods cut a path's last '/'
@@ -289,7 +289,7 @@ def _translated(error: Exception) -> Exception:
     return refused
 
 
-class _Answer(Answer):
+class _Answer(PendingAnswer):
     """kazoo's asynchronous result, delivered on the event loop."""
 
     def __init__(self, handler: "_Handler") -> None:

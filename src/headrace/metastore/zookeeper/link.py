@@ -30,7 +30,7 @@ def _ignore(result: Any, error: Exception | None) -> None:
     return
 
 
-class Answer:
+class PendingAnswer:
     """The future answer of one request. `then(result, error)` is called on the loop, after the caller has returned."""
 
     then: Then = staticmethod(_ignore)
@@ -57,19 +57,19 @@ class Link(Protocol):
     The error of an answer is `ConnectionBroken`, `SessionLost`, or another `StoreError` without a path.
     """
 
-    def data(self, path: str, watch: "Watching | None") -> Answer:
+    def data(self, path: str, watch: "Watching | None") -> PendingAnswer:
         """(bytes, Stat)."""
         ...
 
-    def stat(self, path: str, watch: "Watching | None") -> Answer:
+    def stat(self, path: str, watch: "Watching | None") -> PendingAnswer:
         """Stat, or None if the node does not exist."""
         ...
 
-    def children(self, path: str, watch: "Watching | None") -> Answer:
+    def children(self, path: str, watch: "Watching | None") -> PendingAnswer:
         """(names, Stat)."""
         ...
 
-    def write(self, ops: Sequence[Op]) -> Answer:
+    def write(self, ops: Sequence[Op]) -> PendingAnswer:
         """For each operation a full path, a version, or None. An error's `index` names the refused operation."""
         ...
 

@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from headrace.metastore.store import NoNode, NotAllowed
 from headrace.metastore.zookeeper.access_lists import AccessLists
-from headrace.metastore.zookeeper.link import Answer, passed_on_to
+from headrace.metastore.zookeeper.link import PendingAnswer, passed_on_to
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def close_own_nodes(client: KazooClient, acls: AccessLists, root: str) -> 
             log.warning("the access control list of %s cannot be read or set: it belongs to somebody else", path)
 
 
-async def _answered(answer: Answer) -> Any:
+async def _answered(answer: PendingAnswer) -> Any:
     future = asyncio.get_running_loop().create_future()
     answer.then, answer.is_recovery = passed_on_to(future), True
     return await future

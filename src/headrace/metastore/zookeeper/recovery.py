@@ -22,13 +22,13 @@ from headrace.metastore.store import (
     Set,
     parent_of,
 )
-from headrace.metastore.zookeeper.link import Answer, Link, Stat, Watching, passed_on_to
+from headrace.metastore.zookeeper.link import Link, PendingAnswer, Stat, Watching, passed_on_to
 
 UNKNOWN_VERSION = INT32_MAX
 """A version that no node has, so that a later write with it is refused."""
 
 
-async def result_of(answer: Answer) -> Any:
+async def result_of(answer: PendingAnswer) -> Any:
     """Awaits the answer to a request of recovery."""
     answer.is_recovery = True
     future = asyncio.get_running_loop().create_future()

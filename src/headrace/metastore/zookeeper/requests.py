@@ -31,7 +31,7 @@ from headrace.metastore.store import (
     TooLarge,
     check_path,
 )
-from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Link, Then, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, Link, PendingAnswer, Then, Watching
 from headrace.metastore.zookeeper.recovery import lost_results, result_of, settle_writes
 
 IN_FLIGHT_MAX = 1000
@@ -53,7 +53,7 @@ class _Request:
     __slots__ = ("answered", "attempts", "future", "marker", "number", "ops", "send", "watching")
 
     def __init__(
-        self, number: int, send: Callable[[], list[Answer]] | None, ops: Sequence[Op], watching: Watching | None
+        self, number: int, send: Callable[[], list[PendingAnswer]] | None, ops: Sequence[Op], watching: Watching | None
     ) -> None:
         self.number = number
         self.send = send  # a read
@@ -85,7 +85,9 @@ class Requests:
         self._closed = False
         self.are_flowing = False
 
-    def read(self, send: Callable[[], list[Answer]], watching: Watching | None = None) -> "asyncio.Future[list[Any]]":
+    def read(
+        self, send: Callable[[], list[PendingAnswer]], watching: Watching | None = None
+    ) -> "asyncio.Future[list[Any]]":
         """A read: its results, each possibly a `StoreError`. `send` may be called again. Raises `SessionLost`."""
         return self._add(send, (), watching)
 
@@ -147,7 +149,7 @@ class Requests:
 
     def _add(
         self,
-        send: Callable[[], list[Answer]] | None,
+        send: Callable[[], list[PendingAnswer]] | None,
         ops: Sequence[Op],
         watching: Watching | None,
     ) -> "asyncio.Future[list[Any]]":
@@ -225,7 +227,7 @@ class Requests:
 
     # Markers
 
-    def _send_write(self, request: _Request) -> list[Answer]:
+    def _send_write(self, request: _Request) -> list[PendingAnswer]:
         path = self._marker(request.marker)
         if request.marker not in self._made_markers:
             made = self._link.write([Create(path, b"", ephemeral=True)])

@@ -23,7 +23,7 @@ from kazoo.protocol.serialization import SASL
 from headrace.errors import AuthenticationFailed, InvalidConfig
 from headrace.metastore.zookeeper.digest_md5 import DigestMd5, DigestRefused
 from headrace.metastore.zookeeper.ensemble import Ensemble, SaslLogin
-from headrace.security.sasl.exchange import ClientExchange, Refused
+from headrace.security.sasl.exchange import ClientExchange, ExchangeRefused
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def make_client(ensemble: Ensemble, handler: SecuredHandler | None = None, **mor
             try:
                 _authenticate(connection, _sasl_client(login, host), timeout)
                 handler.failure = ""
-            except (kazoo_errors.AuthFailedError, DigestRefused, Refused, AuthenticationFailed) as error:
+            except (kazoo_errors.AuthFailedError, DigestRefused, ExchangeRefused, AuthenticationFailed) as error:
                 handler.failed(f"ZooKeeper at {host} did not authenticate {login}: {_text(error)}")
                 raise kazoo_errors.AuthFailedError(_text(error)) from None
 
@@ -114,8 +114,8 @@ def _sasl_client(login: SaslLogin, host: str) -> ClientExchange:
 
 def _authenticate(connection: Any, client: ClientExchange, timeout: float) -> None:
     """The conversation, on kazoo's thread, right after the session was made. Raises `AuthFailedError`,
-    `DigestRefused`, `Refused`, `AuthenticationFailed`, and kazoo's `ConnectionDropped`, after which kazoo connects
-    again."""
+    `DigestRefused`, `ExchangeRefused`, `AuthenticationFailed`, and kazoo's `ConnectionDropped`, after which kazoo
+    connects again."""
     message = client.respond(None)
     for xid in range(1, _MESSAGES_MAX):
         connection._submit(SASL(message), timeout, xid)

@@ -40,7 +40,7 @@ from headrace.metastore.store import (
     WatchEvent,
     check_path,
 )
-from headrace.metastore.zookeeper.link import Answer, ConnectionBroken, Link, Stat, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, Link, PendingAnswer, Stat, Watching
 from headrace.metastore.zookeeper.recovery import ensure_path, set_watches
 from headrace.metastore.zookeeper.requests import Requests, check_write
 
@@ -178,7 +178,7 @@ class ZooKeeperStore:
         if state is SessionState.LOST:
             self._requests.session_lost()
 
-    def answered(self, answer: Answer, result: Any, error: Exception | None) -> None:
+    def answered(self, answer: PendingAnswer, result: Any, error: Exception | None) -> None:
         """Takes in an answer. Answers of a new connection wait until all missed watch events are delivered."""
         if isinstance(error, ConnectionBroken | SessionLost) and not answer.is_recovery:
             self._requests.hold()

@@ -33,7 +33,7 @@ class PeerRefused(PeerUnreachable):
     """The peer's machine refused the connection, so its process is gone. A time-out would not prove that."""
 
 
-class Held(Protocol):
+class HeldConnection(Protocol):
     """A connection that serves only to detect when it breaks."""
 
     async def broken(self) -> None:
@@ -54,7 +54,7 @@ class Peers(Protocol):
         Raises `PeerUnreachable`."""
         ...
 
-    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Held:
+    async def hold(self, to: PeerAddress, *, timeout_ms: int) -> HeldConnection:
         """Opens a separate connection to a broker and waits for a first response on it; the caller closes it. Tries
         once, without pauses. Raises `PeerUnreachable`, `PeerRefused`."""
         ...

@@ -47,7 +47,7 @@ _NOT_TLS = (
 _CLOSES_PER_TURN = 20  # each takes up to fifty microseconds
 
 
-class Opened(NamedTuple):
+class CompletedHandshake(NamedTuple):
     """A connection whose handshake is complete."""
 
     sock: SSLSocket
@@ -119,7 +119,7 @@ class Handshakes:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        opened: Callable[[Opened], None],
+        opened: Callable[[CompletedHandshake], None],
         failed: Callable[[Entrance, str], None],
         refusals: Refusals,
     ) -> None:
@@ -243,7 +243,7 @@ class Handshakes:
             self._begun.remove(this)
             self.completed += 1
             assert this.wrapped is not None
-            self._opened(Opened(this.wrapped, this.transport, this.entrance, this.address, this.principal))
+            self._opened(CompletedHandshake(this.wrapped, this.transport, this.entrance, this.address, this.principal))
         else:
             self._fail(this, this.failure)
 

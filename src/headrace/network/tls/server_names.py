@@ -19,7 +19,7 @@ from headrace.network.tls.listeners import TlsListener, wrapped
 log = logging.getLogger(__name__)
 
 
-class Names(Protocol):
+class InstanceServerNames(Protocol):
     """The server names of this broker's instances. Called on a thread."""
 
     def find(self, server_name: str, host: str, /) -> str:
@@ -36,7 +36,7 @@ class NamedSocket(ssl.SSLSocket):
 class NamedTls:
     """TLS of a listener that instances share: see `ListenerTls` and `ServerNames`."""
 
-    def __init__(self, listener: TlsListener, names: Names, route: Callable[[str], Route | None]) -> None:
+    def __init__(self, listener: TlsListener, names: InstanceServerNames, route: Callable[[str], Route | None]) -> None:
         """`route`: the way into an instance."""
         self._listener, self._names, self._route = listener, names, route
 

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.pipelines.site import Event
+from headrace.pipelines.site import SiteEvent
 
 
-def feeds(events: Iterable[Event]) -> dict[str, list[dict[str, Any]]]:
+def feeds(events: Iterable[SiteEvent]) -> dict[str, list[dict[str, Any]]]:
     """The 20 newest posts of those whom each member follows in the end; members without posts are left out."""
     posts: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     follows: dict[tuple[str, str], tuple[int, str, bool]] = {}

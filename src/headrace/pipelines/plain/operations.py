@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.pipelines.plain.on_time import by_finished_window, each_once
-from headrace.pipelines.site import Event
+from headrace.pipelines.site import SiteEvent
 
 
-def windows(events: Iterable[Event]) -> list[dict[str, Any]]:
+def windows(events: Iterable[SiteEvent]) -> list[dict[str, Any]]:
     """The values that `operations.windows` must have, by service and time."""
     by_service: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for start_ms, inside in by_finished_window(each_once(events, "site.metrics"), 10_000):

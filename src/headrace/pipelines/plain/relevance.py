@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace.pipelines.plain.on_time import by_finished_window, each_once
-from headrace.pipelines.site import Event
+from headrace.pipelines.site import SiteEvent
 
 
 class ItemWindow(NamedTuple):
@@ -17,7 +17,7 @@ class ItemWindow(NamedTuple):
     clicked: int
 
 
-def windows(events: Iterable[Event]) -> list[ItemWindow]:
+def windows(events: Iterable[SiteEvent]) -> list[ItemWindow]:
     """All finished windows, by item and time."""
     found = []
     for start_ms, inside in by_finished_window(each_once(events, "site.views", "site.searches", "site.clicks"), 60_000):

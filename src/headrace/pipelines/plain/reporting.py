@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace.pipelines.plain.on_time import each_once
-from headrace.pipelines.site import Event
+from headrace.pipelines.site import SiteEvent
 
 HOUR_MS = 3_600_000
 
@@ -31,7 +31,7 @@ class TopItem(NamedTuple):
     clicked: int
 
 
-def activity(events: Iterable[Event]) -> list[Activity]:
+def activity(events: Iterable[SiteEvent]) -> list[Activity]:
     """By hour and country, and of all countries."""
     members: dict[tuple[int, str], set[str]] = defaultdict(set)
     shown: Counter[tuple[int, str]] = Counter()
@@ -52,7 +52,7 @@ def _of_100(clicked: int, shown: int) -> float | None:
     return int(1000 * clicked / shown + 0.5) / 10 if shown else None
 
 
-def top_items(events: Iterable[Event]) -> list[TopItem]:
+def top_items(events: Iterable[SiteEvent]) -> list[TopItem]:
     """By hour and country, the three items that were clicked most."""
     counted: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for hour_ms, country, event in _of_members(events):
@@ -65,7 +65,7 @@ def top_items(events: Iterable[Event]) -> list[TopItem]:
     ]
 
 
-def _of_members(events: Iterable[Event]) -> list[tuple[int, str, Event]]:
+def _of_members(events: Iterable[SiteEvent]) -> list[tuple[int, str, SiteEvent]]:
     """(hour, country, event) of each view, search and click of a member."""
     found = each_once(events, "site.members", "site.views", "site.searches", "site.clicks", late_max_ms=None)
     joined = sorted((event for event in found if event.topic == "site.members"), key=lambda each: each.value["time_ms"])

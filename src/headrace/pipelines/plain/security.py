@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.pipelines.plain.on_time import each_once
-from headrace.pipelines.site import Event
+from headrace.pipelines.site import SiteEvent
 
 LIMITS = {"crawler": 200, "api": 120, "spam": 10, "login": 30}
 
@@ -19,7 +19,7 @@ class Verdict(NamedTuple):
     reached_ms: int
 
 
-def verdicts(events: Iterable[Event]) -> list[Verdict]:
+def verdicts(events: Iterable[SiteEvent]) -> list[Verdict]:
     """All verdicts, by rule, subject and minute."""
     seen: dict[tuple[str, str, int, str], list[int]] = defaultdict(list)
     for event in each_once(events, "site.views", "site.searches", "site.posts", "site.logins"):

@@ -12,7 +12,7 @@ from headrace.errors import UnsupportedVersion
 from headrace.protocol.codec import wire
 from headrace.protocol.codec.decoding import DecoderSource
 from headrace.protocol.codec.encoding import EncoderSource
-from headrace.protocol.codec.message import Codec, Message, SlicedCodec, Struct
+from headrace.protocol.codec.message import Message, SlicedCodec, Struct, VersionCodec
 from headrace.protocol.codec.schema import Field
 from headrace.protocol.codec.schema import MessageSchema as Schema
 from headrace.protocol.codec.wire import FIXED
@@ -115,15 +115,15 @@ class _Sources:
             raise UnsupportedVersion(f"{self._schema.name} has no version {version}")
 
 
-class _Codecs(dict[int, Codec]):
+class _Codecs(dict[int, VersionCodec]):
     """The two functions of each version, generated at first use."""
 
     def __init__(self, sources: _Sources) -> None:
         super().__init__()
         self._sources = sources
 
-    def __missing__(self, version: int) -> Codec:
-        self[version] = codec = Codec(self._sources.decoder(version), self._sources.encoder(version))
+    def __missing__(self, version: int) -> VersionCodec:
+        self[version] = codec = VersionCodec(self._sources.decoder(version), self._sources.encoder(version))
         return codec
 
 

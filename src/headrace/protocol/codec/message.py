@@ -40,7 +40,7 @@ class Struct:
         return f"{type(self).__name__}({fields})"
 
 
-class Codec(NamedTuple):
+class VersionCodec(NamedTuple):
     """The two generated functions of one version."""
 
     decode: Callable[[memoryview, int], tuple["Message", int]]
@@ -61,7 +61,7 @@ class Message(Struct):
     API_KEY: ClassVar[int | None] = None
     VERSIONS: ClassVar[range] = range(0)
     FLEXIBLE_FROM: ClassVar[int | None] = None
-    codecs: ClassVar[dict[int, Codec]] = {}
+    codecs: ClassVar[dict[int, VersionCodec]] = {}
     sliced_codecs: ClassVar[dict[int, SlicedCodec]] = {}
 
     @classmethod

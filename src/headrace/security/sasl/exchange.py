@@ -6,8 +6,8 @@
                                  Blocking       run it on a thread: its result is one of the first two
     client:  respond(message) -> bytes to send; the first call has no message; `is_complete` after the last one
 
-A server's failure is one of two, as in Apache Kafka. `Refused` has a text for the peer. `Malformed` has none: the peer
-is told only which mechanism failed, and the log has the reason. Neither text tells whether a user exists.
+A server's failure is one of two, as in Apache Kafka. `ExchangeRefused` has a text for the peer. `Malformed` has none:
+the peer is told only which mechanism failed, and the log has the reason. Neither text tells whether a user exists.
 Source: Kafka's `SaslServerAuthenticator`, javax.security.sasl.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
-class Refused(ValueError):
+class ExchangeRefused(ValueError):
     """An exchange that fails with a text for the peer."""
 
 
@@ -53,7 +53,7 @@ class Blocking(NamedTuple):
     """A step that may block: it calls a library that reads files."""
 
     work: Callable[[], Challenge | Authenticated]
-    """Raises `Refused`, `Malformed`."""
+    """Raises `ExchangeRefused`, `Malformed`."""
 
 
 Step = Challenge | Authenticated | Unverified | Blocking
@@ -73,7 +73,7 @@ class ServerExchange(Protocol):
         """Why a failure happens that has only a text for the peer; else empty."""
 
     def respond(self, message: bytes) -> Step:
-        """Takes the client's next message. Raises `Refused`, `Malformed`."""
+        """Takes the client's next message. Raises `ExchangeRefused`, `Malformed`."""
 
 
 class ClientExchange(Protocol):
@@ -86,5 +86,5 @@ class ClientExchange(Protocol):
         """Whether the client expects no further message."""
 
     def respond(self, message: bytes | None) -> bytes:
-        """The client's first message (None), or its response to the server's. Raises `Refused` if the server cannot be
-        trusted."""
+        """The client's first message (None), or its response to the server's. Raises `ExchangeRefused` if the server
+        cannot be trusted."""

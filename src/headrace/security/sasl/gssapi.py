@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from headrace.security.kerberos_names import NoName
-from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, Malformed, Refused
+from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, ExchangeRefused, Malformed
 
 MECHANISM = "GSSAPI"
 
@@ -137,7 +137,7 @@ class GssapiClient:
         match self._stage:
             case _Stage.CONTEXT:
                 if message == b"":
-                    raise Refused("the server did not answer with a token of Kerberos")
+                    raise ExchangeRefused("the server did not answer with a token of Kerberos")
                 token = self._context.step(message)
                 if self._context.is_complete:
                     self._stage = _Stage.LAYERS
@@ -145,11 +145,11 @@ class GssapiClient:
             case _Stage.LAYERS:
                 offered = self._context.unwrap(message or b"")
                 if len(offered) != len(_LAYER) or not offered[0] & _NO_LAYER:
-                    raise Refused("the server demands a security layer of SASL: use TLS instead (SASL_SSL)")
+                    raise ExchangeRefused("the server demands a security layer of SASL: use TLS instead (SASL_SSL)")
                 self._stage = _Stage.CHOICE
                 return self._context.wrap(_LAYER)
             case _:
                 if message:
-                    raise Refused("the server sent a message behind the end of the exchange")
+                    raise ExchangeRefused("the server sent a message behind the end of the exchange")
                 self.is_complete = True
                 return b""

@@ -12,7 +12,7 @@ Source: Kafka's `OAuthBearerSaslServer`, `OAuthBearerClientInitialResponse`.
 import re
 from collections.abc import Mapping
 
-from headrace.security.sasl.exchange import Authenticated, Challenge, Malformed, Refused, Unverified
+from headrace.security.sasl.exchange import Authenticated, Challenge, ExchangeRefused, Malformed, Unverified
 
 MECHANISM = "OAUTHBEARER"
 UNSECURED = "headrace.sasl.oauthbearer.unsecured.validator.enable"
@@ -51,7 +51,7 @@ class OAuthBearerServer:
         """See `ServerExchange`."""
         if self._reason:
             if message == _SOH.encode():
-                raise Refused(_INVALID)
+                raise ExchangeRefused(_INVALID)
             raise Malformed(self._reason)
         found = _FIRST.fullmatch(_text(message))
         if found is None:
@@ -66,10 +66,10 @@ class OAuthBearerServer:
         return Unverified(auth[2])
 
     def verified(self, token: VerifiedToken) -> Authenticated:
-        """The token is valid. Raises `Refused`."""
+        """The token is valid. Raises `ExchangeRefused`."""
         self.claimed = token.name
         if self._authzid and self._authzid != token.name:
-            raise Refused(
+            raise ExchangeRefused(
                 f"Authentication failed: Client requested an authorization id ({self._authzid}) that is different from "
                 f"the token's principal name ({token.name})"
             )

@@ -8,7 +8,7 @@ Use it over TLS only. Source: Kafka's `PlainSaslServer`, `PlainSaslClient`.
 import hmac
 from collections.abc import Callable
 
-from headrace.security.sasl.exchange import Authenticated, Blocking, Malformed, Refused
+from headrace.security.sasl.exchange import Authenticated, Blocking, ExchangeRefused, Malformed
 
 MECHANISM = "PLAIN"
 
@@ -37,12 +37,12 @@ class PlainServer:
         except UnicodeDecodeError:
             raise Malformed("the message is not UTF-8") from None
         if len(parts) != 3:
-            raise Refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise ExchangeRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authzid, self.claimed, password = parts
         if not self.claimed:
-            raise Refused("Authentication failed: username not specified")
+            raise ExchangeRefused("Authentication failed: username not specified")
         if not password:
-            raise Refused("Authentication failed: password not specified")
+            raise ExchangeRefused("Authentication failed: password not specified")
         expected = self._password_of(self.claimed)
         is_right = bool(_is_equal(expected or "", password) and expected)
         if self._is_stored is None:
@@ -52,9 +52,9 @@ class PlainServer:
 
     def _decided(self, authzid: str, *, is_right: bool) -> Authenticated:
         if not is_right:
-            raise Refused("Authentication failed: Invalid username or password")
+            raise ExchangeRefused("Authentication failed: Invalid username or password")
         if authzid and authzid != self.claimed:
-            raise Refused(OTHER_AUTHZID)
+            raise ExchangeRefused(OTHER_AUTHZID)
         return Authenticated(b"", self.claimed)
 
 
@@ -80,7 +80,7 @@ class PlainClient:
         """See `ClientExchange`."""
         if self.is_complete:
             if message:
-                raise Refused("the server sent a challenge, which PLAIN does not have")
+                raise ExchangeRefused("the server sent a challenge, which PLAIN does not have")
             return b""
         self.is_complete = True
         return f"\0{self._name}\0{self._password}".encode()

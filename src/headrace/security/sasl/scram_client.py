@@ -8,7 +8,7 @@ import hmac
 from base64 import b64encode
 
 from headrace.security.sasl import scram
-from headrace.security.sasl.exchange import Malformed, Refused
+from headrace.security.sasl.exchange import ExchangeRefused, Malformed
 from headrace.security.sasl.scram import ScramKeys
 
 KeyCache = dict[tuple[bytes, int], ScramKeys]
@@ -48,15 +48,15 @@ class ScramClient:
                 return self._prove(message)
             self._check(message)
         except Malformed as error:
-            raise Refused(str(error)) from None
+            raise ExchangeRefused(str(error)) from None
         return b""
 
     def _prove(self, message: bytes) -> bytes:
         first = scram.read_server_first(message)
         if not first.nonce.startswith(self._first.nonce) or first.nonce == self._first.nonce:
-            raise Refused("the server's nonce does not continue this client's")
+            raise ExchangeRefused("the server's nonce does not continue this client's")
         if not scram.ITERATIONS_MIN <= first.iterations <= scram.ITERATIONS_MAX:
-            raise Refused(
+            raise ExchangeRefused(
                 f"the server asks for {first.iterations} iterations; {scram.ITERATIONS_MIN} to {scram.ITERATIONS_MAX} "
                 f"are accepted"
             )
@@ -82,7 +82,7 @@ class ScramClient:
     def _check(self, message: bytes) -> None:
         signed = scram.read_server_final(message)
         if not hmac.compare_digest(b64encode(signed), self._expected):
-            raise Refused(
+            raise ExchangeRefused(
                 "the server does not know this user's password: it may not be the server that it claims to be"
             )
         self.is_complete = True

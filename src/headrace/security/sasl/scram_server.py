@@ -13,7 +13,7 @@ from math import log
 from typing import NamedTuple
 
 from headrace.security.sasl import scram
-from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, Malformed, Refused
+from headrace.security.sasl.exchange import Authenticated, Blocking, Challenge, ExchangeRefused, Malformed
 from headrace.security.sasl.plain import OTHER_AUTHZID
 from headrace.security.sasl.scram import ClientFirst, ScramCredential
 
@@ -57,7 +57,7 @@ class ScramServer:
         self._first, self.claimed = first, first.name
         account, decoy = self._lookup(first.name, first.is_token), self._decoy(first.name)
         if first.authzid and first.authzid != first.name:
-            raise Refused(OTHER_AUTHZID)
+            raise ExchangeRefused(OTHER_AUTHZID)
         credential = decoy if account is None else account.credential
         if isinstance(credential, ScramCredential) and credential.iterations < scram.ITERATIONS_MIN:
             account, credential = None, decoy

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 DEAD_FOLDER: Final = "headrace_dead"
 
 
-class DeadLetters:
+class DeadLetterSnapshot:
     """One snapshot of the table."""
 
     def __init__(self, table: LoadTable, directory: Path) -> None:
         self._table, self._directory = table, directory
 
     @classmethod
-    def open(cls, directory: Path, schema_json: str) -> "DeadLetters":
+    def open(cls, directory: Path, schema_json: str) -> "DeadLetterSnapshot":
         """The table, which is made if there is none. Raises SchemaChangedError, and LostRaceError."""
         table = LoadTable.open(directory)
         if table is None:

@@ -40,7 +40,7 @@ from headrace.lake.delta.delta_table import (
 from headrace.lake.delta.fit import Fit
 from headrace.lake.partitioning import Partitioning
 from headrace.lake.widening import widen
-from headrace.spark.load.dead_letters import DEAD_FOLDER, DeadLetters
+from headrace.spark.load.dead_letters import DEAD_FOLDER, DeadLetterSnapshot
 from headrace.spark.load.json_values import CORRUPT_COLUMN, HEADERS, with_typed_columns
 from headrace.spark.load.partitions import FOLDER, folder, with_partitions
 from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
@@ -122,7 +122,7 @@ class LoadResult(NamedTuple):
 NOTHING_NEW: Final = LoadResult(None, 0, 0, ())
 
 
-class Step(Enum):
+class LoadStep(Enum):
     """The progress of an attempt; a kill at each step leaves a different state."""
 
     PLANNED = auto()
@@ -133,7 +133,7 @@ class Step(Enum):
     """Rows and progress are in the table, and nobody was told."""
 
 
-OnStep: TypeAlias = "Callable[[Step, Path, SparkSession], None]"
+OnStep: TypeAlias = "Callable[[LoadStep, Path, SparkSession], None]"
 """Called with the directory of the attempt's files and the session that writes them."""
 
 
@@ -152,7 +152,7 @@ def run_load(job: LoadJob, on_step: "OnStep | None" = None, spark: "SparkSession
     raise AssertionError("unreachable")
 
 
-def _ignore(step: Step, directory: Path, spark: "SparkSession") -> None:
+def _ignore(step: LoadStep, directory: Path, spark: "SparkSession") -> None:
     """The default observer, which does nothing."""
 
 
@@ -175,19 +175,19 @@ def _attempt(job: LoadJob, on_step: "OnStep", given: "SparkSession | None") -> L
         widen(table, rows.schema.json())
         return _attempt(job, on_step, given)
     table.check_schema(rows.schema.json())
-    letters = None if job.dead_letters is None else DeadLetters.open(job.dead_letters, rows.schema.json())
+    letters = None if job.dead_letters is None else DeadLetterSnapshot.open(job.dead_letters, rows.schema.json())
     directory = job.table / f"load-{table.loads(job.name) + 1}-{uuid.uuid4().hex[:12]}"
-    on_step(Step.PLANNED, directory, spark)
+    on_step(LoadStep.PLANNED, directory, spark)
     _write(rows, directory, table.partition_column, None if letters is None else letters.new_in(job.name, ranges))
     try:
         dead = 0 if letters is None else letters.commit(job.name, ranges, directory)
         files = collect_files(job.table, directory, table.partition_column)
-        on_step(Step.WRITTEN, directory, spark)
+        on_step(LoadStep.WRITTEN, directory, spark)
         version = _commit(job, table, ranges, files)
     except LostRaceError:
         shutil.rmtree(directory)  # safe: only the refused commit would have referred to it
         raise
-    on_step(Step.COMMITTED, directory, spark)
+    on_step(LoadStep.COMMITTED, directory, spark)
     rescued = sum(_rescued(job.table / file.path) for file in files) if job.value_json is not None else 0
     size, count = sum(file.size for file in files), sum(file.rows for file in files)
     return LoadResult(version, count, len(files), tuple(ranges), size, rescued, dead)

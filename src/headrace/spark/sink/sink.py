@@ -28,7 +28,7 @@ from headrace.spark.worker import settle
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenTask(WriterCommitMessage):
     """The result of a task; an earlier run had written `found` of its rows."""
 
     rows: int = 0
@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):
 
 
 @dataclass
-class Prepared(WriterCommitMessage):
+class PreparedTask(WriterCommitMessage):
     """The result of a task with a transaction, which the driver ends."""
 
     transaction: TaskTransaction
@@ -93,16 +93,16 @@ def _context() -> TaskContext:
 
 def _transactions(messages: Messages) -> list[TaskTransaction]:
     """Those of the tasks that succeeded; none unless the mode is transactional."""
-    return [message.transaction for message in messages if isinstance(message, Prepared)]
+    return [message.transaction for message in messages if isinstance(message, PreparedTask)]
 
 
 def _write(options: SinkOptions, mark: Mark, run: str, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
     if options.is_transactional:
-        return Prepared(write_transaction(options, mark, run, batches))
+        return PreparedTask(write_transaction(options, mark, run, batches))
     return write_rows(options, mark, batches)
 
 
-def write_rows(options: SinkOptions, mark: Mark, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_rows(options: SinkOptions, mark: Mark, batches: Iterator[pa.RecordBatch]) -> WrittenTask:
     """Write the rows of one task, and wait until all are acknowledged. Raises KafkaError if a row failed."""
     settle()
     settings = client_settings(options.client_settings)
@@ -114,4 +114,4 @@ def write_rows(options: SinkOptions, mark: Mark, batches: Iterator[pa.RecordBatc
         for batch in batches:
             task.add(batch)
         task.finish()
-        return Written(task.rows, task.found)
+        return WrittenTask(task.rows, task.found)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.client.core.cluster import Cluster
-from headrace.client.operations.group_admin import CommittedOffset, GroupAdmin
+from headrace.client.core.group_metadata import OffsetAndMetadata
+from headrace.client.operations.group_admin import GroupAdmin
 from headrace.client.producer.prepared import PreparedTransaction
 from headrace.spark.sink.sink_errors import malformed
 from headrace.spark.sink.sink_marks import Mark
@@ -100,7 +101,7 @@ class SinkGroups:
     def _driver_group(self, part: int) -> str:
         return f"headrace-sink-{self._write}-driver" + (f".{part}" if part else "")
 
-    def _committed(self, group_id: str, *, require_stable: bool = False) -> CommittedOffset | None:
+    def _committed(self, group_id: str, *, require_stable: bool = False) -> OffsetAndMetadata | None:
         return self._groups.committed(group_id, [self._place], require_stable=require_stable).get(self._place)
 
 

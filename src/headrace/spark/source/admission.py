@@ -19,7 +19,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdmissionLimits:
     """The limits in the options; None is no limit. `max_delay_ms` bounds the wait for `min_offsets`."""
 
     max_offsets: int | None = None
@@ -27,7 +27,7 @@ class Limits:
     max_delay_ms: int = 15 * 60_000
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = AdmissionLimits()
 
 
 def waiting(starts: Offsets, ends: Offsets) -> int:
@@ -35,7 +35,7 @@ def waiting(starts: Offsets, ends: Offsets) -> int:
     return sum(max(end - starts.get(partition, end), 0) for partition, end in ends.items())
 
 
-def is_due(limits: Limits, waiting_offsets: int, last_batch_ms: float | None, now_ms: float) -> bool:
+def is_due(limits: AdmissionLimits, waiting_offsets: int, last_batch_ms: float | None, now_ms: float) -> bool:
     """Whether a batch begins now; `last_batch_ms` is the start of the last one, None before the first."""
     if limits.min_offsets is None or waiting_offsets >= limits.min_offsets or last_batch_ms is None:
         return True

@@ -28,13 +28,13 @@ from headrace.client.operations.admin import EARLIEST, LATEST, Admin
 from headrace.client.security.client_options import client_settings as make_settings
 from headrace.errors import ErrorCode, InvalidConfig
 from headrace.spark.option_values import client_refusal
-from headrace.spark.source.options import Assign, OptionError, ReadOptions, Selection, Subscribe, SubscribePattern
+from headrace.spark.source.options import Assign, OptionError, Selection, SourceOptions, Subscribe, SubscribePattern
 from headrace.types import TopicPartition
 
 _ISOLATION_LEVELS: Final = MappingProxyType({"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED})
 
 
-def connect(options: ReadOptions, *, waits_for_brokers: bool = True) -> Cluster:
+def connect(options: SourceOptions, *, waits_for_brokers: bool = True) -> Cluster:
     """A client of the cluster, which connects when needed. Raises OptionError for settings that cannot be used."""
     try:
         parse_addresses(options.bootstrap_servers)

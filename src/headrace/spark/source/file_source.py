@@ -19,7 +19,7 @@ from headrace.log.files import LocalFiles
 from headrace.offline.segment_reader import PartitionFiles, SegmentFile, find_partitions, offset_for_time, read_segment
 from headrace.spark.option_values import OptionError
 from headrace.spark.source.offsets import resolve_ranges, split_ranges
-from headrace.spark.source.options import Assign, ReadOptions, Selection, Subscribe, SubscribePattern
+from headrace.spark.source.options import Assign, Selection, SourceOptions, Subscribe, SubscribePattern
 from headrace.spark.source.source import BATCH_ROWS, NOTHING, arrow_batch
 from headrace.spark.worker import settle
 from headrace.types import OffsetRange, TopicPartition
@@ -43,7 +43,7 @@ class SegmentPartition(InputPartition):
 class FileReader(DataSourceReader):
     """Reads the files below a path as they are when the query is planned."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -126,7 +126,7 @@ class FileBounds:
             raise OptionError(option, ", ".join(missing), "is not among the files; name what is, or remove the option")
 
 
-def _find(options: ReadOptions) -> list[PartitionFiles]:
+def _find(options: SourceOptions) -> list[PartitionFiles]:
     path = Path(str(options.path).removeprefix("file://"))
     try:
         found = find_partitions(LocalFiles(), path, newest=options.with_newest_segment)

@@ -29,12 +29,12 @@ from headrace.lake.decoders import reading_decoder
 from headrace.lake.decoding import HEADERS
 from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
-from headrace.lake.rows import Wanted, check_readable, first_offset, fitted, read_rows
+from headrace.lake.rows import WantedRows, check_readable, first_offset, fitted, read_rows
 from headrace.lake.whole_topic import find_table
 from headrace.spark.option_values import OptionError
 from headrace.spark.source.cluster_access import ClusterBounds, connect, isolation_level
 from headrace.spark.source.offsets import DataLossError, JsonOffsets, offsets_of_json, resolve_ranges, split_ranges
-from headrace.spark.source.options import LAKE_OF_TOPIC, ReadOptions, Subscribe
+from headrace.spark.source.options import LAKE_OF_TOPIC, SourceOptions, Subscribe
 from headrace.spark.source.source import BATCH_ROWS, BatchReader, RangePartition, read_columns
 from headrace.spark.source.source import NOTHING as NO_RANGE
 from headrace.spark.source.stream import Offsets, StreamReader
@@ -52,7 +52,7 @@ LIVE_RECORDS: Final = 100_000
 """Up to so many records a batch does not look at the table, if the topic has them."""
 
 
-class Place(NamedTuple):
+class LakeTable(NamedTuple):
     """A table, and the name of its progress."""
 
     uri: str
@@ -72,20 +72,20 @@ class Place(NamedTuple):
         return table
 
 
-NOWHERE: Final = Place("", "")
+NOWHERE: Final = LakeTable("", "")
 
 
-def find_place(options: ReadOptions) -> Place:
+def find_place(options: SourceOptions) -> LakeTable:
     """The table of the options."""
     with connect(options) as cluster:
         named = None if options.lake == LAKE_OF_TOPIC else options.lake
         found = find_table(cluster, _topic(options), named, options.lake_job)
-    place = Place(str(found.location.directory or found.location.uri), found.job, found.registry)
+    place = LakeTable(str(found.location.directory or found.location.uri), found.job, found.registry)
     table = place.open()
     return place._replace(schema_json=table.schema_json, partition_by=table.partition_by)
 
 
-def lake_schema(options: ReadOptions) -> "StructType":
+def lake_schema(options: SourceOptions) -> "StructType":
     """The columns of the table, or those of the options. Each may be null, as in any source."""
     from pyspark.sql.types import StructField, StructType
 
@@ -108,7 +108,7 @@ class LakePartition(InputPartition):
 class _Rows:
     """What a task does: rows of a range, from the table or from the topic."""
 
-    def __init__(self, options: ReadOptions, place: Place, schema_json: str) -> None:
+    def __init__(self, options: SourceOptions, place: LakeTable, schema_json: str) -> None:
         self._options, self._place, self._schema_json = options, place, schema_json
 
     def planned(self, ranges: Iterable[OffsetRange]) -> Sequence[InputPartition]:
@@ -139,7 +139,7 @@ class _Rows:
                 f"the table {self._place.uri} had offsets up to {wanted.end} of {wanted.topic}-{wanted.partition}, and "
                 f"ends at {end} now, so it was restored to an older version: start the query again"
             )
-        return read_rows(table, Wanted(wanted.topic, wanted), schema, BATCH_ROWS)
+        return read_rows(table, WantedRows(wanted.topic, wanted), schema, BATCH_ROWS)
 
     def _live(self, wanted: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Records of the topic as rows of the table."""
@@ -155,13 +155,13 @@ class _Rows:
 class LakeStreamReader(StreamReader):
     """Reads the table up to its end, and the topic from there, in batches that go on."""
 
-    def __init__(self, options: ReadOptions, place: Place, schema_json: str) -> None:
+    def __init__(self, options: SourceOptions, place: LakeTable, schema_json: str) -> None:
         super().__init__(options)
         self._place, self._schema_json = place, schema_json
         self._rows = _Rows(options, place, schema_json)
         self._is_live = False
 
-    def __reduce__(self) -> tuple[type["LakeStreamReader"], tuple[ReadOptions, Place, str]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type["LakeStreamReader"], tuple[SourceOptions, LakeTable, str]]:  # type: ignore[override]
         return LakeStreamReader, (self._options, self._place, self._schema_json)
 
     def _log_bounds(self) -> ClusterBounds:
@@ -194,7 +194,7 @@ class LakeStreamReader(StreamReader):
 class LakeBatchReader(BatchReader):
     """Reads the table up to its end, and the topic from there, once."""
 
-    def __init__(self, options: ReadOptions, place: Place, schema_json: str) -> None:
+    def __init__(self, options: SourceOptions, place: LakeTable, schema_json: str) -> None:
         super().__init__(options)
         self._place = place
         self._rows = _Rows(options, place, schema_json)
@@ -215,7 +215,7 @@ class LakeBatchReader(BatchReader):
 class WholeBounds(ClusterBounds):
     """The bounds of a topic together with its table: the earliest offset, and that of a time, may be in the table."""
 
-    place: Place = NOWHERE
+    place: LakeTable = NOWHERE
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found = ClusterBounds.earliest(self, partitions)
@@ -240,11 +240,11 @@ class WholeBounds(ClusterBounds):
         return table.next_offset(self.place.job, partition) is not None
 
 
-def _all_of(partition: TopicPartition) -> Wanted:
-    return Wanted(partition.topic, OffsetRange(*partition, 0, 1 << 62))
+def _all_of(partition: TopicPartition) -> WantedRows:
+    return WantedRows(partition.topic, OffsetRange(*partition, 0, 1 << 62))
 
 
-def _topic(options: ReadOptions) -> str:
+def _topic(options: SourceOptions) -> str:
     assert isinstance(options.selection, Subscribe)
     return options.selection.topics[0]
 

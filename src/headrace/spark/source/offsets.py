@@ -26,8 +26,8 @@ from headrace.spark.source.options import (
     Earliest,
     Latest,
     OptionError,
-    ReadOptions,
     Selection,
+    SourceOptions,
 )
 from headrace.types import OffsetRange, TopicPartition
 
@@ -66,7 +66,7 @@ class DataLossError(Exception):
 
 
 def resolve_ranges(
-    options: ReadOptions, log: LogBounds, resume_at: Mapping[TopicPartition, int] = NOWHERE
+    options: SourceOptions, log: LogBounds, resume_at: Mapping[TopicPartition, int] = NOWHERE
 ) -> list[OffsetRange]:
     """The non-empty range of every selected partition, in order of topic and partition.
 
@@ -91,7 +91,7 @@ def resolve_ranges(
     return ranges
 
 
-def resolve_starts(options: ReadOptions, log: LogBounds) -> dict[TopicPartition, int]:
+def resolve_starts(options: SourceOptions, log: LogBounds) -> dict[TopicPartition, int]:
     """The starting offset of a new stream in every selected partition."""
     partitions = sorted(log.partitions_of(options.selection))
     latest = log.latest(partitions)
@@ -134,7 +134,7 @@ def _check_names_all(given: Mapping[TopicPartition, int], partitions: Sequence[T
         raise OptionError(option, None, f"must name every partition that is read; {', '.join(differences)}")
 
 
-def _start_after_all(options: ReadOptions, partition: TopicPartition, latest: int) -> int:
+def _start_after_all(options: SourceOptions, partition: TopicPartition, latest: int) -> int:
     if options.start_at_latest_when_no_time_matches:
         return latest
     starting = options.starting

@@ -57,7 +57,7 @@ from headrace.spark.option_values import (
     timestamp_ms,
     whole,
 )
-from headrace.spark.source.admission import Limits
+from headrace.spark.source.admission import AdmissionLimits
 from headrace.types import TopicPartition
 
 __all__ = [
@@ -74,8 +74,8 @@ __all__ = [
     "Earliest",
     "Latest",
     "OptionError",
-    "ReadOptions",
     "Selection",
+    "SourceOptions",
     "Subscribe",
     "SubscribePattern",
     "parse_columns",
@@ -173,7 +173,7 @@ Boundary = Earliest | Latest | AtOffsets | AtTimestamp | AtTimestamps
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class SourceOptions:
     """The checked options of a read. `client_settings` are the kafka.* options without their prefix."""
 
     bootstrap_servers: str
@@ -185,7 +185,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
-    limits: Limits
+    limits: AdmissionLimits
     behind_retries: int
     behind_retry_ms: int
     path: str | None
@@ -218,14 +218,14 @@ def selects(selection: Selection, partition: TopicPartition) -> bool:
             return re.fullmatch(pattern, partition.topic) is not None
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Check the options. The OptionError names the first error."""
     options, kafka = sort_out(given, KNOWN_OPTIONS, _REFUSED_KAFKA)
     path = _path(options, kafka, streaming)
     lake = _lake(options)
     columns = {key: value for key, value in options.items() if key != "columns"} if lake else options
     whole(options, "kafkaConsumer.pollTimeoutMs", 0)
-    return ReadOptions(
+    return SourceOptions(
         bootstrap_servers="" if path else bootstrap_servers(kafka),
         selection=_selection(options, default=SubscribePattern(".*") if path else None),
         starting=_boundary(options, "starting", Latest()) if streaming else _starting(options),
@@ -292,8 +292,8 @@ def _path(options: Mapping[str, str], kafka: Mapping[str, str], streaming: bool)
     return path
 
 
-def _limits(options: Mapping[str, str]) -> Limits:
-    limits = Limits(
+def _limits(options: Mapping[str, str]) -> AdmissionLimits:
+    limits = AdmissionLimits(
         max_offsets=positive(options, "maxOffsetsPerTrigger"),
         min_offsets=positive(options, "minOffsetsPerTrigger"),
         max_delay_ms=duration_ms(options, "maxTriggerDelay", "15m"),

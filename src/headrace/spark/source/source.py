@@ -23,7 +23,7 @@ from headrace.errors import OffsetOutOfRange
 from headrace.records.format2.columns import RecordColumns
 from headrace.spark.source.cluster_access import ClusterBounds, connect, fetch_sizes, isolation_level
 from headrace.spark.source.offsets import DataLossError, resolve_ranges, split_ranges
-from headrace.spark.source.options import ReadOptions
+from headrace.spark.source.options import SourceOptions
 from headrace.spark.worker import settle
 from headrace.types import OffsetRange, TopicPartition
 
@@ -45,7 +45,7 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads the offsets that the options select when the query is planned."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
         return read_partition(self._options, partition)
 
 
-def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Fetch the range of a task and yield it as Arrow batches."""
     assert isinstance(partition, RangePartition)
     settle()
@@ -72,7 +72,7 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
             yield arrow_batch(columns, wanted, options)
 
 
-def arrow_batch(columns: RecordColumns, wanted: OffsetRange, options: ReadOptions) -> pa.RecordBatch:
+def arrow_batch(columns: RecordColumns, wanted: OffsetRange, options: SourceOptions) -> pa.RecordBatch:
     """Records of a range, with the columns of the schema."""
     batch = to_record_batch(columns, wanted.topic, wanted.partition, options.columns)
     return _without_empty_headers(batch) if options.include_headers else batch
@@ -81,7 +81,7 @@ def arrow_batch(columns: RecordColumns, wanted: OffsetRange, options: ReadOption
 NOTHING = OffsetRange("", 0, 0, 0)
 
 
-def read_columns(cluster: Cluster, options: ReadOptions, wanted: OffsetRange) -> Iterator[RecordColumns]:
+def read_columns(cluster: Cluster, options: SourceOptions, wanted: OffsetRange) -> Iterator[RecordColumns]:
     """The records of a range. Raises DataLossError if some were deleted meanwhile, unless failOnDataLoss is false."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     how = reader.ReadOptions(

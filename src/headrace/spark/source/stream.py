@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from headrace.client.core.cluster import Cluster
 from headrace.errors import KafkaError
 from headrace.spark.progress import commit_offsets
-from headrace.spark.source.admission import NO_LIMITS, Limits, is_due, share_out, waiting
+from headrace.spark.source.admission import NO_LIMITS, AdmissionLimits, is_due, share_out, waiting
 from headrace.spark.source.cluster_access import ClusterBounds, connect, existing, isolation_level, refresh
 from headrace.spark.source.offsets import (
     DataLossError,
@@ -50,7 +50,7 @@ from headrace.spark.source.offsets import (
     resolve_starts,
     split_ranges,
 )
-from headrace.spark.source.options import ReadOptions
+from headrace.spark.source.options import SourceOptions
 from headrace.spark.source.source import RangePartition, read_partition
 from headrace.types import OffsetRange, TopicPartition
 
@@ -61,7 +61,7 @@ Offsets = Mapping[TopicPartition, int]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads from the query's current offsets on."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._opened: Cluster | None = None
         self._target: Offsets | None = None
@@ -69,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_ms: float | None = None
         self._topic_ids: dict[str, bytes] = {}
 
-    def __reduce__(self) -> tuple[type["StreamReader"], tuple[ReadOptions]]:
+    def __reduce__(self) -> tuple[type["StreamReader"], tuple[SourceOptions]]:
         return StreamReader, (self._options,)
 
     # -- which offsets
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> JsonOffsets | None:
         return None if self._newest is None else offsets_to_json(self._newest)
 
-    def _is_due(self, limits: Limits, waiting_offsets: int) -> bool:
+    def _is_due(self, limits: AdmissionLimits, waiting_offsets: int) -> bool:
         """Whether a batch begins now. AvailableNow ends when there are no new offsets, so it ignores the minimum."""
         now_ms = time.monotonic() * 1000
         if self._target is None and not is_due(limits, waiting_offsets, self._last_batch_ms, now_ms):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.config import BrokerConfig
-from headrace.coordinators.groups.classic.group import State
+from headrace.coordinators.groups.classic.group import GroupState
 from headrace.coordinators.groups.classic.joining import StaticMemberStored
 from headrace.coordinators.groups.commits import OffsetsStored
 from headrace.coordinators.groups.group_event import Timer, TimerKind
@@ -126,7 +126,7 @@ class GroupMachine(RuleBasedStateMachine):
             is_written = any(isinstance(each, StaticMemberStored) for each in writes)
             assert is_written or Timer(TimerKind.JOIN, GROUP) in deadlines
         if group.syncing:
-            assert group.state is State.COMPLETING
+            assert group.state is GroupState.COMPLETING
             assert any(each is not None for each in writes) or Timer(TimerKind.SYNC, GROUP) in deadlines
         for member_id in group.members.keys() | group.pending:
             is_held = member_id in group.joining or member_id in group.syncing
@@ -147,13 +147,13 @@ class GroupMachine(RuleBasedStateMachine):
             member_id: instance for instance, member_id in group.static_members.items()
         }
         assert group.leader_id is None if not members else group.leader_id in members
-        assert (group.state is State.EMPTY) <= (not members)
+        assert (group.state is GroupState.EMPTY) <= (not members)
         supported = {
             name: sum(name in each.protocol_names for each in group.members.values()) for name in group._support
         }
         assert supported == dict(group._support)
         if group.pending_sync:
-            assert group.state in (State.COMPLETING, State.STABLE)
+            assert group.state in (GroupState.COMPLETING, GroupState.STABLE)
             assert Timer(TimerKind.SYNC, GROUP) in self.world.coordinator._groups.deadlines
         timers = self.world.coordinator._groups.deadlines
         assert len(timers) <= len(members) + len(group.pending) + 3

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.members import Join
 from headrace.coordinators.groups.classic.records import write_group_key
 from headrace.coordinators.groups.group import GroupKind
@@ -203,7 +203,7 @@ def test_the_last_consumer_leaves_and_the_group_is_a_classic_one_again() -> None
     world.fail_over()
     group = world.coordinator._groups[GROUP]
     assert isinstance(group, ClassicGroup)
-    assert (group.state, list(group.members)) == (State.STABLE, [old.member_id])
+    assert (group.state, list(group.members)) == (GroupState.STABLE, [old.member_id])
     assert old.beat() is ErrorCode.NONE
 
 

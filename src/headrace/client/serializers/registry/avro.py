@@ -12,7 +12,7 @@ from headrace.client.serializers.errors import missing_library
 from headrace.client.serializers.models import converter_of, fields_of
 from headrace.client.serializers.registry.client import SchemaRegistry
 from headrace.client.serializers.registry.schemas import AVRO, Schema, frame_of
-from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, Registration, RegistryOptions
+from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, RegistryOptions, SchemaRegistration
 
 
 class AvroSerializer:
@@ -30,7 +30,7 @@ class AvroSerializer:
         Raises InvalidConfig without fastavro, and the library's error for a schema that is none.
         """
         _fastavro()
-        self._registration = Registration(registry, options)
+        self._registration = SchemaRegistration(registry, options)
         self._schema = schema_of(schema, AVRO) if schema is not None else None
         if self._schema is None and not options.use_latest_version:
             raise ValueError("a schema is needed: give one, or use_latest_version")

@@ -14,7 +14,7 @@ from headrace.client.serializers.models import converter_of
 from headrace.client.serializers.registry.avro import schema_of
 from headrace.client.serializers.registry.client import SchemaRegistry
 from headrace.client.serializers.registry.schemas import JSON, Schema, frame_of
-from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, Registration, RegistryOptions
+from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, RegistryOptions, SchemaRegistration
 
 
 class JsonSchemaSerializer:
@@ -34,7 +34,7 @@ class JsonSchemaSerializer:
         Raises InvalidConfig without jsonschema.
         """
         _jsonschema()
-        self._registration = Registration(registry, options)
+        self._registration = SchemaRegistration(registry, options)
         described = _described(schema) if isinstance(schema, type) else schema
         self._schema = None if described is None else schema_of(described, JSON)
         if self._schema is None and not options.use_latest_version:

@@ -14,7 +14,7 @@ from headrace.client.serializers.context import SerializationContext
 from headrace.client.serializers.errors import missing_library
 from headrace.client.serializers.registry.client import SchemaRegistry
 from headrace.client.serializers.registry.schemas import PROTOBUF, Reference, Schema, frame_of
-from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, Registration, RegistryOptions
+from headrace.client.serializers.registry.serdes import OPTIONS, Parsed, RegistryOptions, SchemaRegistration
 
 _BUILT_IN = ("google/protobuf/", "confluent/", "google/type/")
 
@@ -26,7 +26,7 @@ class ProtobufSerializer:
         """Raises InvalidConfig without protobuf."""
         _protobuf()
         self._type = message_type
-        self._registration = Registration(registry, options)
+        self._registration = SchemaRegistration(registry, options)
         self._indexes = _path_of(message_type.DESCRIPTOR)
         self._schema: Schema | None = None
         self.may_wait: Callable[[str, str], bool] = self._registration.may_wait

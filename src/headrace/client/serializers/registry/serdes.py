@@ -56,7 +56,7 @@ class RegistryOptions:
 OPTIONS = RegistryOptions()
 
 
-class Registration:
+class SchemaRegistration:
     """The schema of one serializer in a registry."""
 
     def __init__(self, registry: SchemaRegistry, options: RegistryOptions) -> None:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.group import Group
 from headrace.errors import ErrorCode
 
@@ -18,7 +18,7 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-class GroupDescription(NamedTuple):
+class ClassicGroupDescription(NamedTuple):
     """One group of DescribeGroups; `state` is empty if there is an error."""
 
     error: ErrorCode
@@ -30,14 +30,14 @@ class GroupDescription(NamedTuple):
     """Why there is no classic group of this id."""
 
 
-def describe(group_id: str, group: Group | None, error: ErrorCode) -> GroupDescription:
+def describe(group_id: str, group: Group | None, error: ErrorCode) -> ClassicGroupDescription:
     """Describes a group. One that does not exist, or is of another kind, is Dead."""
     if error is not ErrorCode.NONE:
-        return GroupDescription(error, "")
+        return ClassicGroupDescription(error, "")
     if not isinstance(group, ClassicGroup):
         missing = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
-        return GroupDescription(ErrorCode.NONE, State.DEAD.value, missing=missing)
-    protocol = (group.protocol_name or "") if group.state is State.STABLE else ""
+        return ClassicGroupDescription(ErrorCode.NONE, GroupState.DEAD.value, missing=missing)
+    protocol = (group.protocol_name or "") if group.state is GroupState.STABLE else ""
     members = tuple(
         MemberDescription(
             each.member_id,
@@ -49,4 +49,4 @@ def describe(group_id: str, group: Group | None, error: ErrorCode) -> GroupDescr
         )
         for each in group.members.values()
     )
-    return GroupDescription(ErrorCode.NONE, group.state.value, group.protocol_type or "", protocol, members)
+    return ClassicGroupDescription(ErrorCode.NONE, group.state.value, group.protocol_type or "", protocol, members)

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from headrace.coordinators.groups.group import Committer, Group, GroupKind, GroupOverview, UsedSince
-from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CONSUMER_PROTOCOL = "consumer"
 NO_GENERATION = -1
 
 
-class State(Enum):
+class GroupState(Enum):
     """The state of a group. The values are Kafka's names, which ListGroups returns."""
 
     EMPTY = "Empty"
@@ -43,12 +43,12 @@ class State(Enum):
     DEAD = "Dead"
 
 
-PREVIOUS_STATES: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING}),
-    State.PREPARING: frozenset({State.EMPTY, State.COMPLETING, State.STABLE}),
-    State.COMPLETING: frozenset({State.PREPARING}),
-    State.STABLE: frozenset({State.COMPLETING}),
-    State.DEAD: frozenset(State),
+PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING}),
+    GroupState.PREPARING: frozenset({GroupState.EMPTY, GroupState.COMPLETING, GroupState.STABLE}),
+    GroupState.COMPLETING: frozenset({GroupState.PREPARING}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING}),
+    GroupState.DEAD: frozenset(GroupState),
 }
 
 
@@ -68,7 +68,7 @@ class ClassicGroup(Group):
     group_id: str
     partition: int  # of __consumer_offsets
     state_since_ms: int | None
-    state: State = State.EMPTY
+    state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -82,14 +82,14 @@ class ClassicGroup(Group):
     initial_delay: InitialDelay | None = None
     has_new_member: bool = False
     subscribed_topics: frozenset[str] | None = None  # None: unknown
-    offsets: Offsets = field(default_factory=Offsets)
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
     _support: Counter[str] = field(default_factory=Counter)  # protocol name -> members that support it
 
     # As a group of any kind
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is GroupState.EMPTY
 
     def overview(self) -> GroupOverview:
         return GroupOverview(self.group_id, self.protocol_type or "", self.state.value, self.kind)
@@ -113,7 +113,7 @@ class ClassicGroup(Group):
         if committer.is_transactional:
             return ErrorCode.NONE
         # Commits are allowed in PreparingRebalance: members then commit the partitions that they are about to give up.
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.COMPLETING else ErrorCode.NONE
 
     def committing(self, committer: Committer, group_event: GroupEvent) -> None:
         """Restarts the member's session. A transactional commit keeps no session alive, as in Apache Kafka."""
@@ -128,7 +128,7 @@ class ClassicGroup(Group):
         """Counts from the commit; in an empty group that had members, from when the last one left."""
         if self.protocol_type is not None and self.is_empty:
             return self._empty_since
-        is_read = self.protocol_type == CONSUMER_PROTOCOL and self.state is State.STABLE
+        is_read = self.protocol_type == CONSUMER_PROTOCOL and self.state is GroupState.STABLE
         if self.protocol_type is None or (is_read and self.subscribed_topics is not None):
             return _committed_at
         return None
@@ -158,9 +158,9 @@ class ClassicGroup(Group):
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in PREVIOUS_STATES[State.PREPARING]
+        return self.state in PREVIOUS_STATES[GroupState.PREPARING]
 
-    def move_to(self, state: State, now_ms: int) -> None:
+    def move_to(self, state: GroupState, now_ms: int) -> None:
         """Changes the state, along an arrow of the diagram only."""
         assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state} cannot become {state}"
         self.state = state
@@ -221,7 +221,7 @@ class ClassicGroup(Group):
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether the group and a member with these protocols have at least one protocol in common."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         member_count = len(self.members)
         return self.protocol_type == protocol_type and any(self._support[name] == member_count for name, _ in protocols)
@@ -245,7 +245,7 @@ class ClassicGroup(Group):
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self._topics()
         self.pending_sync.clear()
-        self.move_to(State.COMPLETING if self.members else State.EMPTY, now_ms)
+        self.move_to(GroupState.COMPLETING if self.members else GroupState.EMPTY, now_ms)
 
     def _withdraw_support(self, member: Member) -> None:
         for name in member.protocol_names:
@@ -271,7 +271,7 @@ class ClassicGroup(Group):
         group.leader_id = leader_id
         for member in members:
             group.add(member, protocol_type or "")
-        group.state = State.STABLE if group.members else State.EMPTY
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         group.protocol_type = protocol_type or None
         group.protocol_name = protocol_name
         group.subscribed_topics = group._topics()

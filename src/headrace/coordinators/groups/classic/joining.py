@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.coordinators.groups.classic.answers import MEMBER_APPEND_ERRORS, join_refused, joined, sync_refused
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.members import Join, Member, new_member
 from headrace.coordinators.groups.classic.rebalance import drop, prepare, prepare_if_possible, try_complete_join
 from headrace.coordinators.groups.classic.records import write_group, write_group_key
@@ -47,16 +47,16 @@ def join(group: ClassicGroup, event: Join, reply: Reply, new_id: Callable[[], st
         _join_as_pending(group, event, reply, group_event)
     else:
         _join_as_member(group, event, reply, group_event)
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         try_complete_join(group, group_event)
 
 
 def _accepts(group: ClassicGroup, member_id: str, size_max: int) -> bool:
     """Whether the group has room for a member. In a rebalance only members that have rejoined count, so that a group
     over a lowered `group.max.size` loses the members that rejoin last."""
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return True
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         return member_id in group.joining or len(group.joining) < size_max
     return member_id in group.members or len(group.members) < size_max
 
@@ -86,14 +86,14 @@ def _join_as_pending(group: ClassicGroup, event: Join, reply: Reply, group_event
 def _join_as_member(group: ClassicGroup, event: Join, reply: Reply, group_event: GroupEvent) -> None:
     member_id = event.member_id
     fault = group.member_fault(member_id, event.instance_id)
-    if fault is ErrorCode.NONE and group.state is State.EMPTY:
+    if fault is ErrorCode.NONE and group.state is GroupState.EMPTY:
         fault = ErrorCode.UNKNOWN_MEMBER_ID
     if fault is not ErrorCode.NONE:
         group_event.answer(reply, join_refused(member_id, fault))
         return
     member = group.members[member_id]
-    leads_stable = group.state is State.STABLE and group.leader_id == member_id
-    if group.state is State.PREPARING or leads_stable or member.protocols != event.protocols:
+    leads_stable = group.state is GroupState.STABLE and group.leader_id == member_id
+    if group.state is GroupState.PREPARING or leads_stable or member.protocols != event.protocols:
         # A leader joins again to start a rebalance, for example because the metadata of its topics changed.
         _update(group, member, event, reply, group_event)
         prepare_if_possible(group, group_event)
@@ -102,7 +102,7 @@ def _join_as_member(group: ClassicGroup, event: Join, reply: Reply, group_event:
 
 
 def _add(group: ClassicGroup, event: Join, member_id: str, reply: Reply, group_event: GroupEvent) -> None:
-    if group.state is State.PREPARING and group.generation == 0:
+    if group.state is GroupState.PREPARING and group.generation == 0:
         group.has_new_member = True
     member = new_member(event, member_id)
     group.add(member, event.protocol_type)
@@ -140,12 +140,12 @@ def _replace_static(
     group_event.stop(TimerKind.SESSION, group, previous.member_id)
     member = _update(group, group.members[new_member_id], event, reply, group_event)
     group_event.touch(group, member)
-    if group.state is State.COMPLETING:
+    if group.state is GroupState.COMPLETING:
         # The leader may be computing an assignment for the old id, which would leave the new id without partitions.
         prepare(group, group_event)
-    elif group.state is State.STABLE and group.select_protocol() != group.protocol_name:
+    elif group.state is GroupState.STABLE and group.select_protocol() != group.protocol_name:
         prepare(group, group_event)
-    elif group.state is State.STABLE:
+    elif group.state is GroupState.STABLE:
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         stored = StaticMemberStored(
             group, group.generation, new_member_id, previous, previous_leader, event.can_skip_assignment
@@ -173,7 +173,7 @@ def _static_member_stored(stored: StaticMemberStored, error: ErrorCode, group_ev
     If the group has started to rebalance meanwhile, the JoinGroup waits for the rebalance.
     """
     group, member_id = stored.group, stored.new_member_id
-    if group.state is not State.STABLE or group.generation != stored.generation or member_id not in group.joining:
+    if group.state is not GroupState.STABLE or group.generation != stored.generation or member_id not in group.joining:
         return
     reply = group.joining.pop(member_id)
     if error is not ErrorCode.NONE:

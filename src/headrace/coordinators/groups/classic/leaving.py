@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.classic.answers import join_refused, sync_refused
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.rebalance import drop, prepare, prepare_if_possible, try_complete_join
 from headrace.coordinators.groups.group import NO_MEMBER_ID
 from headrace.coordinators.groups.group_event import GroupEvent, TimerKind
@@ -47,9 +47,9 @@ def session_expired(group: ClassicGroup, member_id: str, group_event: GroupEvent
 def _remove(group: ClassicGroup, member_id: str, group_event: GroupEvent) -> None:
     was_pending = member_id in group.pending
     drop(group, member_id, group_event)
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         try_complete_join(group, group_event)
-    elif group.state is not State.EMPTY and not was_pending:
+    elif group.state is not GroupState.EMPTY and not was_pending:
         prepare_if_possible(group, group_event)
 
 
@@ -65,14 +65,14 @@ def unload(group: ClassicGroup, error: ErrorCode, group_event: GroupEvent) -> No
         group_event.stop(TimerKind.SESSION, group, member_id)
     group_event.stop(TimerKind.JOIN, group)
     group_event.stop(TimerKind.SYNC, group)
-    group.move_to(State.DEAD, group_event.now_ms)
+    group.move_to(GroupState.DEAD, group_event.now_ms)
 
 
 class GivenUp(NamedTuple):
     """A group that was given up, and the state in which it was."""
 
     group: ClassicGroup
-    state: State
+    state: GroupState
     state_since_ms: int | None
 
 
@@ -90,6 +90,6 @@ def take_up(given_up: GivenUp, group_event: GroupEvent) -> None:
     group.pending_sync.clear()
     for member in group.members.values():
         group_event.touch(group, member)
-    group.state, group.state_since_ms = State.STABLE if group.members else State.EMPTY, since_ms
-    if group.members and state is not State.STABLE:
+    group.state, group.state_since_ms = GroupState.STABLE if group.members else GroupState.EMPTY, since_ms
+    if group.members and state is not GroupState.STABLE:
         prepare(group, group_event)

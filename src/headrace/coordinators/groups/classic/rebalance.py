@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.coordinators.groups.classic.answers import join_refused, joined, sync_refused, synced
-from headrace.coordinators.groups.classic.group import ClassicGroup, InitialDelay, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState, InitialDelay
 from headrace.coordinators.groups.classic.records import write_group, write_group_key
 from headrace.coordinators.groups.group import NO_MEMBER_ID
 from headrace.coordinators.groups.group_event import GroupEvent, TimerKind
@@ -30,17 +30,17 @@ def prepare_if_possible(group: ClassicGroup, group_event: GroupEvent) -> None:
 
 def prepare(group: ClassicGroup, group_event: GroupEvent) -> None:
     """Starts a rebalance. Members that wait for an assignment get REBALANCE_IN_PROGRESS."""
-    if group.state is State.COMPLETING:
+    if group.state is GroupState.COMPLETING:
         propagate_refusal(group, ErrorCode.REBALANCE_IN_PROGRESS, group_event)
     stop_waiting_for_syncs(group, group_event)
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         delay_ms = group_event.config.group_initial_rebalance_delay_ms
         group.initial_delay = InitialDelay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         group_event.start(TimerKind.JOIN, group, delay_ms)
     else:
         group.initial_delay = None
         group_event.start(TimerKind.JOIN, group, group.rebalance_timeout_ms)
-    group.move_to(State.PREPARING, group_event.now_ms)
+    group.move_to(GroupState.PREPARING, group_event.now_ms)
     try_complete_join(group, group_event)
 
 
@@ -74,7 +74,7 @@ def complete_join(group: ClassicGroup, group_event: GroupEvent) -> None:
     group_event.stop(TimerKind.JOIN, group)
     group.initial_delay = None
     group.next_generation(group_event.now_ms)
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         # No request waits for this write. If it is lost, the last generation is loaded again and times out again.
         group_event.append(group, [(write_group_key(group.group_id), write_group(group, {}))])
         return
@@ -95,7 +95,7 @@ def store_assignments(assignments: Mapping[str, bytes], group: ClassicGroup, gro
         member = group.members[member_id]
         group_event.answer(group.syncing.pop(member_id), synced(group, member.assignment))
         group_event.touch(group, member)
-    group.move_to(State.STABLE, group_event.now_ms)
+    group.move_to(GroupState.STABLE, group_event.now_ms)
 
 
 def propagate_refusal(group: ClassicGroup, error: ErrorCode, group_event: GroupEvent) -> None:

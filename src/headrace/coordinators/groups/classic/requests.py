@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.coordinators.groups.classic import joining, leaving, rebalance, syncing
 from headrace.coordinators.groups.classic.answers import join_refused, sync_refused
-from headrace.coordinators.groups.classic.describing import GroupDescription, describe
+from headrace.coordinators.groups.classic.describing import ClassicGroupDescription, describe
 from headrace.coordinators.groups.classic.group import ClassicGroup
 from headrace.coordinators.groups.classic.records import write_group, write_group_key
 from headrace.coordinators.groups.group import NO_MEMBER_ID, GroupKind
@@ -140,7 +140,7 @@ class ClassicGroups:
         left = tuple(leaving.leave(group, each, group_event) for each in identities)
         return Left(ErrorCode.NONE, left), group_event.actions
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> ClassicGroupDescription:
         """DescribeGroups. A group that does not exist, or is of another kind, is Dead, which is no error before
         version 6."""
         error = self._groups.unavailable(group_id, needs_name=False)

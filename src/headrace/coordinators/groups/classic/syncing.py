@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.classic.answers import MEMBER_APPEND_ERRORS, sync_refused, synced
-from headrace.coordinators.groups.classic.group import ClassicGroup, State
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.rebalance import (
     drop,
     prepare,
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from headrace.protocol import messages as m
 
 STATE_ANSWERS = {
-    State.EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
-    State.PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
-    State.COMPLETING: ErrorCode.NONE,
-    State.STABLE: ErrorCode.NONE,
-    State.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    GroupState.EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    GroupState.PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    GroupState.COMPLETING: ErrorCode.NONE,
+    GroupState.STABLE: ErrorCode.NONE,
+    GroupState.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """The error code of a Heartbeat or SyncGroup of a current member, by the group's state."""
 
@@ -49,7 +49,7 @@ def sync(group: ClassicGroup, request: m.SyncGroupRequest, reply: Reply, group_e
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
         group_event.stop(TimerKind.SYNC, group)
-    if group.state is State.STABLE:
+    if group.state is GroupState.STABLE:
         member = group.members[member_id]
         group_event.answer(reply, synced(group, member.assignment))
         group_event.touch(group, member)
@@ -91,7 +91,7 @@ class AssignmentStored(NamedTuple):
 def _assignment_stored(stored: AssignmentStored, error: ErrorCode, group_event: GroupEvent) -> None:
     """Distributes an assignment that was written, or fails it. Does nothing if a new generation has begun meanwhile."""
     group = stored.group
-    if group.state is not State.COMPLETING or group.generation != stored.generation:
+    if group.state is not GroupState.COMPLETING or group.generation != stored.generation:
         return
     if error is ErrorCode.NONE:
         store_assignments(stored.assignments, group, group_event)
@@ -102,7 +102,7 @@ def _assignment_stored(stored: AssignmentStored, error: ErrorCode, group_event: 
 
 def sync_timed_out(group: ClassicGroup, group_event: GroupEvent) -> None:
     """Drops members that joined but did not send SyncGroup in time, and rebalances."""
-    if group.state in (State.COMPLETING, State.STABLE) and group.pending_sync:
+    if group.state in (GroupState.COMPLETING, GroupState.STABLE) and group.pending_sync:
         for member_id in list(group.pending_sync):
             drop(group, member_id, group_event)
         prepare(group, group_event)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.config.group_settings import APACHE_KAFKA_ASSIGNORS
 from headrace.coordinators.assignors.assignor import (
     NO_PARTITIONS,
-    GroupMember,
+    AssignorMember,
     PartitionAssignorError,
     Partitions,
     TargetAssignment,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.coordinators.groups.group_event import GroupEvent
     from headrace.coordinators.groups.modern.topics import Topics
-    from headrace.coordinators.groups.modern.writes import Change
+    from headrace.coordinators.groups.modern.writes import EventChange
     from headrace.coordinators.groups.registry import Groups
 
 
@@ -39,7 +39,7 @@ class Assigning(NamedTuple):
     group: ConsumerGroup
     epoch: int
     assignor: str
-    members: Mapping[str, GroupMember]
+    members: Mapping[str, AssignorMember]
     partition_counts: Mapping[TopicId, int]
     taken_back: int = 0
     """How many changes of the group had been taken back."""
@@ -70,7 +70,9 @@ def assignor_names(config: BrokerConfig) -> tuple[str, ...]:
     return tuple(APACHE_KAFKA_ASSIGNORS.get(each, each) for each in config.consumer_group_assignors)
 
 
-def update_target(groups: Groups, group: ConsumerGroup, change: Change[ConsumerGroup], group_event: GroupEvent) -> None:
+def update_target(
+    groups: Groups, group: ConsumerGroup, change: EventChange[ConsumerGroup], group_event: GroupEvent
+) -> None:
     """Computes the target assignment of the group epoch if it is due, or has it computed. Raises
     UNKNOWN_SERVER_ERROR."""
     interval_ms = groups.number(group.group_id, "consumer.assignment.interval.ms")
@@ -114,11 +116,13 @@ def prepare(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> A
             counts.update(found)
             ids = ids_of[names] = frozenset(found)
         present = group.target.get(member.member_id, NO_PARTITIONS)
-        members[member.member_id] = GroupMember(ids, present, member.instance_id)
+        members[member.member_id] = AssignorMember(ids, present, member.instance_id)
     return Assigning(group, group.epoch, group.preferred_assignor(assignors), members, counts, group.writes.taken_back)
 
 
-def take_target(assigning: Assigning, target: TargetAssignment, change: Change[ConsumerGroup], now_ms: int) -> None:
+def take_target(
+    assigning: Assigning, target: TargetAssignment, change: EventChange[ConsumerGroup], now_ms: int
+) -> None:
     """Stores what is new in a target assignment, and its epoch. A static member that has come back under another id
     gets what was computed for its earlier self: that leads to no new epoch."""
     group = assigning.group

@@ -31,7 +31,7 @@ from headrace.coordinators.groups.consumer.heartbeat import (
 from headrace.coordinators.groups.consumer.members import ClassicMember, ConsumerMember, MemberState
 from headrace.coordinators.groups.group import NO_MEMBER_ID
 from headrace.coordinators.groups.group_event import Timer, TimerKind
-from headrace.coordinators.groups.modern.writes import Change
+from headrace.coordinators.groups.modern.writes import EventChange
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 
@@ -47,7 +47,7 @@ def join(
     group: ConsumerGroup,
     event: Join,
     member_id: str,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     group_event: GroupEvent,
 ) -> tuple[m.JoinGroupResponse, bool]:
     """Changes the group. Returns the answer for when this is durable, and whether the group is a classic one from now
@@ -106,7 +106,7 @@ def _member(
     event: Join,
     static: ConsumerMember | None,
     member_id: str,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
 ) -> ConsumerMember:
     if event.instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
@@ -140,7 +140,7 @@ def sync(
         protocol_name=request.protocol_name,
         assignment=write_assignment(member.assigned, subscription, groups.topics),
     )
-    group.writes.commit(Change(group), group_event, reply, response, sync_refused)
+    group.writes.commit(EventChange(group), group_event, reply, response, sync_refused)
 
 
 def heartbeat(group: ConsumerGroup, request: m.HeartbeatRequest, group_event: GroupEvent) -> ErrorCode:

@@ -29,7 +29,7 @@ from headrace.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.coordinators.groups.modern.topics import Topics
-    from headrace.coordinators.groups.modern.writes import Change
+    from headrace.coordinators.groups.modern.writes import EventChange
 
 UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
@@ -47,7 +47,7 @@ def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
         raise _not_upgraded(group, reason)
 
 
-def upgrade(classic: ClassicGroup, group: ConsumerGroup, topics: Topics, change: Change[ConsumerGroup]) -> None:
+def upgrade(classic: ClassicGroup, group: ConsumerGroup, topics: Topics, change: EventChange[ConsumerGroup]) -> None:
     """Fills a consumer group with the members of a classic one, each with what it owns. Raises GROUP_ID_NOT_FOUND."""
     malformed = _not_upgraded(classic, "the embedded consumer protocol is malformed.")
     protocol = classic.protocol_name or classic.select_protocol()

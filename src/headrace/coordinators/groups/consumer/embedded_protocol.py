@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NEWEST_VERSION = 3
 
 
-class Subscription(NamedTuple):
+class ClassicSubscription(NamedTuple):
     """What a classic member subscribes to."""
 
     topics: frozenset[str]
@@ -36,12 +36,12 @@ def _version(data: bytes) -> int:
     return min(version, NEWEST_VERSION)
 
 
-def read_subscription(data: bytes, topics: Topics) -> Subscription:
+def read_subscription(data: bytes, topics: Topics) -> ClassicSubscription:
     """Raises `KafkaError` on bytes that are no subscription."""
     read, _ = m.ConsumerProtocolSubscription.decode(_version(data), data, VERSION.size)
     rack_id = getattr(read, "rack_id", None) or None
     owned = ((each.topic, each.partitions) for each in read.owned_partitions)
-    return Subscription(frozenset(read.topics), rack_id, _by_id(owned, topics))
+    return ClassicSubscription(frozenset(read.topics), rack_id, _by_id(owned, topics))
 
 
 def read_assignment(data: bytes, topics: Topics) -> tuple[Partitions, bytes]:

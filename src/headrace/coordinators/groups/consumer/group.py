@@ -21,7 +21,7 @@ from headrace.coordinators.groups.consumer.members import ConsumerMember
 from headrace.coordinators.groups.group import Committer, GroupKind, UsedSince
 from headrace.coordinators.groups.modern.modern_group import ModernGroup
 from headrace.coordinators.groups.modern.writes import Writes
-from headrace.coordinators.groups.offsets import CommittedOffset, Offsets
+from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     kind: ClassVar[GroupKind] = GroupKind.CONSUMER
 
-    def __init__(self, group_id: str, partition: int, offsets: Offsets | None = None) -> None:
+    def __init__(self, group_id: str, partition: int, offsets: GroupOffsets | None = None) -> None:
         super().__init__(group_id, partition, offsets)
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.resolved: dict[str, ResolvedRegularExpression] = {}

@@ -24,10 +24,10 @@ from headrace.coordinators.groups.consumer.members import (
 )
 from headrace.coordinators.groups.consumer.reconciliation import Reconciliation
 from headrace.coordinators.groups.consumer.records import (
+    ConsumerGroupPartitionMetadata,
     Current,
     Epoch,
     Metadata,
-    PartitionMetadata,
     Resolved,
     Target,
     gone,
@@ -40,7 +40,7 @@ from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group_event import GroupEvent
-    from headrace.coordinators.groups.modern.writes import Change
+    from headrace.coordinators.groups.modern.writes import EventChange
     from headrace.coordinators.groups.registry import Groups
 
 
@@ -75,7 +75,7 @@ def heartbeat(
     group: ConsumerGroup,
     request: m.ConsumerGroupHeartbeatRequest,
     client: RequestClient,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     group_event: GroupEvent,
 ) -> m.ConsumerGroupHeartbeatResponse:
     """Changes the group, and returns the answer for when this is durable. Raises `KafkaError`."""
@@ -144,7 +144,7 @@ def subscribe(
     member: ConsumerMember,
     updated: ConsumerMember,
     may_describe: Callable[[str], bool],
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     group_event: GroupEvent,
     *,
     bumps_with_regex: bool = False,
@@ -178,7 +178,7 @@ def subscribe(
 
 
 def refresh(
-    groups: Groups, group: ConsumerGroup, change: Change[ConsumerGroup], group_event: GroupEvent, *, bumps: bool
+    groups: Groups, group: ConsumerGroup, change: EventChange[ConsumerGroup], group_event: GroupEvent, *, bumps: bool
 ) -> None:
     """Compares the metadata of the group's topics with the stored hash. The epoch grows if it differs, or with
     `bumps`."""
@@ -187,7 +187,7 @@ def refresh(
         change.add(Epoch(group.epoch + 1, found))
     group.refreshed(group.epoch, group_event.now_ms)
     if group.has_partition_metadata:
-        change.add(PartitionMetadata())
+        change.add(ConsumerGroupPartitionMetadata())
 
 
 def refresh_regexes(
@@ -213,7 +213,7 @@ def reconcile(
     member: ConsumerMember,
     reported: Reported | None,
     has_subscription_changed: bool,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     group_event: GroupEvent,
 ) -> ConsumerMember:
     """Makes the member's next step towards its target assignment. Raises FENCED_MEMBER_EPOCH."""
@@ -260,7 +260,7 @@ def _subscribe(
     request: m.ConsumerGroupHeartbeatRequest,
     member_id: str,
     reported: Reported | None,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
 ) -> ConsumerMember:
     """The member of the request, a new one if it joins. Raises what the client must do: rejoin, or give up."""
     joins = request.member_epoch == JOINING_EPOCH
@@ -284,7 +284,7 @@ def join_static(
     static: ConsumerMember | None,
     instance_id: str,
     member_id: str,
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     *,
     is_classic: bool,
 ) -> ConsumerMember:

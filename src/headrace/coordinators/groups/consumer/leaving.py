@@ -19,7 +19,7 @@ from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
     from headrace.coordinators.groups.group_event import GroupEvent
-    from headrace.coordinators.groups.modern.writes import Change
+    from headrace.coordinators.groups.modern.writes import EventChange
     from headrace.coordinators.groups.registry import Groups
 
 MEMBER_TIMERS = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.REJOIN, TimerKind.SYNC)
@@ -35,7 +35,7 @@ def leaving_member(group: ConsumerGroup, request: m.ConsumerGroupHeartbeatReques
     return member
 
 
-def leave_for_a_while(member: ConsumerMember, change: Change[ConsumerGroup]) -> None:
+def leave_for_a_while(member: ConsumerMember, change: EventChange[ConsumerGroup]) -> None:
     """A static member leaves: its partitions wait for its next self until its session ends."""
     # The assignment epochs become 0, so that its next self may commit the partitions from its first epoch on.
     assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()}
@@ -46,7 +46,7 @@ def remove(
     groups: Groups,
     group: ConsumerGroup,
     members: Collection[ConsumerMember],
-    change: Change[ConsumerGroup],
+    change: EventChange[ConsumerGroup],
     group_event: GroupEvent,
 ) -> None:
     """Removes members; the group epoch grows, so that others get their partitions."""

@@ -79,7 +79,7 @@ class EpochGone(NamedTuple):
         return Epoch(group.epoch, group.metadata_hash)
 
 
-class PartitionMetadata(NamedTuple):
+class ConsumerGroupPartitionMetadata(NamedTuple):
     """The old record of topics' metadata."""
 
     is_there: bool = False
@@ -88,7 +88,7 @@ class PartitionMetadata(NamedTuple):
         return _record(4, m.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
     def apply(self, group: ConsumerGroup) -> Record:
-        replaced = PartitionMetadata(group.has_partition_metadata)
+        replaced = ConsumerGroupPartitionMetadata(group.has_partition_metadata)
         group.has_partition_metadata = self.is_there
         return replaced
 
@@ -273,7 +273,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
         TargetEpoch(REMOVED_TARGET_EPOCH, 0),
         *(MetadataGone(each) for each in members),
         *(Resolved(each, None) for each in group.resolved),
-        PartitionMetadata(),
+        ConsumerGroupPartitionMetadata(),
         EpochGone(),
     ]
 
@@ -315,7 +315,7 @@ def read_record(version: int, key: bytes, value: bytes | None) -> tuple[str, Rec
             return epoch_key.group_id, Epoch(epoch.epoch, epoch.metadata_hash)
         case 4:
             partition_key, _ = m.ConsumerGroupPartitionMetadataKey.decode(version, key, at)
-            return partition_key.group_id, PartitionMetadata(value is not None)
+            return partition_key.group_id, ConsumerGroupPartitionMetadata(value is not None)
         case 5:
             member_key, _ = m.ConsumerGroupMemberMetadataKey.decode(version, key, at)
             return member_key.group_id, _read_metadata(member_key.member_id, value)

@@ -31,9 +31,9 @@ from headrace.coordinators.groups.modern.subscriptions import check_subscription
 from headrace.coordinators.groups.modern.writes import (
     IN_THE_LOG,
     NO_RESPONSE,
-    Change,
+    EventChange,
+    GroupWrite,
     Response,
-    Write,
     answer_all,
 )
 from headrace.coordinators.runtime import APPEND_ERRORS
@@ -64,7 +64,7 @@ class Downgraded(NamedTuple):
     group: ConsumerGroup
     classic: ClassicGroup
     leaving: Collection[ConsumerMember]
-    writes: list[Write[ConsumerGroup]]
+    writes: list[GroupWrite[ConsumerGroup]]
     """Those that waited, and its own; the classic group's record is behind them in the batch."""
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
@@ -106,7 +106,7 @@ class ConsumerRequests:
         self, request: m.ConsumerGroupHeartbeatRequest, client: RequestClient, reply: Reply, group_event: GroupEvent
     ) -> None:
         group, before = self._group_of(request)
-        change = Change(group)
+        change = EventChange(group)
         try:
             if before is not None and not before.is_empty:
                 upgrade(before, group, self._groups.topics, change)
@@ -160,7 +160,7 @@ class ConsumerRequests:
     def _leave(self, request: m.ConsumerGroupHeartbeatRequest, reply: Reply, group_event: GroupEvent) -> None:
         group = self._existing(request.group_id)
         member = leaving_member(group, request)
-        change = Change(group)
+        change = EventChange(group)
         if request.member_epoch == STATIC_LEAVING_EPOCH and request.instance_id is not None:
             leave_for_a_while(member, change)
             group_event.stop(TimerKind.REBALANCE, group, member.member_id)
@@ -179,7 +179,7 @@ class ConsumerRequests:
         response: Response = NO_RESPONSE,
     ) -> None:
         """Removes members. A group with classic members only becomes a classic group."""
-        change = Change(group)
+        change = EventChange(group)
         stays = len(group.members) - len(members)
         if not members or not is_downgraded(group, members, stays, group_event.config):
             remove(self._groups, group, members, change, group_event)
@@ -189,7 +189,7 @@ class ConsumerRequests:
 
     def _downgrade(
         self,
-        change: Change[ConsumerGroup],
+        change: EventChange[ConsumerGroup],
         group: ConsumerGroup,
         leaving: Collection[ConsumerMember],
         group_event: GroupEvent,
@@ -201,7 +201,7 @@ class ConsumerRequests:
         classic = downgrade(group, leaving, self._groups.topics, group_event.now_ms)
         self.unload(group, ErrorCode.NONE, group_event)
         change.add(*records.tombstones(group))
-        own = Write(change, [each.encode(group.group_id) for each in change.records], [response])
+        own = GroupWrite(change, [each.encode(group.group_id) for each in change.records], [response])
         writes = [*group.writes.give_up(), own]
         before = [record for each in writes for record in each.encoded]
         downgraded = Downgraded(self.downgraded, group, classic, leaving, writes)
@@ -219,7 +219,7 @@ class ConsumerRequests:
         self._groups.put(group)
         group.writes.take_up(writes, group_event)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            change = Change(group)
+            change = EventChange(group)
             there = [each for each in leaving if each.member_id in group.members]
             remove(self._groups, group, there, change, group_event)
             group.writes.commit(change, group_event)
@@ -277,7 +277,7 @@ class ConsumerRequests:
 
     def join(self, group: ConsumerGroup, event: Join, reply: Reply, group_event: GroupEvent) -> None:
         """JoinGroup to a group with members."""
-        change = Change(group)
+        change = EventChange(group)
         member_id = event.member_id or new_member_id(self._groups)
         refuse = partial(join_refused, event.member_id)
         try:
@@ -327,7 +327,7 @@ class ConsumerRequests:
         group.is_assigning = False
         is_current = assigning.epoch > group.target_epoch and assigning.taken_back == group.writes.taken_back
         if target is not None and is_current and self._groups.get(group.group_id) is group:
-            change = Change(group)
+            change = EventChange(group)
             take_target(assigning, target, change, now_ms)
             group.writes.commit(change, group_event)
         return group_event.actions
@@ -339,7 +339,7 @@ class ConsumerRequests:
         group.is_resolving = False
         if topics is None or self._groups.get(group.group_id) is not group:
             return group_event.actions
-        change, has_changed = Change(group), False
+        change, has_changed = EventChange(group), False
         for regex, names in topics.items():
             if not group.regex_count(regex):
                 continue
@@ -396,7 +396,7 @@ class ConsumerRequests:
         try:
             self._fence(group, [member], group_event)
         except KafkaError:  # its classic members cannot be read, so that the group stays as it is
-            change = Change(group)
+            change = EventChange(group)
             remove(self._groups, group, [member], change, group_event)
             group.writes.commit(change, group_event)
 

@@ -21,7 +21,7 @@ from headrace.coordinators.groups.group import Group, GroupOverview
 from headrace.coordinators.groups.modern.metadata_hash import metadata_hash
 from headrace.coordinators.groups.modern.subscriptions import Subscriptions
 from headrace.coordinators.groups.modern.topics import existing
-from headrace.coordinators.groups.offsets import Offsets
+from headrace.coordinators.groups.offsets import GroupOffsets
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Refresh(NamedTuple):
 class ModernGroup(Group, Generic[M]):
     """A group whose members are assigned partitions by the coordinator."""
 
-    def __init__(self, group_id: str, partition: int, offsets: Offsets | None = None) -> None:
+    def __init__(self, group_id: str, partition: int, offsets: GroupOffsets | None = None) -> None:
         """With `offsets`, it takes the place of another group of this id."""
         self.group_id, self.partition = group_id, partition
-        self.offsets = Offsets() if offsets is None else offsets
+        self.offsets = GroupOffsets() if offsets is None else offsets
         self.epoch = FIRST_EPOCH
         self.members: dict[str, M] = {}
         self.subscriptions = Subscriptions()

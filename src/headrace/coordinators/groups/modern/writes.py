@@ -47,7 +47,7 @@ Refused: TypeAlias = "Callable[[ErrorCode], object]"
 """Builds a response with an error and nothing else."""
 
 
-class Written(Protocol):
+class WrittenGroup(Protocol):
     """A group whose records are written here."""
 
     @property
@@ -63,7 +63,7 @@ class Written(Protocol):
         """Sets the deadlines of the group anew: a failed write was taken back."""
 
 
-W = TypeVar("W", bound=Written)
+W = TypeVar("W", bound=WrittenGroup)
 
 
 class GroupRecord(Protocol[W]):
@@ -89,7 +89,7 @@ class Response(NamedTuple):
 NO_RESPONSE = Response(None, None, str)
 
 
-class Change(Generic[W]):
+class EventChange(Generic[W]):
     """The records of one event: each is applied to the group as soon as it is added."""
 
     __slots__ = ("_group", "records", "undo")
@@ -112,17 +112,17 @@ class Change(Generic[W]):
         while self.undo:
             self.undo.pop().apply(self._group)
 
-    def part(self, start: int, end: int) -> Change[W]:
+    def part(self, start: int, end: int) -> EventChange[W]:
         """The records from `start` to before `end`, as a change of their own."""
-        some = Change(self._group)
+        some = EventChange(self._group)
         some.records, some.undo = self.records[start:end], self.undo[start:end]
         return some
 
 
-class Write(NamedTuple, Generic[W]):
+class GroupWrite(NamedTuple, Generic[W]):
     """The records of one event, or some of many, and the responses that wait for them."""
 
-    change: Change[W]
+    change: EventChange[W]
     encoded: list[KeyValue]
     responses: list[Response]
 
@@ -132,11 +132,11 @@ class Write(NamedTuple, Generic[W]):
 
 
 @dataclass(slots=True, eq=False)
-class Batch(Generic[W]):
+class BatchInFlight(Generic[W]):
     """The batch of a group that is in flight; the second step of its Append."""
 
     writes: Writes[W]
-    parts: list[Write[W]]
+    parts: list[GroupWrite[W]]
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
         """Answers; if the write has failed, takes it back. Appends what waits."""
@@ -150,9 +150,9 @@ class Writes(Generic[W]):
 
     def __init__(self, group: W) -> None:
         self._group = group
-        self._in_flight: Batch[W] | None = None
-        self._waiting: list[Write[W]] = []
-        self._lost: list[Write[W]] = []
+        self._in_flight: BatchInFlight[W] | None = None
+        self._waiting: list[GroupWrite[W]] = []
+        self._lost: list[GroupWrite[W]] = []
         """What did not reach the log after the group was given up."""
         self.has_begun = False
         """Whether the log has records of the group."""
@@ -176,13 +176,13 @@ class Writes(Generic[W]):
 
         `before` are records that are not of this group and go first in the same batch, such as the tombstones of a
         group of another kind whose place this one takes."""
-        change = Change(self._group)
+        change = EventChange(self._group)
         change.add(*records)
         self.commit(change, group_event, reply, message, refused, before=before)
 
     def commit(
         self,
-        change: Change[W],
+        change: EventChange[W],
         group_event: GroupEvent,
         reply: Reply | None = None,
         message: Any = None,
@@ -212,13 +212,13 @@ class Writes(Generic[W]):
         """The records that wait; they must precede the tombstones of the group's records."""
         return [record for each in self._waiting for record in each.encoded]
 
-    def give_up(self) -> list[Write[W]]:
+    def give_up(self) -> list[GroupWrite[W]]:
         """Ends the writes of a group that another one replaces. Returns those that wait, for the other to write."""
         self.is_over = True
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def take_up(self, unwritten: Sequence[Write[W]], group_event: GroupEvent) -> None:
+    def take_up(self, unwritten: Sequence[GroupWrite[W]], group_event: GroupEvent) -> None:
         """Goes on with a group that was given up: its successor was not written, nor were these writes before it."""
         self.is_over = False
         lost, self._lost = self._lost, []
@@ -226,12 +226,12 @@ class Writes(Generic[W]):
             each.change.take_back()
         self._group.taken_back(group_event)
 
-    def ended(self, batch: Batch[W], error: ErrorCode, group_event: GroupEvent) -> None:
+    def ended(self, batch: BatchInFlight[W], error: ErrorCode, group_event: GroupEvent) -> None:
         """Takes in the end of the batch in flight."""
         self._in_flight = None
         code = APPEND_ERRORS.get(error, error)
         self.has_begun = self.has_begun or error in IN_THE_LOG
-        waiting: list[Write[W]] = []
+        waiting: list[GroupWrite[W]] = []
         if self.is_over or error not in IN_THE_LOG:
             waiting, self._waiting = self._waiting, []
         if self.is_over and error not in IN_THE_LOG:
@@ -254,23 +254,23 @@ class Writes(Generic[W]):
         while count < len(self._waiting) and (size := size + self._waiting[count].size) <= GROUP_BATCH_BYTES_MAX:
             count += 1
         parts, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._in_flight = Batch(self, parts)
+        self._in_flight = BatchInFlight(self, parts)
         group_event.append(self._group, [record for each in parts for record in each.encoded], self._in_flight)
 
 
-def _in_parts(change: Change[W], before: Sequence[KeyValue], group_id: str) -> list[Write[W]]:
+def _in_parts(change: EventChange[W], before: Sequence[KeyValue], group_id: str) -> list[GroupWrite[W]]:
     """The records of an event, with others `before` them, in parts that each go into a batch. A record that is too
     large by itself is a part."""
-    parts: list[Write[W]] = []
+    parts: list[GroupWrite[W]] = []
     encoded, size, start = list(before), sum(map(_size, before)), 0
     for at, record in enumerate(change.records):
         own = record.encode(group_id)
         if encoded and size + _size(own) > GROUP_BATCH_BYTES_MAX:
-            parts.append(Write(change.part(start, at), encoded, []))
+            parts.append(GroupWrite(change.part(start, at), encoded, []))
             encoded, size, start = [], 0, at
         encoded.append(own)
         size += _size(own)
-    parts.append(Write(change.part(start, len(change.records)) if parts else change, encoded, []))
+    parts.append(GroupWrite(change.part(start, len(change.records)) if parts else change, encoded, []))
     return parts
 
 

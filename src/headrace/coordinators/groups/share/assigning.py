@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.coordinators.assignors.assignor import NO_PARTITIONS, GroupMember, Partitions, TargetAssignment
+from headrace.coordinators.assignors.assignor import NO_PARTITIONS, AssignorMember, Partitions, TargetAssignment
 from headrace.coordinators.assignors.simple import assign_simple
 from headrace.coordinators.groups.modern.modern_group import changed_targets
 from headrace.coordinators.groups.share.records import ShareRecord, TargetEpochRecord, TargetRecord
@@ -38,7 +38,7 @@ class AssigningShares(NamedTuple):
 
     group: ShareGroup
     epoch: int
-    members: Mapping[str, GroupMember]
+    members: Mapping[str, AssignorMember]
     partition_counts: Mapping[bytes, int]
     assignable: Mapping[bytes, frozenset[int]]
 
@@ -58,14 +58,14 @@ def prepare(group: ShareGroup, joining: ShareMember, epoch: int, topics: Topics)
     members[joining.member_id] = joining
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}  # members that subscribe to the same share one set
     counts: dict[bytes, int] = {}
-    specs: dict[str, GroupMember] = {}
+    specs: dict[str, AssignorMember] = {}
     for member in members.values():
         ids = ids_of.get(member.topics)
         if ids is None:
             found = [topic for name in member.topics if (topic := topics.by_name(name)) is not None]
             counts.update((each.topic_id, each.partition_count) for each in found)
             ids = ids_of[member.topics] = frozenset(each.topic_id for each in found)
-        specs[member.member_id] = GroupMember(ids, group.target.get(member.member_id, NO_PARTITIONS))
+        specs[member.member_id] = AssignorMember(ids, group.target.get(member.member_id, NO_PARTITIONS))
     return AssigningShares(group, epoch, specs, counts, (group.share_topics or ShareTopics()).assignable)
 
 

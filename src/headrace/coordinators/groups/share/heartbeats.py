@@ -34,7 +34,7 @@ from headrace.coordinators.groups.share.records import (
     TargetRecord,
     TopicsRecord,
 )
-from headrace.coordinators.groups.share.results import Beat, Refused, ToInitialize, failed_heartbeat
+from headrace.coordinators.groups.share.results import Beat, RequestRefused, ToInitialize, failed_heartbeat
 from headrace.coordinators.groups.share.share_topics import Partitions, ShareTopics
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import ASSIGNED_IN_PLACE_MAX
@@ -63,12 +63,12 @@ class ShareHeartbeats(ShareGroupLookup):
             _check(request)
             error = self._groups.unavailable(request.group_id)
             if error is not ErrorCode.NONE:
-                raise Refused(error)
+                raise RequestRefused(error)
             if request.member_epoch == LEAVES:
                 self._leave(request, reply, group_event)
             else:
                 self._beat(request, client_id, client_host, reply, group_event)
-        except Refused as refused:
+        except RequestRefused as refused:
             group_event.answer(reply, Beat(failed_heartbeat(refused.error, refused.message)))
         except KafkaError as error:
             group_event.answer(reply, Beat(failed_heartbeat(error.code, error.message)))
@@ -87,7 +87,7 @@ class ShareHeartbeats(ShareGroupLookup):
         members_max = self._groups.config.share_group_max_size
         if request.member_id not in group.members and len(group.members) >= members_max:
             text = f"The share group has reached its maximum capacity of {members_max} members."
-            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+            raise RequestRefused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
         known = self._member(group, request)
         member = _updated(known, request, client_id, client_host)
 
@@ -192,7 +192,7 @@ class ShareHeartbeats(ShareGroupLookup):
             target = assigning.compute()
         except PartitionAssignorError as error:
             text = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
+            raise RequestRefused(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
         return target_records(group, epoch, target, group_event.now_ms)
 
     def assigned(self, assigning: AssigningShares, target: TargetAssignment | None, now_ms: int) -> Actions:
@@ -213,7 +213,7 @@ class ShareHeartbeats(ShareGroupLookup):
         if member is None:
             if request.member_epoch != JOINS:
                 text = f"Member {request.member_id} is not a member of group {group.group_id}."
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, text)
+                raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, text)
             return ShareMember(request.member_id)
         given = request.member_epoch
         if given in (JOINS, member.member_epoch) or given == member.previous_epoch < member.member_epoch:
@@ -225,13 +225,13 @@ class ShareHeartbeats(ShareGroupLookup):
             + ("" if is_greater else f", and it does not match the previous member epoch ({member.previous_epoch})")
             + ". The member must abandon all its partitions and rejoin."
         )
-        raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, text)
+        raise RequestRefused(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
     def _leave(self, request: m.ShareGroupHeartbeatRequest, reply: Reply, group_event: GroupEvent) -> None:
         group = self._existing(request.group_id)
         if request.member_id not in group.members:
             text = f"Member {request.member_id} is not a member of group {group.group_id}."
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, text)
+            raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, text)
         response = m.ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         group_event.stop(TimerKind.SESSION, group, request.member_id)
         group.writes.write(
@@ -287,14 +287,14 @@ class ShareHeartbeats(ShareGroupLookup):
 
 
 def _check(request: m.ShareGroupHeartbeatRequest) -> None:
-    """Raises `Refused` for a request that no client may send."""
+    """Raises `RequestRefused` for a request that no client may send."""
     for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if value is not None and not value.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     if request.member_epoch == JOINS and not request.subscribed_topic_names:
-        raise Refused(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEAVES:
-        raise Refused(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
     check_subscription(request.subscribed_topic_names)
 
 

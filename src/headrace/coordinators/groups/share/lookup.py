@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.coordinators.groups.share.group import ShareGroup
-from headrace.coordinators.groups.share.results import Refused
+from headrace.coordinators.groups.share.results import RequestRefused
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ class ShareGroupLookup:
         group = self._groups.get(group_id)
         if group is None:
             if not creates:
-                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+                raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
             return ShareGroup(group_id, self._groups.partition_for(group_id))
         if not isinstance(group, ShareGroup):
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+            raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return group
 
     def _existing(self, group_id: str) -> ShareGroup:
         error = self._groups.unavailable(group_id)
         if error is not ErrorCode.NONE:
-            raise Refused(error)
+            raise RequestRefused(error)
         group = self._groups.get(group_id)
         if group is None:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return self._group(group_id, creates=False)
 
     def _number(self, group_id: str, name: str) -> int:

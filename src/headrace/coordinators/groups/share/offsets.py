@@ -17,7 +17,7 @@ from headrace.coordinators.groups.share.records import (
     ShareRecord,
     TopicsRecord,
 )
-from headrace.coordinators.groups.share.results import Altered, Refused, ToDelete
+from headrace.coordinators.groups.share.results import Altered, RequestRefused, ToDelete
 from headrace.coordinators.groups.share.share_topics import Partitions, ShareTopic, ShareTopics
 from headrace.errors import ErrorCode
 
@@ -45,11 +45,11 @@ class ShareOffsets(ShareGroupLookup):
         try:
             error = self._groups.unavailable(group_id)
             if error is not ErrorCode.NONE:
-                raise Refused(error)
+                raise RequestRefused(error)
             group = self._group(group_id, creates=True)
             if not group.is_empty:
-                raise Refused(ErrorCode.NON_EMPTY_GROUP)
-        except Refused as refused:
+                raise RequestRefused(ErrorCode.NON_EMPTY_GROUP)
+        except RequestRefused as refused:
             group_event.answer(reply, Altered(refused.error))
             return group_event.actions
         topics = self._groups.topics
@@ -127,7 +127,7 @@ class ShareOffsets(ShareGroupLookup):
         """A group without members; None if there is none, after the answer."""
         try:
             group = self._existing(group_id)
-        except Refused as refused:
+        except RequestRefused as refused:
             group_event.answer(reply, ToDelete(refused.error))
             return None
         if not group.is_empty:

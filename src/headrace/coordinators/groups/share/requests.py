@@ -21,7 +21,7 @@ from headrace.coordinators.groups.share.records import (
     TargetRecord,
     TopicsRecord,
 )
-from headrace.coordinators.groups.share.results import Refused
+from headrace.coordinators.groups.share.results import RequestRefused
 from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 
@@ -43,7 +43,7 @@ class ShareGroups(ShareHeartbeats, ShareOffsets):
         described = m.ShareGroupDescribeResponse.DescribedGroup(group_id=group_id)
         try:
             group = self._existing(group_id)
-        except Refused as refused:
+        except RequestRefused as refused:
             described.error_code, described.error_message = refused.error, refused.message
             return described
         described.group_state, described.group_epoch = group.state_name, group.epoch

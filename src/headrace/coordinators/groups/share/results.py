@@ -9,7 +9,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is refused: an error code and its explanation."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:

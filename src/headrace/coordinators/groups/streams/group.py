@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.coordinators.groups.group import Committer, Group, GroupKind, GroupOverview, UsedSince
-from headrace.coordinators.groups.offsets import Offsets
+from headrace.coordinators.groups.offsets import GroupOffsets
 from headrace.coordinators.groups.streams.tasks import NO_TASKS, Tasks
 from headrace.coordinators.groups.streams.waiting import WaitingWrites
 from headrace.errors import ErrorCode
@@ -47,7 +47,7 @@ class StreamsGroup(Group):
 
     group_id: str
     partition: int  # of __consumer_offsets
-    offsets: Offsets = field(default_factory=Offsets)
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
     validated_topology_epoch: int = 0

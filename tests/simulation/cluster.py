@@ -435,6 +435,8 @@ class Cluster:
     def _settle_instances(self) -> None:
         """Lets the operator end what it is at, and the controller count what is stored."""
         self.scheduler.run(lambda: self.tenancy.has_ended, 2 * SETTLING_US)
+        if grace_us := self.tenancy.grace_left_us():
+            self.scheduler.run(lambda: self.tenancy.has_ended, grace_us + SETTLING_US)
         self.history.instances_left += self.tenancy.left()
         limited = [name for name, each in self.tenancy.definitions.items() if each.capacity is not None]
         self.scheduler.run(lambda: all(map(self.flow_watch.is_exact, limited)), SETTLING_US)

@@ -39,6 +39,7 @@ class Nemesis:
         self.is_over = False
         self.windows = ControllerWindows(self, cluster)
         self._is_rolling = False
+        self._skews_ms = {0}
         self._unclean: dict[tuple[int, TopicPartition], _Unclean] = {}
         """Replicas of brokers that stopped uncleanly where power may fail, until the ISR tells that they are whole."""
 
@@ -157,10 +158,7 @@ class Nemesis:
         elif kind == kinds.SESSION:
             self._cluster.ensemble.expire(victim.host)
         elif kind == kinds.SKEW:
-            victim.clock_skew_ms = chance.randrange(-30_000, 30_000)
-            assert victim.process is not None
-            victim.process.clock_skew_ms = victim.clock_skew_ms
-            victim.note(f"its clock is off by {victim.clock_skew_ms} ms")
+            self.skew(victim, chance.randrange(-30_000, 30_000))
         elif kind == kinds.SLOW_DISK:
             victim.slow_down(chance.choice((5_000, 50_000, 300_000)))
         elif kind == kinds.REFUSE:
@@ -169,6 +167,18 @@ class Nemesis:
             self._cut(kind, victim)
             if network.cuts:
                 self.later(chance.choice((300, 1500, 4000)) + chance.randrange(500), self.heal_network)
+
+    def skew(self, broker: SimBroker, by_ms: int) -> None:
+        """Sets a broker's clock, for the rest of the run."""
+        assert broker.process is not None
+        broker.clock_skew_ms = broker.process.clock_skew_ms = by_ms
+        self._skews_ms.add(by_ms)
+        broker.note(f"its clock is off by {by_ms} ms")
+
+    @property
+    def clocks_apart_ms(self) -> int:
+        """How far the clocks of two brokers, or one before and after it was set, can be apart."""
+        return max(self._skews_ms) - min(self._skews_ms)
 
     def _black_out(self) -> None:
         """Takes the power of all brokers, whatever state they are in; they come back one by one."""

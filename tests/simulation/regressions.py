@@ -108,6 +108,9 @@ REGRESSIONS = (
         336847660231, "the simulator lost two answers of a connection that it reset, and delivered the one behind them"
     ),
     Regression(
+        990480018274, "the simulator did not wait for a grace period by the clock of a controller that was set back"
+    ),
+    Regression(
         182170043298, "a broker whose session had ended served old offsets while the controller waited for the store"
     ),
     Regression(

@@ -162,6 +162,19 @@ class Tenancy:
         """Whether the operator is done, and the instance that comes and goes is gone."""
         return not self.long_lived or (self._is_operator_done and self._lodger is not None and self._lodger.has_ended)
 
+    def grace_left_us(self) -> int:
+        """How long the grace period of the instance that comes and goes still lasts, by the controller's clock.
+
+        It ends at a time of day, which the controller of that moment has computed. The clock of a later controller, or
+        its own after it was set back, reaches it late, but by no more than clocks are apart: what is beyond that is not
+        allowed.
+        """
+        lodger, controller = self.definitions.get(LODGER), self.cluster.controller()
+        if lodger is None or lodger.deleted_at_ms is None or controller is None or controller.process is None:
+            return 0
+        left_ms = lodger.deleted_at_ms - controller.process.now_ms()
+        return max(0, min(left_ms, self.cluster.nemesis.clocks_apart_ms)) * 1000
+
     def left(self) -> Iterator[str]:
         """What is not as it must be, once there was time enough."""
         if not self._is_operator_done:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.client.consumer.group_errors import REJOIN
 from headrace.client.consumer.interceptors import ConsumerInterceptors
-from headrace.client.consumer.membership import REJOIN
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.sessions import Session
 from headrace.client.consumer.settings import ConsumerSettings

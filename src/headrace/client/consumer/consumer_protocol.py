@@ -16,12 +16,13 @@ Source: Kafka's `ConsumerProtocol`, `StickyAssignor`, `CooperativeStickyAssignor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct, error, unpack_from
 from typing import NamedTuple
 
-from headrace.client.consumer.assignors.by_name import COOPERATIVE_STICKY, STICKY
 from headrace.client.consumer.assignors.member import NO_GENERATION, Member
+from headrace.client.consumer.assignors.names import COOPERATIVE_STICKY, STICKY
+from headrace.client.consumer.selection import by_topic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
@@ -103,14 +104,6 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
         for assigned in message.assigned_partitions
         for partition in assigned.partitions
     ]
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
-    """Partitions in the order of their topics' first appearance."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics.items()
 
 
 def _version_of(data: bytes) -> int:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from headrace.client.consumer.consumer_protocol import by_topic
-from headrace.client.consumer.membership import LOST_COORDINATOR, REJOIN
+from headrace.client.consumer.group_errors import LOST_COORDINATOR, REJOIN
+from headrace.client.consumer.selection import by_topic
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, R
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded, error_for

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from headrace.client.consumer.assignors.member import Layout
+from headrace.client.consumer.group_errors import LOST_COORDINATOR, REJOIN
 from headrace.client.consumer.group_link import LATE, GroupLink, GroupTimes
-from headrace.client.consumer.membership import LOST_COORDINATOR, REJOIN, ClassicMemberState, Membership
+from headrace.client.consumer.membership import ClassicMemberState, Membership
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.connection import Connection, Pending, R

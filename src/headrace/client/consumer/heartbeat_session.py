@@ -14,9 +14,9 @@ import threading
 import uuid
 from collections.abc import Collection
 
+from headrace.client.consumer.group_errors import LOST_COORDINATOR
 from headrace.client.consumer.group_link import LATE, GroupLink, GroupTimes
 from headrace.client.consumer.heartbeat_membership import Answer, Heartbeat, HeartbeatMembership, HeartbeatMemberState
-from headrace.client.consumer.membership import LOST_COORDINATOR
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import BrokerUnreachable, DeadlineExceeded

@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from headrace.client.consumer.assignors.by_name import ASSIGNORS, COOPERATIVE_STICKY
+from headrace.client.consumer.assignors.by_name import ASSIGNORS
 from headrace.client.consumer.assignors.member import NO_GENERATION, NO_RACKS, Member, Racks
+from headrace.client.consumer.assignors.names import COOPERATIVE_STICKY
 from headrace.client.consumer.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,
@@ -30,20 +31,13 @@ from headrace.client.consumer.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from headrace.client.consumer.group_errors import REJOIN
 from headrace.client.core.failures import error_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
 _LEAVE_BY_LIST = 3
-
-REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Error codes after which a member rejoins."""
-
-LOST_COORDINATOR = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION}
-)
-"""Error codes after which the member looks up the coordinator again."""
 
 
 class ClassicMemberState(Enum):

@@ -93,3 +93,11 @@ def _is_partition(given: Any) -> bool:
         and not isinstance(given[1], bool)
         and hasattr(given[1], "__index__")
     )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
+    """Partitions in the order of their topics' first appearance."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.client.consumer.assignors.by_name import ASSIGNORS, RANGE, assignor_name
+from headrace.client.consumer.assignors.names import NAMES, RANGE, assignor_name
 from headrace.client.consumer.fetching import FETCH_SIZES, READ_COMMITTED, READ_UNCOMMITTED, FetchSizes
 from headrace.client.consumer.group_link import GroupTimes
 from headrace.client.core.checked_settings import CheckedSettings
@@ -53,8 +53,8 @@ class ConsumerSettings(CheckedSettings, kind="consumer"):
         if self.isolation_level not in ISOLATION:
             raise InvalidConfig(f"isolation_level={self.isolation_level!r}: expected {' or '.join(ISOLATION)}")
         for name in self.assignors:
-            if name not in ASSIGNORS:
-                raise InvalidConfig(f"assignors: {name!r} is not one of {', '.join(ASSIGNORS)}")
+            if name not in NAMES:
+                raise InvalidConfig(f"assignors: {name!r} is not one of {', '.join(NAMES)}")
         self._check_protocol()
         if self.group_id == "":
             raise InvalidConfig("group_id is empty: leave it out to consume without a group")

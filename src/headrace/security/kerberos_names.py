@@ -17,12 +17,12 @@ of RE2, which takes linear time. Pure. Source: Kafka's KerberosName, KerberosSho
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.errors import InvalidConfig
-from headrace.security.replacements import Match, filled, illegal_part
+from headrace.security.replacements import Pattern, filled, illegal_part
 
 SETTING = "sasl.kerberos.principal.to.local.rules"
 
@@ -43,21 +43,13 @@ class Principal(NamedTuple):
     realm: str | None
 
 
-class _Pattern(Protocol):
-    groups: int
-
-    def fullmatch(self, text: str) -> Match | None: ...
-
-    def sub(self, replacement: Callable[[Match], str], text: str, count: int = 0) -> str: ...
-
-
 class _Rule(NamedTuple):
     text: str
     components: int = 0
     """0: DEFAULT."""
     format: str = ""
-    match: _Pattern | None = None
-    pattern: _Pattern | None = None
+    match: Pattern | None = None
+    pattern: Pattern | None = None
     to: str = ""
     most: int = 1
     """How many matches are replaced; 0: each one."""
@@ -133,13 +125,13 @@ def _parsed(text: str) -> _Rule:
     return _Rule(text, components, form, None if match is None else _compiled(match), compiled, to or "", count, case)
 
 
-def _compiled(pattern: str) -> _Pattern:
+def _compiled(pattern: str) -> Pattern:
     import re2  # only brokers with rules pay for the import
 
     try:
         options = re2.Options()
         options.log_errors = False
-        made: _Pattern = re2.compile(pattern, options)
+        made: Pattern = re2.compile(pattern, options)
     except re2.error as error:
         raise InvalidConfig(f"{SETTING}: {pattern!r} is no regular expression: {error}") from None
     return made

@@ -4,6 +4,7 @@ A number of several digits is the longest one that is the number of a group. Sou
 """
 
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -12,6 +13,16 @@ class Match(Protocol):
 
     def group(self, number: int) -> str | None:
         """What a group has matched."""
+
+
+class Pattern(Protocol):
+    """A compiled pattern, of RE2."""
+
+    groups: int
+
+    def fullmatch(self, text: str) -> Match | None: ...
+
+    def sub(self, replacement: Callable[[Match], str], text: str, count: int = 0) -> str: ...
 
 
 def filled(replacement: str, groups: int, match: Match) -> str:

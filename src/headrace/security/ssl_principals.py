@@ -12,12 +12,11 @@ DefaultKafkaPrincipalBuilder, Java's X500Principal.getName (RFC 2253).
 """
 
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import InvalidConfig
-from headrace.security.replacements import Match, filled
+from headrace.security.replacements import Pattern, filled
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -41,16 +40,8 @@ class NoRuleMatches(Exception):
     """A subject that none of the rules matches."""
 
 
-class _Pattern(Protocol):
-    groups: int
-
-    def fullmatch(self, text: str) -> Match | None: ...
-
-    def sub(self, replacement: Callable[[Match], str], text: str) -> str: ...
-
-
 class _Rule(NamedTuple):
-    pattern: _Pattern | None
+    pattern: Pattern | None
     """None: DEFAULT."""
     replacement: str
     case: str

@@ -1,6 +1,6 @@
 """A topic and its lake table as one, for pandas, polars and DuckDB."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from headrace.lake.core.roll import Sizes
 from headrace.lake.decoders import make_decoder
 from headrace.lake.decoding import RawDecoder
 from headrace.lake.definitions import Definitions
+from headrace.lake.delta.delta_table import FileStatistics
 from headrace.lake.delta.unsupported import UnsupportedTableError
-from headrace.lake.rows import WantedRows, fitted, read_rows
+from headrace.lake.rows import WantedRows, fitted, read_rows, rows_about
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import OffsetRange, TopicPartition
 from tests.lake.lakes import opened, produce, run_once, value_of
@@ -156,3 +157,19 @@ def test_a_table_with_deletion_vectors_is_refused(
     monkeypatch.setattr("headrace.lake.delta.delta_table.LoadTable.has_deletion_vectors", True)
     with pytest.raises(UnsupportedTableError, match="deletion vectors"):
         whole_topic.table(broker, topic, table=table)
+
+
+def test_rows_of_a_time_are_estimated_from_the_bounds_of_files() -> None:
+    def moment(second: int) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+    def file(first: int, last: int, rows: int | None) -> FileStatistics:
+        return FileStatistics("a", None, None, None, (moment(first), moment(last)), rows)
+
+    files = [file(0, 100, 1000), file(100, 100, 7)]
+    assert rows_about(files, WantedRows("t")) == 1007
+    assert rows_about(files, WantedRows("t", since=moment(90))) == 107
+    assert rows_about(files[:1], WantedRows("t", since=moment(20), until=moment(40))) == 200
+    assert rows_about([], WantedRows("t")) == 0
+    assert rows_about([*files, file(0, 9, None)], WantedRows("t")) is None
+    assert rows_about([files[0]._replace(times=None)], WantedRows("t")) is None

@@ -1,16 +1,20 @@
-"""Sessions that are not local: what they leave to Spark's settings."""
+"""Sessions: sockets of local ones; what others leave to Spark's settings."""
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.spark.java import find_java_home
+from headrace.spark.session import _socket_settings
 from tests.spark.conftest import TOPIC
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -28,6 +32,20 @@ def run(command: list[str], scratch: Path, **environment: str) -> dict[str, Any]
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
+
+
+def test_java_and_python_of_a_local_session_talk_over_sockets_that_no_other_user_reaches(spark: SparkSession) -> None:
+    assert spark.range(3).rdd.map(lambda row: row.id).sum() == 3
+    settings = spark.sparkContext.getConf()
+    assert settings.get("spark.python.unix.domain.socket.enabled") == "true"
+    directory = Path(str(settings.get("spark.python.unix.domain.socket.dir")))
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert all(stat.S_ISSOCK(one.stat().st_mode) for one in directory.iterdir())
+
+
+def test_a_temporary_directory_whose_path_is_too_long_for_sockets_leaves_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "x" * 60)
+    assert _socket_settings() == {}
 
 
 def test_workers_of_a_cluster_keep_their_python_and_reach_the_driver(readings: str, tmp_path: Path) -> None:

@@ -79,7 +79,13 @@ def test_each_record_is_there_once_wherever_it_is(
     assert rest.count() == 0
 
 
-def test_times_bound_both_parts(spark: SparkSession, broker: str, options: Mapping[str, str], tmp_path: Path) -> None:
+def test_times_bound_both_parts(
+    spark: SparkSession,
+    broker: str,
+    options: Mapping[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     name, table = create(broker), tmp_path / "table"
     produce(broker, name, 100)
     run_once(broker, name, table)
@@ -90,8 +96,13 @@ def test_times_bound_both_parts(spark: SparkSession, broker: str, options: Mappi
         since, until = (begin + timedelta(seconds=each) for each in (low, high))
         frame = topic(spark, name, options, table=table, since=since.replace(tzinfo=None), until=until)
         assert places(frame) == sorted((n % 2, n // 2, value_of(n)) for n in range(low, min(high, 150)))
-        plan = frame._jdf.queryExecution().toString()
+        plan = frame.groupBy().count()._jdf.queryExecution().toString()
     assert "PushedFilters: [IsNotNull(timestamp), GreaterThanOrEqual(timestamp" in plan
+    assert "Coalesce 1" in plan and "Exchange" not in plan  # few rows: one task, which need not wait for another
+    with monkeypatch.context() as few:
+        few.setattr("headrace.spark.whole_topic.ROWS_OF_A_TASK", 149)
+        many = topic(spark, name, options, table=table)
+        assert "Coalesce" not in many._jdf.queryExecution().toString() and places(many) == expected(150)
     before = topic(spark, name, options, table=table, until=begin)
     assert before.collect() == []
     assert "FileScan" not in before._jdf.queryExecution().toString()  # the bounds in the table's log exclude the file

@@ -7,8 +7,9 @@ are read. Memory is that of one batch, whatever the table. Files may lack column
 have null there, also inside objects.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from math import ceil
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -47,6 +48,20 @@ def read_rows(
 def wanted_files(table: LoadTable, wanted: WantedRows) -> list[FileStatistics]:
     """The files that may have such rows, by their bounds in the table's log."""
     return [one for one in table.file_bounds if _may_have(one, wanted)]
+
+
+def rows_about(files: Iterable[FileStatistics], wanted: WantedRows) -> int | None:
+    """About how many rows of the wanted times the files have, if these are spread evenly; None if nobody knows."""
+    total = 0.0
+    for one in files:
+        if one.rows is None or one.times is None:
+            return None
+        first, last = one.times
+        span = last - first
+        since = first if wanted.since is None else max(first, wanted.since)
+        until = last if wanted.until is None else min(last, wanted.until)
+        total += one.rows * ((until - since) / span if span else 1)
+    return ceil(total)
 
 
 def check_readable(table: LoadTable) -> None:

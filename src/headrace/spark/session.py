@@ -6,6 +6,8 @@ Differences from Spark's defaults, in a local session:
     PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON  this interpreter, or workers are whatever python3 is on PATH
     SPARK_LOCAL_IP, driver host            127.0.0.1: nothing listens beyond this machine
     UI off, 2 shuffle partitions           a local job's data fits, and a listener would cost a second
+    Unix sockets to Python                 over TCP, each task waits 40 ms for a delayed acknowledgement; they are in a
+                                           directory of this user's own
     C1 compiler, serial collector          `short_lived` only: a job of seconds ends before big ones pay
     Parquet timestamps as microseconds     INT96, Spark's default, has no statistics and is deprecated
     Arrow's checks in Java off             each value that Java takes out of a batch is compared with its bounds again
@@ -20,11 +22,15 @@ spark-defaults.conf decide, and only the settings of SQL above are made. A sessi
 works as well: `spark.read.format("headrace")` needs none of these settings.
 """
 
+import atexit
 import os
 import re
+import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _LOCAL_MASTER = "local[*]"
+_SOCKET_FOLDER_BYTES_MAX = 40
+"""A path of a socket has 107 bytes; Spark's names have 43 to 50, our directory's 18."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -71,7 +79,7 @@ def session(
         builder = builder.master(chosen)
     defaults = _SQL_SETTINGS if is_submitted else {**_SQL_SETTINGS, **_driver_settings(short_lived and is_local)}
     if is_local:
-        defaults = {**defaults, **_LOCAL_SETTINGS}
+        defaults = {**defaults, **_LOCAL_SETTINGS, **_socket_settings()}
     for key, value in {**defaults, **given}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
@@ -101,6 +109,24 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+
+
+def _socket_settings() -> dict[str, str]:
+    """Unix sockets between Java and Python, where there are such and their paths are short enough."""
+    if not hasattr(socket, "AF_UNIX") or len(os.fsencode(tempfile.gettempdir())) > _SOCKET_FOLDER_BYTES_MAX:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": _socket_directory(),
+    }
+
+
+@cache
+def _socket_directory() -> str:
+    """A directory of this process, which no other user may enter: Spark lets in whoever finds a Unix socket."""
+    directory = tempfile.mkdtemp(prefix="headrace-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _driver_settings(short_lived: bool) -> dict[str, str]:

@@ -15,6 +15,9 @@ are some seconds of the topic. More are read by tasks of the source, when the fr
 statistics. The topic is read from the offset of `since`, and what is later than `until` is not decoded. A filter on
 `timestamp` reaches the files only, because Spark's Python sources accept none.
 
+What has few rows (`ROWS_OF_A_TASK`) is one task: a second one, and the exchange between the two, take longer than the
+rows do.
+
 A stream is one source over both (`source.lake_stream`), so that its batches come in the order of offsets, and its
 checkpoint has the topic's offsets wherever they were read. Left out in batches: tables that are not on a mounted file
 system, which Spark reads with Hadoop's connectors or Delta's jar.
@@ -33,8 +36,8 @@ from headrace.client.consumer.fetching import READ_COMMITTED
 from headrace.client.core.cluster import Cluster
 from headrace.client.security.command_options import DEFAULT_BOOTSTRAP
 from headrace.errors import InvalidConfig
-from headrace.lake.delta.delta_table import LoadTable
-from headrace.lake.rows import WantedRows, wanted_files
+from headrace.lake.delta.delta_table import FileStatistics, LoadTable
+from headrace.lake.rows import WantedRows, rows_about, wanted_files
 from headrace.lake.whole_topic import JOB, TooMuchError, WholeTopic, find, find_in, find_table, read_tail, with_zone
 from headrace.spark.option_values import OptionError
 from headrace.spark.source.cluster_access import client_settings, isolation_level
@@ -50,6 +53,7 @@ ISOLATION = "kafka.isolation.level"
 TAIL_RECORDS_MAX = 200_000
 TAIL_BYTES_MAX = 64 << 20
 """Newest records of a batch up to so many are read in the driver: to start Spark's Python source takes longer."""
+ROWS_OF_A_TASK = 100_000
 
 
 class TableProgress(NamedTuple):
@@ -91,12 +95,14 @@ def topic(
         return _where(_stream(spark, name, options, table, job, since), _times(WantedRows(name, None, since, until)))
     wanted = WantedRows(name, None, since, until)
     found, newest = _find(name, options, table, job, wanted)
-    frame = _history(spark, found, wanted)
+    files = wanted_files(found.snapshot, wanted)
+    frame = _history(spark, found, files, _times(wanted))
     if newest is None:
         return frame.unionByName(_where(_tail(spark, name, options, table, found), _times(wanted)))
     if newest.num_rows:
-        return frame.unionByName(spark.createDataFrame(newest, _nullable(_schema(found.snapshot))))
-    return frame
+        frame = frame.unionByName(spark.createDataFrame(newest, _nullable(_schema(found.snapshot))))
+    rows = rows_about(files, wanted)
+    return frame if rows is None or rows + newest.num_rows > ROWS_OF_A_TASK else frame.coalesce(1)
 
 
 def progress_of(
@@ -163,18 +169,18 @@ def _stream(
     return spark.readStream.format("headrace").options(**reading).load()
 
 
-def _history(spark: "SparkSession", found: WholeTopic, wanted: WantedRows) -> "DataFrame":
-    """The wanted rows of the snapshot."""
+def _history(
+    spark: "SparkSession", found: WholeTopic, files: Sequence[FileStatistics], conditions: Sequence[str]
+) -> "DataFrame":
+    """The wanted rows of these files of the snapshot."""
     schema = _schema(found.snapshot)
-    files = wanted_files(found.snapshot, wanted)
     if not files:
         return spark.createDataFrame([], schema)
+    if any(one.topics != (found.topic, found.topic) for one in files):
+        conditions = [f"`topic` = '{found.topic}'", *conditions]  # the broker knows it, so it has no quote
     directory = found.snapshot.location.directory
     assert directory is not None
     frame = spark.read.schema(schema).parquet(*(str(directory / one.path) for one in files))
-    conditions = _times(wanted)
-    if any(one.topics != (found.topic, found.topic) for one in files):
-        conditions = [f"`topic` = '{found.topic}'", *conditions]  # the broker knows it, so it has no quote
     return _where(frame, conditions)
 
 

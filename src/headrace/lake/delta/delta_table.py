@@ -100,6 +100,7 @@ class FileStatistics(NamedTuple):
     partitions: tuple[int, int] | None
     offsets: tuple[int, int] | None
     times: tuple[datetime, datetime] | None
+    rows: int | None = None
 
 
 class LoadTable:
@@ -286,7 +287,8 @@ class LoadTable:
             return (None if None in pair else pair for pair in zip(lows, highs, strict=True))
 
         columns = (bounds(name) for name in ("topic", "partition", "offset", "timestamp"))
-        found = [FileStatistics(*one) for one in zip(actions.column("path").to_pylist(), *columns, strict=True)]
+        rows = actions.column("num_records").to_pylist() if "num_records" in names else repeat(None, actions.num_rows)
+        found = [FileStatistics(*one) for one in zip(actions.column("path").to_pylist(), *columns, rows, strict=True)]
         nulls = actions.column("null_count.topic").to_pylist() if "null_count.topic" in names else repeat(None)
         return [one if count == 0 else one._replace(topics=None) for one, count in zip(found, nulls, strict=False)]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.broker.produce.plain_produce import append_plainly
-from headrace.broker.produce.single_produce import SingleProduces
 from headrace.broker.request import dispatch
 from headrace.broker.request.dispatch import Dispatcher
+from headrace.broker.request.shortcuts import Shortcuts
 from headrace.broker.services import Services
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -55,7 +55,7 @@ def shortcuts() -> list[Dispatcher]:
 
 
 def taken_by_the_shortest() -> int:
-    return sum(each.shortcut.taken for each in shortcuts() if isinstance(each.shortcut, SingleProduces))
+    return sum(each.shortcut.produces.taken for each in shortcuts() if isinstance(each.shortcut, Shortcuts))
 
 
 def batch(count: int = 3, *, producer: int = -1, sequence: int = -1, at_ms: int = NOW_MS, codec: Codec = Codec.NONE,

@@ -5,18 +5,27 @@ from libc.stdint cimport int64_t, uint8_t
 from headrace.network.outbound cimport Outbound
 from headrace.protocol.conversation.frames cimport FrameReader
 
-cdef int _THROTTLE, _FULL, _PER_TURN_MAX
-cdef Py_ssize_t _SIZE_BYTES
+cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES
 
 cdef class Connection
 
 cdef class Shortcut:
-    cdef uint8_t[::1] out
+    cdef readonly uint8_t[::1] out
+    cdef readonly list files
+    cdef readonly int64_t[::1] cuts
+    cpdef share(self, Shortcut other)
     cpdef Py_ssize_t answer(
         self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
     cpdef timed(self, Connection connection)
 
+    @cython.locals(files=list, chunks=list, pos=Py_ssize_t, number=Py_ssize_t, cut=Py_ssize_t)
+    cpdef list take(self, Py_ssize_t size)
+
 cdef Shortcut _shortcut_of(dispatch)
+
+@cython.locals(found=bytes)
+cdef bytes _written(uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
 
 cdef class Slot:
     cdef public list chunks
@@ -60,6 +69,8 @@ cdef class Connection:
 
     @cython.locals(sent=Py_ssize_t, octets=uint8_t[::1])
     cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t size)
+
+    cdef _send_with_files(self, Shortcut shortcut, Py_ssize_t size)
 
     cdef _keep(self, list frames)
     cdef _own_frames(self)

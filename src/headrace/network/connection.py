@@ -20,6 +20,7 @@ its responses, or sends requests faster than they are answered, no request of it
 
 import asyncio
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
@@ -47,6 +48,7 @@ from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, Fram
 from headrace.security.access import ANONYMOUS, Decisions
 
 if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
     from cython.cimports.headrace.clock_calls import monotonic
     from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
@@ -58,6 +60,10 @@ _DONE, _COLD = Progress.DONE, Progress.COLD
 _SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
+_SHORT_MAX, _OUT_BYTES = SHORT_ANSWER_BYTES_MAX, REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
+_FILES_MAX = 64  # of one answer
+WAITS = _WAITS = 1
+"""The end of no answer: a shortcut returns it for a request that waits."""
 
 Chunks = list[bytes | FileRange]
 
@@ -105,18 +111,41 @@ class Shortcut:
 
     A connection offers each frame to its dispatcher's shortcut, if it has one and nothing waits in the connection. The
     frame is a place in the buffer of received bytes, and the answer one in a buffer of answers: in compiled code, no
-    objects. Connections of one event loop may share a shortcut."""
+    objects. Ranges of files that belong into the answer are the exception. Connections of one event loop may share a
+    shortcut."""
 
-    __slots__ = ("out",)
+    __slots__ = ("cuts", "files", "out")
 
     def __init__(self) -> None:
-        self.out = memoryview(bytearray(REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX))
+        self.out = memoryview(bytearray(_OUT_BYTES))
+        self.files: list[FileRange] = []
+        """The file ranges of the last answer. The connection takes them out."""
+        self.cuts = memoryview(array("q", bytes(8 * _FILES_MAX)))
+        """For each of the file ranges the place in `out` before which it is sent, ascending."""
+
+    def share(self, other: "Shortcut") -> None:
+        """Writes to the buffers of another one from now on."""
+        self.out, self.files, self.cuts = other.out, other.files, other.cuts
 
     def answer(self, connection: "Connection", octets: memoryview, start: int, end: int, at: int) -> int:
-        """Writes the whole answer to the request in `octets[start:end]` to `out[at:]`, where it has at most
-        `SHORT_ANSWER_BYTES_MAX`. Returns its end. 0, with nothing done, if the dispatcher has to handle the request.
-        `octets` may be written to, as a frame may."""
+        """Writes the whole answer to the request in `octets[start:end]` to `out[at:]`, where `SHORT_ANSWER_BYTES_MAX`
+        have room, and perhaps more. Returns its end. `WAITS` if the request has to wait and has a place in the order.
+        0, with nothing done, if the dispatcher has to handle it. `octets` may be written to, as a frame may."""
         return 0
+
+    def take(self, size: int) -> Chunks:
+        """The first `size` bytes of `out` with the file ranges between them, which are taken out."""
+        files, pos = self.files, 0
+        chunks: Chunks = []
+        for number in range(len(files)):
+            cut = self.cuts[number]
+            if cut > pos:
+                chunks.append(_written(self.out, pos, cut))
+            chunks.append(files[number])
+            pos = cut
+        files.clear()
+        chunks.append(_written(self.out, pos, size))
+        return chunks
 
     def timed(self, connection: "Connection") -> Timed:
         """The times of the request that was just answered, if they are measured."""
@@ -126,6 +155,14 @@ class Shortcut:
 def _shortcut_of(dispatch: "Dispatch") -> Shortcut | None:
     """The way past the dispatcher."""
     return getattr(dispatch, "shortcut", None)
+
+
+def _written(out: memoryview, start: int, end: int) -> bytes:
+    """What a shortcut has written."""
+    if cython.compiled:
+        found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(out[start])), end - start)
+        return found
+    return bytes(out[start:end])
 
 
 class Slot:
@@ -288,18 +325,27 @@ class Connection:
         try:
             while left:
                 end = inbound.end_of_frame(pos, count)
-                if end < 0:
+                if end < 0 or filled > _OUT_BYTES - _SHORT_MAX:
                     break
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
                 if not answer_end:
+                    break
+                if answer_end == _WAITS:
+                    pos = end
                     break
                 filled = answer_end
                 if self.is_timed:
                     self._unsent.append(shortcut.timed(self))
                 pos = end
                 left -= 1
+                if shortcut.files:
+                    self._send_with_files(shortcut, filled)
+                    filled = 0
+                    if self._is_closed or not self._is_quiet():
+                        break
         except Exception:  # as in `_take_up`
             log.exception("a request could not be handled", extra={"peer": self.peer})
+            shortcut.files.clear()
             self.close("an internal error")
             return pos
         if filled:
@@ -318,6 +364,12 @@ class Connection:
                 return
             sent = max(sent, 0)  # sent again, a failure raises
         self._outbound.add(bytes(shortcut.out[sent:size]))
+        self._flush()
+
+    def _send_with_files(self, shortcut: Shortcut, size: int) -> None:
+        """Sends the answers that a shortcut wrote, with the file ranges of the last one."""
+        for chunk in shortcut.take(size):
+            self._outbound.add(chunk)
         self._flush()
 
     def _keep(self, frames: list[memoryview]) -> None:

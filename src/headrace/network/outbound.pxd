@@ -19,6 +19,9 @@ cdef class Outbound:
     @cython.locals(fd=int, sent=Py_ssize_t)
     cdef Py_ssize_t _send_bytes(self, transport, data, int flags) except -1
 
+    @cython.locals(to=int, sent=Py_ssize_t)
+    cdef Py_ssize_t _send_file(self, transport, int fd, Py_ssize_t position, Py_ssize_t size) except -1
+
     @cython.locals(size=Py_ssize_t)
     cpdef warm(self)
 

@@ -27,7 +27,13 @@ from headrace.network.transport import MORE, Transport
 
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
-    from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, is_cached, send
+    from cython.cimports.headrace.network.socket_calls import (
+        HAS_SEND_FILE,
+        MSG_NOSIGNAL,
+        is_cached,
+        send,
+        send_file,
+    )
 
 _EMPTY: "deque[bytes | FileRange]" = deque()
 """The queue of everybody who has nothing to send: an empty one of its own would take 0.6 kB of each idle connection."""
@@ -123,7 +129,7 @@ class Outbound:
                     if not size:
                         return _COLD
                     if can_send_file:
-                        sent = transport.send_file(fd, position, size)
+                        sent = self._send_file(transport, fd, position, size)
                     else:
                         data = os.pread(fd, size, position)
                         sent = transport.send(data) if data else 0
@@ -142,6 +148,16 @@ class Outbound:
         if fd < 0 or not isinstance(data, bytes):
             return transport.send(data, flags)
         sent: int = send(fd, cython.cast(cython.p_char, data), len(data), flags | MSG_NOSIGNAL)
+        if sent < 0:
+            PyErr_SetFromErrno(OSError)
+        return sent
+
+    def _send_file(self, transport: Transport, fd: int, position: int, size: int) -> int:
+        to = transport.direct_fd if cython.compiled and HAS_SEND_FILE else -1
+        if to < 0:
+            return transport.send_file(fd, position, size)
+        with cython.nogil:
+            sent: int = send_file(to, fd, position, size)
         if sent < 0:
             PyErr_SetFromErrno(OSError)
         return sent

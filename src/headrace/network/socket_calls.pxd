@@ -24,6 +24,27 @@ cdef extern from *:
         return 1;
     #endif
     }
+
+    #ifdef __linux__
+    #include <sys/sendfile.h>
+    #define HEADRACE_HAS_SEND_FILE 1
+    #else
+    #define HEADRACE_HAS_SEND_FILE 0
+    #endif
+
+    /* Sends bytes of a file to a socket; the other systems' calls have other arguments. */
+    static inline ssize_t headrace_send_file(int to, int fd, int64_t position, size_t size) {
+    #ifdef __linux__
+        off_t at = (off_t)position;
+        return sendfile(to, fd, &at, size);
+    #else
+        (void)to; (void)fd; (void)position; (void)size;
+        errno = ENOSYS;
+        return -1;
+    #endif
+    }
     """
     int MSG_NOSIGNAL
+    int HAS_SEND_FILE "HEADRACE_HAS_SEND_FILE"
+    ssize_t send_file "headrace_send_file"(int to, int fd, int64_t position, size_t size) noexcept nogil
     bint is_cached "headrace_is_cached"(int fd, int64_t position) noexcept nogil

@@ -131,6 +131,19 @@ class FetchSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
+    def note(
+        self,
+        key: PartitionKey,
+        partition: SessionPartition,
+        high_watermark: int,
+        log_start_offset: int,
+        has_records: bool,
+    ) -> None:
+        """Notes a response without an error about one of the partitions."""
+        partition.high_watermark, partition.log_start_offset = high_watermark, log_start_offset
+        if has_records:
+            self.partitions[key] = self.partitions.pop(key)
+
     def record_response(self, key: PartitionKey, answer: m.FetchResponse.PartitionData) -> None:
         """Notes a response about a partition. Does nothing if the client has forgotten the partition meanwhile."""
         partition = self.partitions.get(key)
@@ -285,9 +298,13 @@ class FetchSessionCache:
                 f"fetch session {session_id} has too many partitions, or too long names",
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             )
-        session.epoch = next_epoch(epoch)
-        self._touch(session, now_ms)
+        self.proceed(session, now_ms)
         return session
+
+    def proceed(self, session: FetchSession, now_ms: int) -> None:
+        """Takes in that the next request of a session has come."""
+        session.epoch = next_epoch(session.epoch)
+        self._touch(session, now_ms)
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         was_old, old_size = self._is_old(session), session.size

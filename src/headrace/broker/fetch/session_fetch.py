@@ -21,9 +21,13 @@ class SessionFetch(Fetch):
 
     __slots__ = ("_changed", "_epoch", "_session")
 
-    def __init__(self, ctx: RequestContext, request: m.FetchRequest, session: FetchSession) -> None:
+    def __init__(
+        self, ctx: RequestContext, request: m.FetchRequest, session: FetchSession, epoch: int | None = None
+    ) -> None:
+        """`epoch`: of the session, behind this request, which is not the session's own if the client has sent another
+        request since."""
         super().__init__(ctx, request, ())
-        self._session, self._epoch = session, session.epoch
+        self._session, self._epoch = session, session.epoch if epoch is None else epoch
         self._changed: list[tuple[PartitionKey, SessionPartition, m.FetchResponse.PartitionData]] = []
 
     def keys(self) -> Iterable[Hashable]:

@@ -25,7 +25,7 @@ from headrace.broker.request.refusal_answers import RefusedPart, join
 from headrace.errors import KafkaError
 from headrace.limits import INLINE_RESPONSE_ELEMENTS_MAX
 from headrace.network.connection import Chunks, Connection, Held, Slot
-from headrace.network.request_times import RequestTimes
+from headrace.network.request_times import RequestTimes, Timed
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message, has_more_elements
 from headrace.protocol.headers import response_header
@@ -231,6 +231,15 @@ class RequestContext:
         if not self._is_answered and self._slot is None:
             self._slot = self.connection.place()
             self.handed_over_ns = self.connection.looked_ns = monotonic_ns()
+
+    def take_place(self, slot: Slot, timed: Timed) -> None:
+        """Takes over the place of a request that has waited without a context, and its times until then."""
+        self._slot = slot
+        self.received_ns, self.started_ns, self.handed_over_ns = (
+            timed.received_ns,
+            timed.started_ns,
+            timed.handed_over_ns,
+        )
 
     def wait_for(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> Later:
         """Puts `operation` into the purgatory; it answers the request. A closed connection cancels it."""

@@ -146,10 +146,14 @@ class Dispatcher:
     @cached_property
     def shortcut(self) -> Shortcut | None:
         """Answers the most frequent requests before they come here. Made for the first connection."""
-        from headrace.broker.produce.single_produce import SingleProduces  # a start imports no handler either
+        from headrace.broker.fetch.plain_fetch import PlainFetches  # a start imports no handler either
+        from headrace.broker.produce.single_produce import SingleProduces
+        from headrace.broker.request.shortcuts import Shortcuts
 
-        produce = self.handlers.get(ApiKey.PRODUCE)
-        return None if produce is None else SingleProduces(self._services, produce.times)
+        produce, fetch = self.handlers.get(ApiKey.PRODUCE), self.handlers.get(ApiKey.FETCH)
+        if produce is None or fetch is None:
+            return None
+        return Shortcuts(SingleProduces(self._services, produce.times), PlainFetches(self._services, fetch.times))
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""

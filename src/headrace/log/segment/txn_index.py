@@ -68,6 +68,11 @@ class TransactionIndex(AtPath):
         """Whether the entries are in memory."""
         return self._entries is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the entries are in memory, and there is none."""
+        return self._entries is not None and not self._entries
+
     def load(self, files: Files, base_offset: int) -> list[AbortedTransaction]:
         """The entries in the file; none when there is no file. Raises CorruptIndex, OSError."""
         return parse_entries(files.read(self.path), base_offset, self.path.name) if files.exists(self.path) else []

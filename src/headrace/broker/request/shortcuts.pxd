@@ -1,0 +1,18 @@
+# The C types of shortcuts.py's names; shortcuts.py itself stays plain Python.
+from libc.stdint cimport uint8_t
+
+from headrace.broker.fetch.plain_fetch cimport PlainFetches
+from headrace.broker.produce.single_produce cimport SingleProduces
+from headrace.network.connection cimport Connection, Shortcut
+
+cdef int _PRODUCE, _FETCH
+
+cdef class Shortcuts(Shortcut):
+    cdef readonly SingleProduces produces
+    cdef readonly PlainFetches fetches
+    cdef Shortcut _last
+
+    cpdef Py_ssize_t answer(
+        self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
+
+    cpdef timed(self, Connection connection)

@@ -1,0 +1,43 @@
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
+# cython: initializedcheck=False
+"""The shortest ways of requests, by API: a frame goes to the one that its API key names.
+
+Compiled, as they are; it also runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.fetch.plain_fetch import PlainFetches
+from headrace.broker.produce.single_produce import SingleProduces
+from headrace.network.connection import Connection, Shortcut
+from headrace.network.request_times import Timed
+
+_PRODUCE, _FETCH = 0, 1
+
+
+class Shortcuts(Shortcut):
+    """The shortest ways of one dispatcher, which share the buffer of answers."""
+
+    __slots__ = ("_last", "fetches", "produces")
+
+    def __init__(self, produces: SingleProduces, fetches: PlainFetches) -> None:
+        super().__init__()
+        self.produces, self.fetches, self._last = produces, fetches, produces
+        produces.share(self)
+        fetches.share(self)
+
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
+        """See `Shortcut`."""
+        if end - start < 2 or octets[start]:
+            return 0
+        if octets[start + 1] == _PRODUCE:
+            self._last = self.produces
+            return self.produces.answer(connection, octets, start, end, at)
+        if octets[start + 1] == _FETCH:
+            self._last = self.fetches
+            return self.fetches.answer(connection, octets, start, end, at)
+        return 0
+
+    def timed(self, connection: Connection) -> Timed:
+        """See `Shortcut`."""
+        return self._last.timed(connection)

@@ -1,0 +1,287 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: annotation_typing=False, binding=False
+"""The plain Fetch of a consumer: its fields in arrays of integers, and the parts of its answer.
+
+    request  client id in ASCII; no replica id, rack, forgotten topic or tagged field; topics in ASCII, or ids
+    answer   begin_fetch_answer | { put_topic | { put_partition | records | end_topic } end_topic } end_topic
+
+No object is made: the request stays in the buffer of received bytes, and the arrays have the places of its parts. Any
+other request gives -1, also one that is malformed. The module also runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+Ints: TypeAlias = "array[int] | memoryview"
+
+VERSION_MIN, VERSION_MAX = 4, 18
+
+(
+    API_VERSION, CORRELATION_ID, MAX_WAIT_MS, MIN_BYTES, MAX_BYTES, IS_COMMITTED_ONLY, SESSION_ID, SESSION_EPOCH,
+    REQUEST_FIELDS,
+) = range(9)  # fmt: skip
+"""The places of a request's fields in the first array, and their number."""
+
+(
+    TOPIC_AT, TOPIC_END, INDEX, LEADER_EPOCH, OFFSET, LAST_EPOCH, LOG_START, PARTITION_MAX_BYTES, ROW_FIELDS,
+) = range(9)  # fmt: skip
+"""The places of a partition's fields in its row of the second array, and their number. Before version 13 the topic is a
+name, in ASCII, from then on an id."""
+
+PARTITIONS_MAX = 64
+"""The number of rows: a request for more partitions is not plain."""
+
+HEAD_BYTES, TOPIC_BYTES, PARTITION_BYTES = 32, 16, 64
+"""The largest sizes of an answer's beginning, of a topic without its name, and of a partition without its records."""
+
+NOT_PLAIN = -1
+
+_VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = range(8)
+_TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX = range(8)
+_ROW_FIELDS, _ROWS_MAX = 8, PARTITIONS_MAX
+_MIN, _MAX, _NOT_PLAIN = VERSION_MIN, VERSION_MAX, -1
+_LOG_START_FROM, _SESSIONS_FROM, _LEADER_EPOCHS_FROM, _RACK_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 7, 9, 11, 12, 13
+_NO_REPLICA_FROM = 15
+_REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _FETCH = 31, 16, 28, 1
+
+
+def _int16(buf: Buffer, pos: int) -> int:
+    value = buf[pos] << 8 | buf[pos + 1]
+    return value - 0x10000 if value >= 0x8000 else value
+
+
+def _int32(buf: Buffer, pos: int) -> int:
+    first = buf[pos]
+    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+    return value - 0x100000000 if value >= 0x80000000 else value
+
+
+def _int64(buf: Buffer, pos: int) -> int:
+    return _int32(buf, pos) << 32 | _int32(buf, pos + 4) & 0xFFFFFFFF
+
+
+def _length_at(buf: Buffer, pos: int, end: int, width: int) -> tuple[int, int]:
+    """A length of `width` bytes (0: compact) and the position behind it; position -1 if it is cut off."""
+    if width:
+        if end - pos < width:
+            return 0, -1
+        return (_int16(buf, pos) if width == 2 else _int32(buf, pos)), pos + width
+    value, shift = 0, 0
+    while pos < end and shift <= _VARINT_BITS_MAX:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value - 1, pos
+        shift += 7
+    return 0, -1
+
+
+def _is_ascii(buf: Buffer, pos: int, end: int) -> bool:
+    while pos < end:
+        if buf[pos] >= 0x80:
+            return False
+        pos += 1
+    return True
+
+
+def read_plain_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -> int:
+    """The number of partitions in the plain Fetch `buf[pos:end]`, or `NOT_PLAIN`.
+
+    Fills `found` (see `API_VERSION` and those behind), and for each partition a row of `rows` (see `TOPIC_AT`)."""
+    if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1] != _FETCH:
+        return _NOT_PLAIN
+    version = _int16(buf, pos + 2)
+    if version < _MIN or version > _MAX:
+        return _NOT_PLAIN
+    is_flexible = version >= _FLEXIBLE_FROM
+    string_width, array_width = (0, 0) if is_flexible else (2, 4)
+    found[_VERSION], found[_CORRELATION] = version, _int32(buf, pos + 4)
+    length, pos = _length_at(buf, pos + 8, end, 2)
+    if length > 0:
+        if length > end - pos or not _is_ascii(buf, pos, pos + length):
+            return _NOT_PLAIN
+        pos += length
+    elif length < -1:
+        return _NOT_PLAIN
+    if is_flexible:
+        if pos >= end or buf[pos]:  # tagged fields of the header
+            return _NOT_PLAIN
+        pos += 1
+    fixed = 13
+    if version < _NO_REPLICA_FROM:
+        fixed += 4
+    if version >= _SESSIONS_FROM:
+        fixed += 8
+    if end - pos < fixed:
+        return _NOT_PLAIN
+    if version < _NO_REPLICA_FROM:
+        if _int32(buf, pos) != -1:
+            return _NOT_PLAIN
+        pos += 4
+    found[_MAX_WAIT], found[_MIN_BYTES], found[_MAX_BYTES] = (
+        _int32(buf, pos),
+        _int32(buf, pos + 4),
+        _int32(buf, pos + 8),
+    )
+    isolation = buf[pos + 12]
+    if isolation > 1:
+        return _NOT_PLAIN
+    found[_COMMITTED] = isolation
+    pos += 13
+    found[_SESSION_ID], found[_SESSION_EPOCH] = 0, -1
+    if version >= _SESSIONS_FROM:
+        found[_SESSION_ID], found[_SESSION_EPOCH] = _int32(buf, pos), _int32(buf, pos + 4)
+        pos += 8
+    topics, pos = _length_at(buf, pos, end, array_width)
+    if pos < 0 or topics < 0 or topics > _ROWS_MAX:
+        return _NOT_PLAIN
+    count, row, row_bytes = 0, 0, 16
+    if version >= _LOG_START_FROM:
+        row_bytes += 8
+    if version >= _LEADER_EPOCHS_FROM:
+        row_bytes += 4
+    if is_flexible:
+        row_bytes += 5
+    while topics:
+        topics -= 1
+        if version >= _IDS_FROM:
+            start, pos = pos, pos + _UUID_BYTES
+            if pos > end:
+                return _NOT_PLAIN
+        else:
+            length, start = _length_at(buf, pos, end, string_width)
+            if start < 0 or length < 1 or length > end - start or not _is_ascii(buf, start, start + length):
+                return _NOT_PLAIN
+            pos = start + length
+        topic_end = pos
+        partitions, pos = _length_at(buf, pos, end, array_width)
+        if pos < 0 or partitions < 1 or partitions > _ROWS_MAX - count or partitions * row_bytes > end - pos:
+            return _NOT_PLAIN
+        count += partitions
+        while partitions:
+            partitions -= 1
+            rows[row + _TOPIC_AT], rows[row + _TOPIC_END], rows[row + _INDEX] = start, topic_end, _int32(buf, pos)
+            pos += 4
+            rows[row + _LEADER_EPOCH] = rows[row + _LAST_EPOCH] = rows[row + _LOG_START] = -1
+            if version >= _LEADER_EPOCHS_FROM:
+                rows[row + _LEADER_EPOCH] = _int32(buf, pos)
+                pos += 4
+            rows[row + _OFFSET] = _int64(buf, pos)
+            pos += 8
+            if is_flexible:
+                rows[row + _LAST_EPOCH] = _int32(buf, pos)
+                pos += 4
+            if version >= _LOG_START_FROM:
+                rows[row + _LOG_START] = _int64(buf, pos)
+                pos += 8
+            rows[row + _PARTITION_MAX] = _int32(buf, pos)
+            pos += 4
+            if is_flexible:
+                if buf[pos]:
+                    return _NOT_PLAIN
+                pos += 1
+            row += _ROW_FIELDS
+        if is_flexible:
+            if pos >= end or buf[pos]:
+                return _NOT_PLAIN
+            pos += 1
+    if version >= _SESSIONS_FROM:
+        length, pos = _length_at(buf, pos, end, array_width)
+        if pos < 0 or length:  # forgotten topics
+            return _NOT_PLAIN
+    if version >= _RACK_FROM:
+        length, pos = _length_at(buf, pos, end, string_width)
+        if pos < 0 or length:
+            return _NOT_PLAIN
+    if is_flexible:
+        if pos >= end or buf[pos]:
+            return _NOT_PLAIN
+        pos += 1
+    return count if pos == end else _NOT_PLAIN
+
+
+def _put16(out: memoryview, pos: int, value: int) -> int:
+    out[pos] = value >> 8 & 0xFF
+    out[pos + 1] = value & 0xFF
+    return pos + 2
+
+
+def _put32(out: memoryview, pos: int, value: int) -> int:
+    out[pos] = value >> 24 & 0xFF
+    out[pos + 1] = value >> 16 & 0xFF
+    out[pos + 2] = value >> 8 & 0xFF
+    out[pos + 3] = value & 0xFF
+    return pos + 4
+
+
+def _put64(out: memoryview, pos: int, value: int) -> int:
+    return _put32(out, _put32(out, pos, value >> 32), value)
+
+
+def _put_varint(out: memoryview, pos: int, value: int) -> int:
+    while value > 0x7F:
+        out[pos] = value & 0x7F | 0x80
+        value >>= 7
+        pos += 1
+    out[pos] = value
+    return pos + 1
+
+
+def begin_fetch_answer(fields: Ints, session_id: int, topics: int, out: memoryview, start: int) -> int:
+    """Writes an answer's beginning to `out[start:]`, with a place for its size. Returns the position behind it."""
+    version = fields[_VERSION]
+    pos = _put32(out, start + 4, fields[_CORRELATION])
+    if version >= _FLEXIBLE_FROM:
+        out[pos] = 0
+        pos += 1
+    pos = _put32(out, pos, 0)  # throttle time
+    if version >= _SESSIONS_FROM:
+        pos = _put32(out, _put16(out, pos, 0), session_id)
+    return _put_varint(out, pos, topics + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, topics)
+
+
+def put_topic(fields: Ints, name: Buffer, at: int, end: int, partitions: int, out: memoryview, pos: int) -> int:
+    """Writes the beginning of a topic: its name, or its id, in `name[at:end]`."""
+    version = fields[_VERSION]
+    if version < _FLEXIBLE_FROM:
+        pos = _put16(out, pos, end - at)
+    elif version < _IDS_FROM:
+        pos = _put_varint(out, pos, end - at + 1)
+    while at < end:
+        out[pos] = name[at]
+        at += 1
+        pos += 1
+    return _put_varint(out, pos, partitions + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, partitions)
+
+
+def end_topic(fields: Ints, out: memoryview, pos: int) -> int:
+    """Writes the tags that end a partition, a topic or the answer."""
+    if fields[_VERSION] < _FLEXIBLE_FROM:
+        return pos
+    out[pos] = 0
+    return pos + 1
+
+
+def put_partition(
+    fields: Ints, index: int, high_watermark: int, stable: int, log_start: int, size: int, out: memoryview, pos: int
+) -> int:
+    """Writes a partition without an error, up to its `size` bytes of records. `stable`: the last stable offset."""
+    version = fields[_VERSION]
+    pos = _put16(out, _put32(out, pos, index), 0)
+    pos = _put64(out, _put64(out, pos, high_watermark), stable)
+    if version >= _LOG_START_FROM:
+        pos = _put64(out, pos, log_start)
+    aborted = 0 if fields[_COMMITTED] else -1  # transactions: none, or null
+    pos = _put_varint(out, pos, aborted + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, aborted)
+    if version >= _RACK_FROM:
+        pos = _put32(out, pos, -1)  # no preferred replica
+    return _put_varint(out, pos, size + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, size)
+
+
+def end_fetch_answer(size: int, out: memoryview, start: int) -> None:
+    """Writes the size of an answer that begins at `start`, without the size field."""
+    _put32(out, start, size)

@@ -105,7 +105,8 @@ def setting() -> Iterator[Setting]:
         answer, _ = m.MetadataResponse.decode(
             12, wire.ask(3, 12, b"\0" + m.MetadataRequest(topics=wanted).encode(12)), 1
         )
-        yield Setting(broker.bootstrap, found, shortcuts, {each.name: each.topic_id for each in answer.topics})
+        ids = {each.name: each.topic_id for each in answer.topics if each.name is not None}
+        yield Setting(broker.bootstrap, found, shortcuts, ids)
 
 
 def transact(bootstrap: str) -> None:
@@ -404,9 +405,10 @@ def test_a_topic_that_goes_while_a_fetch_waits_is_said_to_be_gone(
 
 def test_a_session_that_goes_on_behind_a_fetch_that_waits_refuses_that(setting: Setting, clients: list[Client]) -> None:
     request = tail(setting, 0, max_wait_ms=0)
+    nothing = request_for(setting, [], session_epoch=1, max_wait_ms=60_000)
     for client in clients:
         client.begin_session(request, 12)
-        nothing = request_for(setting, [], session_id=client.session_id, session_epoch=1, max_wait_ms=60_000)
+        nothing.session_id = client.session_id
         client.send(nothing, 12)
     eventually(lambda: waiting(setting) == len(clients))
     with Wire(setting.bootstrap) as wire:

@@ -54,7 +54,8 @@ def read_plain(log: LogEnd, offset: int, max_bytes: int, end_offset: int, at_lea
         number = bisect_right(bases, offset, 1)
         if number < len(bases):
             segment, segment_end = segments[number - 1], bases[number]
-    file = segment.records._file
+    held: Any = segment.records
+    file = held._file
     if file is None or not _find(log, segment, offset, place):
         return None
     position, batch_bytes = place[_POSITION], place[_SIZE]

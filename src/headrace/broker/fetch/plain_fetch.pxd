@@ -34,7 +34,6 @@ cdef class WaitingFetch:
     cpdef bint go_the_general_way(self, services, bint is_over) except -1
     cdef bint _ask_general(self, fetch, bint is_over) except -1
 
-    @cython.locals(slot=Slot)
     cpdef answer(self, list chunks)
 
 cdef class PlainFetches(Shortcut):

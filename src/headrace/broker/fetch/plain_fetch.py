@@ -41,6 +41,7 @@ from headrace.protocol.plain_fetch import (
     REQUEST_FIELDS,
     ROW_FIELDS,
     TOPIC_BYTES,
+    Buffer,
     begin_fetch_answer,
     end_fetch_answer,
     end_topic,
@@ -143,9 +144,8 @@ class WaitingFetch:
 
     def answer(self, chunks: Chunks) -> None:
         """Sends the answer."""
-        slot, self._slot = self._slot, None
         self.answered_ns = monotonic_ns()
-        self._connection.answer_later(slot, chunks, self)
+        self._connection.answer_later(self._slot, chunks, self)
 
 
 class PlainFetches(Shortcut):
@@ -214,7 +214,7 @@ class PlainFetches(Shortcut):
         self.taken += 1
         return self._write(octets, count, session, at)
 
-    def _begin(self, octets: memoryview | bytes, start: int, end: int) -> int:
+    def _begin(self, octets: Buffer, start: int, end: int) -> int:
         """Begins to read a request; returns the number of its partitions, or a negative one if it is not plain."""
         count = read_plain_fetch(octets, start, end, self._request, self._rows)
         self._version, self._is_committed = self._request[_VERSION], self._request[_COMMITTED] != 0
@@ -224,7 +224,7 @@ class PlainFetches(Shortcut):
         self._remaining = min(self._request[_MAX_BYTES], self._services.config.fetch_max_bytes)
         return count
 
-    def _write(self, octets: memoryview | bytes, count: int, session: FetchSession | None, at: int) -> int:
+    def _write(self, octets: Buffer, count: int, session: FetchSession | None, at: int) -> int:
         return self._write_alone(octets, count, at) if session is None else self._write_of_session(session, count, at)
 
     # -- that wait
@@ -266,15 +266,16 @@ class PlainFetches(Shortcut):
 
     # -- without a session
 
-    def _read_alone(self, octets: memoryview | bytes, count: int) -> int:
+    def _read_alone(self, octets: Buffer, count: int) -> int:
         """Reads the partitions of a request; returns their number. -1 if the general way has to."""
         rows, number, row = self._rows, 0, 0
-        name: str | None = None
+        name = ""
         while number < count:
             if not number or rows[row + _TOPIC_AT] != rows[row - _ROW_FIELDS + _TOPIC_AT]:
-                name = self._name_of(octets, rows[row + _TOPIC_AT], rows[row + _TOPIC_END])
-                if name is None:
+                named = self._name_of(octets, rows[row + _TOPIC_AT], rows[row + _TOPIC_END])
+                if named is None:
                     return -1
+                name = named
             partition = self._partitions.get((name, rows[row + _INDEX]))
             if partition is None or (number and partition in self._asked):
                 return -1
@@ -290,14 +291,14 @@ class PlainFetches(Shortcut):
             row += _ROW_FIELDS
         return count
 
-    def _name_of(self, octets: memoryview, start: int, end: int) -> str | None:
+    def _name_of(self, octets: Buffer, start: int, end: int) -> str | None:
         """The name of a topic of the request; None if its id is not known."""
         if self._version < _IDS_FROM:
             return _text(octets, start, end)
         name: str | None = self._services.metadata.snapshot.names_by_id.get(_bytes(octets, start, end))
         return name
 
-    def _write_alone(self, octets: memoryview, count: int, at: int) -> int:
+    def _write_alone(self, octets: Buffer, count: int, at: int) -> int:
         request, rows, out = self._request, self._rows, self.out
         topics, number, row = 0, 0, 0
         while number < count:
@@ -501,19 +502,19 @@ class PlainFetches(Shortcut):
         return end_topic(request, out, pos)  # the tags of a partition
 
 
-def _is_same_id(topic_id: bytes | None, buf: memoryview, start: int) -> bool:
+def _is_same_id(topic_id: bytes | None, buf: Buffer, start: int) -> bool:
     """Whether the id in a request is the log's."""
     return topic_id is not None and topic_id == _bytes(buf, start, start + 16)
 
 
-def _bytes(buf: memoryview, start: int, end: int) -> bytes:
+def _bytes(buf: Buffer, start: int, end: int) -> bytes:
     if cython.compiled:
         found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(buf[start])), end - start)
         return found
     return bytes(buf[start:end])
 
 
-def _text(buf: memoryview, start: int, end: int) -> str:
+def _text(buf: Buffer, start: int, end: int) -> str:
     """ASCII as text."""
     if cython.compiled:
         text: str = PyUnicode_DecodeASCII(

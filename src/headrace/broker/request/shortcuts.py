@@ -22,7 +22,8 @@ class Shortcuts(Shortcut):
 
     def __init__(self, produces: SingleProduces, fetches: PlainFetches) -> None:
         super().__init__()
-        self.produces, self.fetches, self._last = produces, fetches, produces
+        self.produces, self.fetches = produces, fetches
+        self._last: Shortcut = produces
         produces.share(self)
         fetches.share(self)
 

@@ -93,7 +93,7 @@ def setting() -> Iterator[Setting]:
             wire.produce(PLAIN, batch(3, 100_000), partition=2)  # rolls
             wire.produce(COMPACTED, batch(key=b"k"))
         wire.produce(ZSTD, batch(codec=Codec.ZSTD))
-        transact(broker.bootstrap)
+        _open = transact(broker.bootstrap)  # its end would end the open transaction
         found = dispatcher()
         compiled = found.shortcut
         assert isinstance(compiled, Shortcuts)
@@ -109,9 +109,9 @@ def setting() -> Iterator[Setting]:
         yield Setting(broker.bootstrap, found, shortcuts, ids)
 
 
-def transact(bootstrap: str) -> None:
+def transact(bootstrap: str) -> Producer:
     """Commits, aborts, and leaves open."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "linger.ms": 0, "log_level": 0})
     producer.init_transactions(WITHIN_SECONDS)
     for ends in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction, None):
         producer.begin_transaction()
@@ -120,11 +120,7 @@ def transact(bootstrap: str) -> None:
         producer.flush(WITHIN_SECONDS)
         if ends is not None:
             ends(WITHIN_SECONDS)
-    OPEN.append(producer)
-
-
-OPEN: list[Producer] = []
-"""The transaction must not be ended by the producer's end."""
+    return producer
 
 
 class Client:

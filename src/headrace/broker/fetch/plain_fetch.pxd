@@ -49,9 +49,16 @@ cdef class PlainFetches(Shortcut):
 
     cpdef timed(self, Connection connection)
 
-    @cython.locals(request=int64_t[::1], count=int, is_answered=bint)
+    @cython.locals(answer_end=Py_ssize_t)
     cpdef Py_ssize_t answer(
         self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
+
+    @cython.locals(request=int64_t[::1], count=int, is_answered=bint)
+    cdef Py_ssize_t _answer(
+        self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end,
+        Py_ssize_t at) except -1
+
+    cdef _forget(self)
 
     @cython.locals(count=int)
     cdef int _begin(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end) except -2

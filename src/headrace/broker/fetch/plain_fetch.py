@@ -186,6 +186,11 @@ class PlainFetches(Shortcut):
         """See `Shortcut`."""
         if self._admission.has_rules or self._throttling.is_active:
             return 0
+        answer_end = self._answer(connection, octets, start, end, at)
+        self._forget()
+        return answer_end
+
+    def _answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         request = self._request
         count, session = self._begin(octets, start, end), None
         if count < 0:
@@ -218,11 +223,15 @@ class PlainFetches(Shortcut):
         """Begins to read a request; returns the number of its partitions, or a negative one if it is not plain."""
         count = read_plain_fetch(octets, start, end, self._request, self._rows)
         self._version, self._is_committed = self._request[_VERSION], self._request[_COMMITTED] != 0
-        self._asked.clear()
-        self._read.clear()
+        self._forget()
         self._size = 0
         self._remaining = min(self._request[_MAX_BYTES], self._services.config.fetch_max_bytes)
         return count
+
+    def _forget(self) -> None:
+        """Lets go of what was read: a file of a deleted segment takes space as long as somebody has it."""
+        self._asked.clear()
+        self._read.clear()
 
     def _write(self, octets: Buffer, count: int, session: FetchSession | None, at: int) -> int:
         return self._write_alone(octets, count, at) if session is None else self._write_of_session(session, count, at)
@@ -255,14 +264,15 @@ class PlainFetches(Shortcut):
         else:
             count = -1
         if count < 0:
+            self._forget()
             return waiting.go_the_general_way(self._services, is_over)
         is_answered = is_over or self._is_enough()
         self._count_traffic(is_answered)
-        if not is_answered:
-            return False
-        size = self._write(frame, count, session, 0)
-        waiting.answer(self.take(size))
-        return True
+        size = self._write(frame, count, session, 0) if is_answered else 0
+        self._forget()
+        if is_answered:
+            waiting.answer(self.take(size))
+        return is_answered
 
     # -- without a session
 

@@ -129,6 +129,7 @@ class NotingTransport(PlainTransport):
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
+        self.direct_fd = -1  # compiled code would make the call itself
         self.sizes = []
 
     def send_file(self, fd: int, position: int, size: int) -> int:

@@ -110,11 +110,11 @@ class WaitingFetch:
         self.handed_over_ns = self.answered_ns = connection.looked_ns = monotonic_ns()
 
     def try_complete(self) -> bool:
-        """See `purgatory.Operation`."""
+        """See `purgatory.DelayedOperation`."""
         return self._look_again(False)
 
     def expire(self) -> None:
-        """See `purgatory.Operation`."""
+        """See `purgatory.DelayedOperation`."""
         self._look_again(True)
 
     def _look_again(self, is_over: bool) -> bool:

@@ -443,3 +443,17 @@ def test_answers_to_fetches_sent_at_once_come_in_order_and_whole(setting: Settin
     client.close()
     assert [int.from_bytes(each[:4], "big") for each in answers] == list(range(400))
     assert len({each[4:] for each in answers}) == 1
+
+
+def test_a_fetch_that_waited_holds_no_file_of_what_it_was_answered_with(setting: Setting) -> None:
+    """The purgatory keeps what is done until its deadline."""
+    client = Client(setting, "compiled")
+    with Wire(setting.bootstrap) as wire:
+        client.send(tail(setting, 0), 12)
+        eventually(lambda: waiting(setting) == 1)
+        wire.produce(PLAIN, batch(), partition=0)
+        assert len(client.receive()) > 100
+    kept = [each for each in gc.get_objects() if isinstance(each, plain_fetch.WaitingFetch)]
+    slots = [each for fetch in kept for each in gc.get_referents(fetch) if isinstance(each, connections.Slot)]
+    assert not [slot.chunks for slot in slots if slot.chunks is not None]
+    client.close()

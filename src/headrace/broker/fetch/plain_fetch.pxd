@@ -31,9 +31,13 @@ cdef class WaitingFetch:
     cpdef bint try_complete(self) except -1
     cpdef expire(self)
     cdef bint _look_again(self, bint is_over) except -1
+
+    @cython.locals(slot=Slot)
     cpdef bint go_the_general_way(self, services, bint is_over) except -1
+
     cdef bint _ask_general(self, fetch, bint is_over) except -1
 
+    @cython.locals(slot=Slot)
     cpdef answer(self, list chunks)
 
 cdef class PlainFetches(Shortcut):

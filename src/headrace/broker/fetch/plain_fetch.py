@@ -100,7 +100,8 @@ class WaitingFetch:
         keys: tuple[TopicPartition, ...],
     ) -> None:
         """`keys`: of the request's partitions, or of the session's."""
-        self._fetches, self._connection, self._slot, self._keys = fetches, connection, slot, keys
+        self._fetches, self._connection, self._keys = fetches, connection, keys
+        self._slot: Slot | None = slot
         self._general: Fetch | None = None
         self.frame, self.session = frame, session
         self.epoch = 0 if session is None else session.epoch
@@ -131,8 +132,10 @@ class WaitingFetch:
 
     def go_the_general_way(self, services: Services, is_over: bool) -> bool:
         """Lets a `Fetch` go on in the place of this one. Whether it has answered."""
+        slot, self._slot = self._slot, None
+        assert slot is not None
         self._general = general_fetch(
-            services, self._connection, self._slot, self, self.frame, self.session, self.epoch, self._keys
+            services, self._connection, slot, self, self.frame, self.session, self.epoch, self._keys
         )
         return self._ask_general(self._general, is_over)
 
@@ -144,8 +147,10 @@ class WaitingFetch:
 
     def answer(self, chunks: Chunks) -> None:
         """Sends the answer."""
+        slot, self._slot = self._slot, None  # the purgatory may keep this for a while, but not what is sent
+        assert slot is not None
         self.answered_ns = monotonic_ns()
-        self._connection.answer_later(self._slot, chunks, self)
+        self._connection.answer_later(slot, chunks, self)
 
 
 class PlainFetches(Shortcut):

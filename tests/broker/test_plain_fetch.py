@@ -38,9 +38,9 @@ Wanted = m.FetchRequest.FetchPartition
 class Uncompiled(Shortcut):
     """Lets a compiled connection use the shortest way of the uncompiled module."""
 
-    def __init__(self, module: ModuleType, fetches: PlainFetches) -> None:
+    def __init__(self, module: ModuleType, dispatcher: Dispatcher, fetches: PlainFetches) -> None:
         super().__init__()
-        self.plain: Any = module.PlainFetches(dispatcher()._services, fetches.times)
+        self.plain: Any = module.PlainFetches(dispatcher._services, fetches.times)
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         plain = self.plain
@@ -54,8 +54,10 @@ class Uncompiled(Shortcut):
         return answer_end
 
 
-def dispatcher() -> Dispatcher:
-    (found,) = (each for each in gc.get_objects() if type(each) is Dispatcher)
+def dispatcher_of(broker: Broker) -> Dispatcher:
+    """The one of this broker; other modules' may live in the process."""
+    dispatchers = [each for each in gc.get_objects() if type(each) is Dispatcher]
+    (found,) = (each for each in dispatchers if each._services.config.log_dirs == (str(broker.data),))
     return found
 
 
@@ -94,13 +96,13 @@ def setting() -> Iterator[Setting]:
             wire.produce(COMPACTED, batch(key=b"k"))
         wire.produce(ZSTD, batch(codec=Codec.ZSTD))
         _open = transact(broker.bootstrap)  # its end would end the open transaction
-        found = dispatcher()
+        found = dispatcher_of(broker)
         compiled = found.shortcut
         assert isinstance(compiled, Shortcuts)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connections, "Shortcut", uncompiled(connections).Shortcut)
             module = uncompiled(plain_fetch)
-        shortcuts = {"compiled": compiled, "uncompiled": Uncompiled(module, compiled.fetches), "general": None}
+        shortcuts = {"compiled": compiled, "uncompiled": Uncompiled(module, found, compiled.fetches), "general": None}
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in TOPICS]
         answer, _ = m.MetadataResponse.decode(
             12, wire.ask(3, 12, b"\0" + m.MetadataRequest(topics=wanted).encode(12)), 1
@@ -111,7 +113,8 @@ def setting() -> Iterator[Setting]:
 
 def transact(bootstrap: str) -> Producer:
     """Commits, aborts, and leaves open."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "linger.ms": 0, "log_level": 0})
+    settings = {"transactional.id": "t", "transaction.timeout.ms": 600_000, "linger.ms": 0, "log_level": 0}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
     producer.init_transactions(WITHIN_SECONDS)
     for ends in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction, None):
         producer.begin_transaction()
@@ -453,7 +456,8 @@ def test_a_fetch_that_waited_holds_no_file_of_what_it_was_answered_with(setting:
         eventually(lambda: waiting(setting) == 1)
         wire.produce(PLAIN, batch(), partition=0)
         assert len(client.receive()) > 100
-    kept = [each for each in gc.get_objects() if isinstance(each, plain_fetch.WaitingFetch)]
+    kept = [each.operation for _, _, each in setting.dispatcher._services.purgatory._deadlines]
+    assert any(isinstance(each, plain_fetch.WaitingFetch) for each in kept)
     slots = [each for fetch in kept for each in gc.get_referents(fetch) if isinstance(each, connections.Slot)]
     assert not [slot.chunks for slot in slots if slot.chunks is not None]
     client.close()

@@ -7,7 +7,9 @@ idempotent producers with gaps and repetitions, wrapping sequences, truncations 
 import errno
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
-from headrace.records.format2.header import iter_headers, read_header
+from headrace.records.format2.header import iter_headers, read_header, set_base_offset
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
 from headrace.records.format2.validation import check_produced
 from headrace.types import TopicPartition
@@ -119,12 +121,29 @@ def test_both_appends_leave_the_same_log(tmp_path: Path, seed: int) -> None:
     assert taken > 100, "append_plain took next to nothing"
 
 
-@pytest.mark.parametrize("seed", range(3))
+def in_runs(log: PartitionLog, piece: memoryview, limit: int) -> Iterator[int]:
+    """Appends as a follower does; yields the number of batches of each run, 0 for a batch that none began with."""
+    at = 0
+    while at < len(piece):
+        end = log.append_run(piece, at, len(piece), limit, NOW_MS)
+        sizes = [header.size_bytes for _, header in iter_headers(bytes(piece[at:end]))]
+        assert sum(sizes) == end - at, "a batch was cut"
+        assert not sizes or sum(sizes[:-1]) < limit
+        if not sizes:
+            end = at + read_header(piece, at).size_bytes
+            appending.append_replicated(log, piece[at:end], now_ms=NOW_MS)
+        yield len(sizes)
+        at = end
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_a_follower_has_the_leaders_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Batches of all kinds, taken over in pieces: by one follower in the short way, by another without it."""
+    """Batches of all kinds, taken over in pieces: by one follower batch by batch in the short way, by another without
+    it, by a third in runs."""
     chance = random.Random(seed)
-    config = TopicConfig(segment_bytes=20_000, index_interval_bytes=1_000)
-    leader, one, other = (opened(tmp_path / name, config) for name in ("leader", "one", "other"))
+    index_bytes = chance.choice((96, 10 << 20))
+    config = TopicConfig(segment_bytes=20_000, index_interval_bytes=1_000, segment_index_bytes=index_bytes)
+    leader, one, other, third = (opened(tmp_path / name, config) for name in ("leader", "one", "other", "third"))
     sequences = {7: 0, 8: 0}
     for step in range(120):
         producer, count = chance.choice((-1, 7, 8)), chance.choice((1, 3))
@@ -146,10 +165,16 @@ def test_a_follower_has_the_leaders_log(tmp_path: Path, monkeypatch: pytest.Monk
     pieces = [bytearray(content[a:b]) for a, b in zip([0, *bounds], [*bounds, len(content)], strict=True)]
     for piece in pieces:
         assert appending.append_replicated(one, memoryview(piece), now_ms=NOW_MS) == one.log_end_offset
+    longest = 0
+    for piece in pieces:
+        limit = chance.choice((1, 1_000, 1 << 20))
+        for run in in_runs(third, memoryview(bytes(piece)), limit):
+            longest = max(longest, run)
+    assert longest > 3, "no run was taken"
     monkeypatch.setattr(appending, "_has_nothing_special", lambda _: False)
     for piece in pieces:
         appending.append_replicated(other, memoryview(bytes(piece)), now_ms=NOW_MS)
-    assert state_of(one) == state_of(other)
+    assert state_of(one) == state_of(other) == state_of(third)
     assert one.log_end_offset == leader.log_end_offset
     assert b"".join(segment.file.read(segment.size, 0) for segment in one.segments) == content
 
@@ -171,7 +196,7 @@ def test_a_failed_write_changes_nothing_and_is_reported_by_the_general_append(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(log.active.file, "_write", full)
+    monkeypatch.setattr(log.active.file, "_file", SimpleNamespace(write=full, truncate=lambda _: None))
     assert len(appended_generally(log, memoryview(bytearray(batch)), NOW_MS)) == 1
     assert state_of(log) == before
 
@@ -199,3 +224,48 @@ def test_a_log_that_refuses_appends_is_left_alone(tmp_path: Path, attribute: str
     setattr(log, attribute, "broken" if attribute == "failure" else True)
     assert appended_plainly(log, memoryview(bytearray(batch)), NOW_MS) == NOT_APPENDED
     assert read_header(log.active.file.read(log.active.size, 0)).size_bytes == log.active.size
+
+
+def run_of(log: PartitionLog, count: int) -> bytearray:
+    """Batches that follow a log's end, with its epoch."""
+    run = bytearray()
+    for number in range(count):
+        batch = memoryview(encode_batch([Record(0, NOW_MS, None, bytes(100), ())]))
+        set_base_offset(batch, log.log_end_offset + number, 3)
+        run += batch
+    return run
+
+
+def test_a_run_ends_before_a_batch_that_is_damaged_cut_off_out_of_order_or_of_another_epoch(tmp_path: Path) -> None:
+    log = opened(tmp_path, TopicConfig())
+    appended_generally(log, memoryview(encode_batch([Record(0, NOW_MS, None, b"", ())])), NOW_MS)
+    size = len(run_of(log, 1))
+
+    def damaged(run: bytearray, at: int) -> bytearray:
+        run[size + at] ^= 1
+        return run
+
+    for at in (3, 7, 11, 15, 16, 20, 22, 26, 38, 60, size - 1):  # a bit of each field, and of the record
+        before = state_of(log)
+        end = log.append_run(memoryview(damaged(run_of(log, 3), at)), 0, 3 * size, 1 << 20, NOW_MS)
+        assert end == size, at
+        truncation.truncate_to(log, before["end"][0], NOW_MS)
+    for cut in (1, size - 1, size - 60):
+        assert log.active.largest.offset < log.log_end_offset  # found again after a truncation
+        assert log.append_run(memoryview(run_of(log, 2)[:-cut]), 0, 2 * size - cut, 1 << 20, NOW_MS) == size
+    assert log.append_run(memoryview(run_of(log, 2)), 0, 0, 1 << 20, NOW_MS) == 0
+
+
+def test_a_run_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path, TopicConfig())
+    appended_generally(log, memoryview(encode_batch([Record(0, NOW_MS, None, b"", ())])), NOW_MS)
+    before, run = state_of(log), run_of(log, 3)
+    fd, log.active.records.plain_fd = log.active.records.plain_fd, os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert log.append_run(memoryview(run), 0, len(run), 1 << 20, NOW_MS) == 0
+    finally:
+        os.close(log.active.records.plain_fd)
+        log.active.records.plain_fd = fd
+    assert state_of(log) == before
+    log.fail("it is broken")
+    assert log.append_run(memoryview(run), 0, len(run), 1 << 20, NOW_MS) == 0

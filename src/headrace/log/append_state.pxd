@@ -1,9 +1,11 @@
 # The C types of append_state.py's names; append_state.py itself stays plain Python. See kernel.pxd on `inline`.
 cimport cython
 from cpython.array cimport array
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-cdef int64_t _INT32_MAX
+cdef int64_t _INT32_MAX, _UINT32_MAX
+cdef int _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS
+cdef bint _BY_INSTRUCTION
 cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX, _REMEMBERED_MAX
 
 cdef class FileEnd:
@@ -34,11 +36,30 @@ cdef class LogEnd:
 
     @cython.locals(
         active=SegmentEnd, records=FileEnd, indexes=IndexSteps, base_offset=int64_t, size=int64_t, position=int64_t,
-        fd=int, last_offset=int64_t, first_ms=int64_t, waited_ms=int64_t, sequence=int64_t, batches=list)
+        fd=int, last_offset=int64_t, first_ms=int64_t, waited_ms=int64_t)
     cpdef int64_t append_plain(
         self, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t leader_epoch, int64_t now_ms,
         int64_t record_count, int64_t max_timestamp_ms, int64_t producer_id, int64_t producer_epoch,
         int64_t base_sequence) except -2
+
+    @cython.locals(
+        active=SegmentEnd, records=FileEnd, indexes=IndexSteps, file_end=int64_t, fd=int, first_ms=int64_t, offset=int64_t,
+        latest=int64_t, producers=dict, left=int64_t, expected=dict, pos=Py_ssize_t, size=int64_t, count=int64_t,
+        max_timestamp_ms=int64_t, waited_ms=int64_t, producer_id=int64_t, sequence=int64_t, at=Py_ssize_t,
+        base_offset=int64_t, last_offset=int64_t)
+    cpdef Py_ssize_t append_run(
+        self, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, Py_ssize_t bytes_max, int64_t now_ms) except -2
+
+    @cython.locals(indexes=IndexSteps, last_offset=int64_t)
+    cdef _note(self, int64_t base_offset, int64_t count, int64_t position, int64_t size, int64_t max_timestamp_ms)
+
+cdef int64_t _entries_left(loaded) except? -1
+
+@cython.locals(batches=list, sequence=int64_t)
+cdef _keep(
+    entry, int64_t base_sequence, int64_t record_count, int64_t last_offset, int64_t max_timestamp_ms, int64_t now_ms)
+
+cdef bint _is_next(entry, expected, int64_t epoch, int64_t base_sequence) except -1
 
 @cython.locals(offsets=array, positions=array, count=Py_ssize_t)
 cdef inline _remember(recent, int64_t base_offset, int64_t position)
@@ -46,9 +67,20 @@ cdef inline _remember(recent, int64_t base_offset, int64_t position)
 @cython.locals(batches=list, last=int64_t)
 cdef bint _follows(entry, int64_t epoch, int64_t base_sequence) except -1
 
+@cython.locals(value=int64_t)
+cdef inline int64_t _int16(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+@cython.locals(first=int64_t, value=int64_t)
+cdef inline int64_t _int32(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+cdef inline int64_t _int64(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
+
+@cython.locals(crc=uint32_t)
+cdef inline uint32_t _crc(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end) noexcept
+
 cdef inline void _put_int64(uint8_t[::1] buf, Py_ssize_t pos, int64_t value) noexcept
 
 cdef inline void _put_int32(uint8_t[::1] buf, Py_ssize_t pos, int64_t value) noexcept
 
 @cython.locals(written=Py_ssize_t)
-cdef Py_ssize_t _write(int fd, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t position) except -2
+cdef Py_ssize_t _write(int fd, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t position) except -2

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: annotation_typing=False, binding=False
-"""What an append reads and moves of a log, and the append of a batch with which nothing is special.
+"""What an append reads and moves of a log, and the append of batches with which nothing is special.
 
     LogEnd          the base of `PartitionLog`:    both ends, the active segment
       SegmentEnd    the base of `Segment`:         the active one's rules for a roll
@@ -10,7 +10,8 @@
 The derived classes have the rules. `LogEnd.append_plain` does what `appending.append` does, for the batch for which
 that is only arithmetic and one write. It changes nothing where anything else is to be done: a roll, a new producer, a
 repetition, a new leader epoch, a file that is not on a real disk, a failed write. `appending.append` is then called
-with the same batch. Compiled, so that the fields are C integers; it also runs uncompiled.
+with the same batch. `LogEnd.append_run` is the same for a follower: it checks a run of such batches, and writes all of
+them at once. Compiled, so that the fields are C integers; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -25,9 +26,15 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.cpython.array import resize_smart
+    from cython.cimports.headrace.records.codecs.crc32c_words import (
+        crc32c_has_instruction,
+        crc32c_prepare,
+        crc32c_words,
+    )
     from cython.cimports.posix.unistd import pwrite
 
 from headrace.log.segment.tail_cache import BATCHES_MAX
+from headrace.records.codecs.crc import crc32c
 
 if TYPE_CHECKING:
     from headrace.config import TopicConfig
@@ -36,9 +43,21 @@ if TYPE_CHECKING:
 NOT_APPENDED = -1
 """The result of `append_plain` when nothing was done."""
 
-_INT32_MAX = 0x7FFFFFFF
+_INT32_MAX, _UINT32_MAX = 0x7FFFFFFF, 0xFFFFFFFF
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
 _REMEMBERED_MAX = BATCHES_MAX
+_HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS = 61, 12, 21, 2, 0x30
+
+
+def _has_instruction() -> bool:
+    """Whether the processor computes CRC-32C, and there is a compiled form to have it do so."""
+    if cython.compiled:
+        crc32c_prepare()
+        return bool(crc32c_has_instruction())
+    return False
+
+
+_BY_INSTRUCTION = _has_instruction()
 
 
 class FileEnd:
@@ -168,23 +187,112 @@ class LogEnd:
         if _write(fd, buf, start, end, position) != size:
             return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
         records.size = position + size
+        self._note(base_offset, record_count, position, size, max_timestamp_ms)
+        self.log_end_offset = last_offset + 1
+        producers.end_offset = last_offset + 1
+        if entry is not None:
+            _keep(entry, base_sequence, record_count, last_offset, max_timestamp_ms, now_ms)
+        return base_offset
+
+    def append_run(self, buf: memoryview, start: int, end: int, bytes_max: int, now_ms: int) -> int:
+        """Append whole batches from the beginning of `buf[start:end]` that follow the log's end, as a follower.
+
+        It takes batches until they have `bytes_max`, up to the first one that `append_plain` would not take, or whose
+        checksum is wrong. They are in one write. Returns the position behind the last one; `start` with nothing done.
+        """
+        active, records, indexes = self.active, self.active.records, self.active.indexes
+        file_end, first, fd = records.size, active._first_timestamp_ms, records.plain_fd
+        if fd < 0 or self.failure is not None or self.is_truncating or not file_end or first is None:
+            return start
+        if indexes.is_full or indexes._largest is None or indexes._loaded is None:
+            return start
+        first_ms, offset, latest = first, self.log_end_offset, self.leader_epochs.latest
+        producers, left = self.producers.entries, _entries_left(indexes._loaded)
+        expected: dict[int, int] = {}
+        pos = start
+        while left > 0 and end - pos > _HEADER_BYTES and pos - start < bytes_max:
+            size, count = _int32(buf, pos + 8) + _LOG_OVERHEAD, _int32(buf, pos + 57)
+            if size <= _HEADER_BYTES or size > end - pos or buf[pos + 16] != _MAGIC or buf[pos + 22] & _SPECIAL_BITS:
+                break
+            if count <= 0 or _int32(buf, pos + 23) != count - 1:
+                break
+            if _int64(buf, pos) != offset or _int32(buf, pos + 12) != latest:
+                break
+            max_timestamp_ms = _int64(buf, pos + 35)
+            waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - active.created_ms
+            if (
+                offset + count - 1 - active.base_offset > _INT32_MAX
+                or file_end + (pos - start) + size > active.bytes_max
+                or waited_ms > active.roll_after_ms
+            ):
+                break
+            producer_id = _int64(buf, pos + 43)
+            if producer_id >= 0:
+                sequence = _int32(buf, pos + 53)
+                if not _is_next(producers.get(producer_id), expected.get(producer_id), _int16(buf, pos + 51), sequence):
+                    break
+                expected[producer_id] = sequence + count & _INT32_MAX
+            if _crc(buf, pos + _CHECKED_FROM, pos + size) != _int32(buf, pos + 17) & _UINT32_MAX:
+                break
+            pos += size
+            offset += count
+            left -= 1
+        if pos == start or _write(fd, buf, start, pos, file_end) != pos - start:
+            return start  # after a failed write, the general append finds out why
+        records.size = file_end + (pos - start)
+        at = start
+        while at < pos:
+            size, count = _int32(buf, at + 8) + _LOG_OVERHEAD, _int32(buf, at + 57)
+            base_offset, max_timestamp_ms = _int64(buf, at), _int64(buf, at + 35)
+            self._note(base_offset, count, file_end + (at - start), size, max_timestamp_ms)
+            producer_id = _int64(buf, at + 43)
+            if producer_id >= 0:
+                last_offset = base_offset + count - 1
+                _keep(producers[producer_id], _int32(buf, at + 53), count, last_offset, max_timestamp_ms, now_ms)
+            at += size
+        self.log_end_offset = offset
+        self.producers.end_offset = offset
+        return pos
+
+    def _note(self, base_offset: int, count: int, position: int, size: int, max_timestamp_ms: int) -> None:
+        """Note a batch that was written at `position` in the indexes and among the newest ones."""
+        indexes, last_offset = self.active.indexes, base_offset + count - 1
         if max_timestamp_ms > indexes._largest[0]:
             indexes._largest = tuple.__new__(type(indexes._largest), (max_timestamp_ms, last_offset))
         if indexes.unindexed_bytes > indexes._interval_bytes:
             indexes._add_entries(last_offset, position)
         indexes.unindexed_bytes += size
-        self.log_end_offset = last_offset + 1
-        producers.end_offset = last_offset + 1
         _remember(self.segments.recent, base_offset, position)
-        if entry is not None:
-            entry.seen_ms = now_ms
-            batches = entry.batches
-            kind = type(batches[0])
-            if len(batches) == _BATCHES_KEPT:
-                del batches[0]
-            sequence = base_sequence + record_count - 1 & _INT32_MAX
-            batches.append(tuple.__new__(kind, (sequence, last_offset, record_count - 1, max_timestamp_ms)))
-        return base_offset
+
+
+def _entries_left(loaded: Any) -> int:
+    """How many entries the two indexes have room for."""
+    offsets, times = loaded
+    left: int = min(offsets.entries_max - len(offsets.keys), times.entries_max - 1 - len(times.keys))
+    return left
+
+
+def _keep(
+    entry: Any, base_sequence: int, record_count: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+) -> None:
+    """Note a batch of a producer that has no transaction open."""
+    entry.seen_ms = now_ms
+    batches = entry.batches
+    kind = type(batches[0])
+    if len(batches) == _BATCHES_KEPT:
+        del batches[0]
+    sequence = base_sequence + record_count - 1 & _INT32_MAX
+    batches.append(tuple.__new__(kind, (sequence, last_offset, record_count - 1, max_timestamp_ms)))
+
+
+def _is_next(entry: Any, expected: int | None, epoch: int, base_sequence: int) -> bool:
+    """As `_follows`, where `expected` is the next sequence if earlier batches of the same run are counted."""
+    if entry is None:
+        return False
+    if expected is None:
+        return _follows(entry, epoch, base_sequence)
+    is_next: bool = entry.epoch == epoch and base_sequence == expected
+    return is_next
 
 
 def _remember(recent: TailCache, base_offset: int, position: int) -> None:
@@ -192,7 +300,7 @@ def _remember(recent: TailCache, base_offset: int, position: int) -> None:
     offsets: Any = recent.offsets
     positions: Any = recent.positions
     count = len(offsets)
-    if not cython.compiled or count >= _REMEMBERED_MAX:
+    if not cython.compiled or not count or count >= _REMEMBERED_MAX:
         recent.add(base_offset, position)
         return
     resize_smart(offsets, count + 1)
@@ -208,6 +316,28 @@ def _follows(entry: Any, epoch: int, base_sequence: int) -> bool:
     last = batches[len(batches) - 1][0]
     follows: bool = base_sequence == last + 1 & _INT32_MAX
     return follows
+
+
+def _int16(buf: memoryview, pos: int) -> int:
+    value = buf[pos] << 8 | buf[pos + 1]
+    return value - 0x10000 if value >= 0x8000 else value
+
+
+def _int32(buf: memoryview, pos: int) -> int:
+    first = buf[pos]
+    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+    return value - 0x100000000 if value >= 0x80000000 else value
+
+
+def _int64(buf: memoryview, pos: int) -> int:
+    return _int32(buf, pos) << 32 | _int32(buf, pos + 4) & _UINT32_MAX
+
+
+def _crc(buf: memoryview, start: int, end: int) -> int:
+    if cython.compiled:
+        crc: int = crc32c_words(cython.address(buf[start]), end - start, _BY_INSTRUCTION)
+        return crc
+    return crc32c(buf[start:end])
 
 
 def _put_int64(buf: memoryview, pos: int, value: int) -> None:

@@ -55,7 +55,10 @@ def append_piece(
     Raises `CorruptMessage`, `StorageError`, and OFFSET_OUT_OF_RANGE for records that the log has already.
     """
     log = partition.log
-    size, first = whole_batches(records, PIECE_BYTES)
+    size = log.append_run(records, 0, len(records), PIECE_BYTES, now_ms)
+    first = None
+    if not size:
+        size, first = whole_batches(records, PIECE_BYTES)
     if first is not None:
         if first.base_offset < log.log_end_offset <= first.last_offset and log.log_end_offset == log.log_start_offset:
             # The leader's log begins inside its first batch. To ask again from there would be out of its range.

@@ -46,9 +46,7 @@ def test_a_swap_whose_old_disk_fails_leaves_the_log_and_the_copy_where_they_were
     log = open_log(source / "flights-0", config(), disk, was_clean=True)
     move = LogMove(disk, log, target)
     move.begin()
-    log.active.indexes = SegmentIndexes(
-        disk, log.active.records, 0, log.active.path(".index"), log.active.path(".timeindex"), config()
-    )
+    log.active.indexes = SegmentIndexes(disk, log.active.records, 0, config())
     disk.refuses = lambda call, name: call == "read" and name.endswith("index")
     with pytest.raises(OSError, match="no read"):
         move.swap(NOW_MS)

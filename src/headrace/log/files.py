@@ -15,6 +15,7 @@ import os
 from contextlib import suppress
 from errno import EIO
 from pathlib import Path
+from sys import intern
 from typing import NamedTuple, Protocol
 
 from headrace.log.shared_syncs import SharedSyncs
@@ -236,18 +237,27 @@ class DiskLock:
         fcntl.flock(self._file.fd, fcntl.LOCK_UN)
 
 
+def folder_and_name(path: Path | str) -> tuple[str, str]:
+    """What `AtPath` keeps of a path."""
+    folder, _, name = os.fspath(path).rpartition("/")
+    return intern(folder), intern(name)
+
+
 class AtPath:
-    """The base of what has a path for life, and keeps it as text, in `_path`: a `Path` takes four times the memory, and
-    a broker has several for each partition."""
+    """The base of what has a path for life, and keeps it as two texts, in `_folder` and `_name`.
+
+    A `Path` takes four times the memory, and a broker has several for each partition. The folder is one text for all
+    files of a partition, and a name one for all partitions that have a file of that name."""
 
     __slots__ = ()
 
-    _path: str
+    _folder: str
+    _name: str
 
     @property
     def path(self) -> Path:
         """The path."""
-        return Path(self._path)
+        return Path(f"{self._folder}/{self._name}" if self._folder else self._name)
 
 
 class LocalFiles:

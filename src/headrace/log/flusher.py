@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from sys import intern
 from typing import NamedTuple, Protocol
 
 from headrace.config import TopicConfig
@@ -132,8 +133,9 @@ class Flusher:
         self._wanted_to = NOTHING_WANTED  # the requested end (exclusive) of the flush after the one under way
         self._last_ms = now_ms
         self._generation = 0
-        self._paths: list[Path] = []
-        self._directories: list[Path] = []
+        # Texts, which take less than paths, and nothing of its own where there are none: each partition has a flusher.
+        self._paths: tuple[str, ...] = ()
+        self._directories: tuple[str, ...] = ()
 
     # What there is to flush
 
@@ -156,12 +158,13 @@ class Flusher:
 
     def note_files(self, *paths: Path) -> None:
         """Sync these files with the next flush, in addition to the segments."""
-        self._paths += paths
+        self._paths += tuple(map(str, paths))
 
     def note_names(self, directory: Path) -> None:
         """Sync a directory with the next flush, so that its file names are on the disk."""
-        if directory not in self._directories:
-            self._directories.append(directory)
+        text = intern(str(directory))
+        if text not in self._directories:
+            self._directories += (text,)
 
     def truncated(self, offset: int) -> None:
         """Note that the log ends at `offset` now. The flush under way no longer advances the recovery point."""
@@ -175,7 +178,7 @@ class Flusher:
     def relocated(self, flushed_to: int) -> None:
         """Note that the log is in another directory, where the disk has it up to `flushed_to` (exclusive)."""
         self.truncated(flushed_to)
-        self._paths, self._directories = [], []
+        self._paths = self._directories = ()
 
     # One flush
 
@@ -192,7 +195,7 @@ class Flusher:
         if self.unflushed_records:
             first = segments.number_of(self.recovery_point)
         unsynced = [segment for segment in segments[first:] if segment.base_offset < end_offset]
-        paths, self._paths = self._paths, []
+        paths, self._paths = list(map(Path, self._paths)), ()
         for segment in unsynced:
             if log.files.exists(segment.txn_index.path):
                 paths.append(segment.txn_index.path)
@@ -202,7 +205,7 @@ class Flusher:
         if epochs_path is not None:
             paths.append(epochs_path)
             self.note_names(log.directory)
-        directories, self._directories = self._directories, []
+        directories, self._directories = list(map(Path, self._directories)), ()
         logs = [segment.file for segment in unsynced]
         return FlushWork(end_offset, self._generation, log.files, logs, list(dict.fromkeys(paths)), directories)
 

@@ -11,12 +11,15 @@ Source: Kafka's LogSegments.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple, overload
 
 from headrace.log.files import LogFile
 from headrace.log.segment.segment import Segment
 from headrace.log.segment.tail_cache import TailCache
+
+_base_offset = attrgetter("base_offset")
 
 
 class SegmentRange(NamedTuple):
@@ -27,27 +30,43 @@ class SegmentRange(NamedTuple):
     size: int
 
 
-class SegmentList(tuple[Segment, ...]):
+class SegmentList(Sequence[Segment]):
     """Segments, ascending by base offset."""
 
-    bases: list[int]
-    """The base offset of each segment."""
-    recent: TailCache
-    """The positions of the newest batches of the active segment."""
+    __slots__ = ("_segments", "recent")
 
-    def __new__(cls, segments: Iterable[Segment]) -> Self:
+    def __init__(self, segments: Iterable[Segment]) -> None:
         """`segments` has at least one segment, and is ascending by base offset."""
-        made = super().__new__(cls, segments)
-        made.bases = [segment.base_offset for segment in made]
-        made.recent = TailCache()
-        return made
+        self._segments = tuple(segments)
+        self.recent = TailCache()
+        """The positions of the newest batches of the active segment."""
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @overload
+    def __getitem__(self, place: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Segment, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Segment | tuple[Segment, ...]:
+        return self._segments[place]
+
+    @property
+    def bases(self) -> list[int]:
+        """The base offset of each segment."""
+        return [segment.base_offset for segment in self._segments]
 
     # Looking up
 
     @property
     def active(self) -> Segment:
         """The segment that is written to."""
-        return self[-1]
+        return self._segments[-1]
 
     @property
     def closed(self) -> tuple[Segment, ...]:
@@ -64,11 +83,12 @@ class SegmentList(tuple[Segment, ...]):
 
         It is the last segment that begins at or below the offset, or the first segment.
         """
-        return bisect_right(self.bases, offset, 1) - 1
+        return bisect_right(self._segments, offset, 1, key=_base_offset) - 1
 
     def end_of(self, number: int, log_end_offset: int) -> int:
         """The end offset (exclusive) of a segment: the next segment's base offset, or the log end offset."""
-        return self.bases[number + 1] if number + 1 < len(self.bases) else log_end_offset
+        segments = self._segments
+        return segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
 
     # Reading
 
@@ -77,8 +97,9 @@ class SegmentList(tuple[Segment, ...]):
     ) -> SegmentRange:
         """The range of one segment's file from the batch that holds `offset`, as `PartitionLog.read` says."""
         number = self.number_of(offset)
-        while offset < end_offset and number < len(self):
-            segment = self[number]
+        segments = self._segments
+        while offset < end_offset and number < len(segments):
+            segment = segments[number]
             position, batch_bytes = self._find(segment, offset, log_end_offset)
             size = self._end_position(number, segment, end_offset, log_end_offset) - position
             if size > 0:
@@ -97,7 +118,7 @@ class SegmentList(tuple[Segment, ...]):
         """
         if offset >= log_end_offset:
             return segment.size, 0
-        found = self.recent.find(offset, segment.size) if segment is self[-1] else None
+        found = self.recent.find(offset, segment.size) if segment is self._segments[-1] else None
         if found is not None:
             return found
         located = segment.locate(offset)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headrace.log.directories import meta_properties
-from headrace.log.files import AtPath, Bytes, DirectoryLock, DiskSpace, Files, LogFile, plain_fd_of
+from headrace.log.files import AtPath, Bytes, DirectoryLock, DiskSpace, Files, LogFile, folder_and_name, plain_fd_of
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
 P = ParamSpec("P")
@@ -147,23 +147,23 @@ class WatchedFiles:
 class WatchedFile(AtPath):
     """An open file that reports refused calls. Every produce writes, so each method makes its call directly."""
 
-    __slots__ = ("_file", "_path", "_read", "_watch", "_write", "fd", "plain_fd")
+    __slots__ = ("_file", "_folder", "_name", "_watch", "fd", "plain_fd")
 
     def __init__(self, file: LogFile, path: Path, watch: DirectoryWatch) -> None:
-        self._file, self._path, self._watch = file, str(path), watch
-        self._write, self._read = file.write, file.read
+        self._file, self._watch = file, watch
+        self._folder, self._name = folder_and_name(path)
         self.fd, self.plain_fd = file.fd, plain_fd_of(file)
 
     def write(self, data: Bytes, position: int) -> None:
         try:
-            self._write(data, position)
+            self._file.write(data, position)
         except OSError as error:
             self._watch.refused(self.path, error)
             raise
 
     def read(self, size: int, position: int) -> bytes:
         try:
-            return self._read(size, position)
+            return self._file.read(size, position)
         except OSError as error:
             self._watch.refused(self.path, error)
             raise

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.log.append_state import FileEnd
-from headrace.log.files import AtPath, Bytes, Files, LogFile, plain_fd_of
+from headrace.log.filenames import LOG
+from headrace.log.files import AtPath, Bytes, Files, LogFile, folder_and_name, plain_fd_of
 from headrace.log.segment.batch_scan import read_headers
 from headrace.records.format2.header import BatchHeader
 
@@ -19,11 +20,11 @@ from headrace.records.format2.header import BatchHeader
 class FileRecords(FileEnd, AtPath):
     """The batches in one file."""
 
-    __slots__ = ("_file", "_files", "_path")
+    __slots__ = ("_file", "_files", "_folder", "_name")
 
     def __init__(self, files: Files, path: Path, size: int) -> None:
         self._files = files
-        self._path = str(path)
+        self._folder, self._name = folder_and_name(path)
         self.size = size
         self._file: LogFile | None = None
         self.plain_fd = -1
@@ -43,6 +44,10 @@ class FileRecords(FileEnd, AtPath):
     def file(self) -> LogFile:
         """The open file."""
         return self._file or self._use(self._files.open(self.path))
+
+    def beside(self, suffix: str) -> Path:
+        """The path of another file of the segment."""
+        return Path(f"{self._folder}/{self._name.replace(LOG, suffix, 1)}")
 
     def _use(self, file: LogFile) -> LogFile:
         self._file, self.plain_fd = file, plain_fd_of(file)

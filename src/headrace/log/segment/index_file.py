@@ -13,7 +13,6 @@ memory map.
 """
 
 import operator
-import os
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
@@ -23,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
 
-from headrace.log.files import AtPath, Files, LogFile
+from headrace.log.files import AtPath, Files, LogFile, folder_and_name
 
 WRITE_BYTES = 4096
 """Entries are written once this many bytes of them wait."""
@@ -88,7 +87,8 @@ class IndexFile(AtPath, ABC):
     """The array type of the keys. Values are int32."""
 
     __slots__ = (
-        "_path",
+        "_folder",
+        "_name",
         "base_offset",
         "entries_max",
         "is_extended",
@@ -99,7 +99,7 @@ class IndexFile(AtPath, ABC):
     )
 
     def __init__(self, path: Path | str, base_offset: int, bytes_max: int) -> None:
-        self._path = os.fspath(path)
+        self._folder, self._name = folder_and_name(path)
         self.base_offset = base_offset
         self.entries_max = bytes_max // self.ENTRY.size
         self.keys, self.values, self.unwritten = _EMPTY[self.KEY_TYPE], _EMPTY["i"], _NOTHING

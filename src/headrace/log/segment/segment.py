@@ -72,7 +72,7 @@ class Segment(SegmentEnd):
         self.created_ms = now_ms
         self._name_ending = name_ending
         self.records = records or FileRecords(files, self.path(LOG), size)
-        self.indexes = SegmentIndexes(files, self.records, base_offset, self.path(INDEX), self.path(TIME_INDEX), config)
+        self.indexes = SegmentIndexes(files, self.records, base_offset, config)
         self.txn_index = TransactionIndex(self.path(TXN_INDEX))
         self.is_trimmed = records is None
         """Whether no file ends with zeros."""

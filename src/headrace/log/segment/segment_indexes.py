@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from struct import Struct
 
 from headrace.config import TopicConfig
 from headrace.errors import CorruptMessage
 from headrace.log.append_state import IndexSteps
+from headrace.log.filenames import INDEX, TIME_INDEX
 from headrace.log.files import Bytes, Files
 from headrace.log.segment.file_records import FileRecords
 from headrace.log.segment.index_file import CorruptIndex
@@ -55,9 +55,7 @@ class SegmentIndexes(IndexSteps):
         "_base_offset",
         "_files",
         "_max_bytes",
-        "_offset_path",
         "_records",
-        "_time_path",
     )
 
     def __init__(
@@ -65,15 +63,11 @@ class SegmentIndexes(IndexSteps):
         files: Files,
         records: FileRecords,
         base_offset: int,
-        offset_path: Path,
-        time_path: Path,
         config: TopicConfig,
     ) -> None:
         self._files = files
         self._records = records
         self._base_offset = base_offset
-        self._offset_path = str(offset_path)
-        self._time_path = str(time_path)
         self._loaded = None
         self._largest = None
         self.unindexed_bytes = 0
@@ -237,8 +231,8 @@ class SegmentIndexes(IndexSteps):
     def reset(self) -> tuple[OffsetIndex, TimeIndex]:
         """Create empty indexes in memory."""
         made = self._loaded = (
-            OffsetIndex(self._offset_path, self._base_offset, self._max_bytes),
-            TimeIndex(self._time_path, self._base_offset, self._max_bytes),
+            OffsetIndex(self._records.beside(INDEX), self._base_offset, self._max_bytes),
+            TimeIndex(self._records.beside(TIME_INDEX), self._base_offset, self._max_bytes),
         )
         self._largest = TimestampOffset(NO_TIMESTAMP, self._base_offset)
         self.unindexed_bytes = 0
@@ -287,8 +281,9 @@ class SegmentIndexes(IndexSteps):
 
     def _load(self) -> tuple[OffsetIndex, TimeIndex]:
         try:
-            offset_index = OffsetIndex.load(self._files, self._offset_path, self._base_offset, self._max_bytes)
-            time_index = TimeIndex.load(self._files, self._time_path, self._base_offset, self._max_bytes)
+            offset_path, time_path = self._records.beside(INDEX), self._records.beside(TIME_INDEX)
+            offset_index = OffsetIndex.load(self._files, offset_path, self._base_offset, self._max_bytes)
+            time_index = TimeIndex.load(self._files, time_path, self._base_offset, self._max_bytes)
             self._check_belongs(offset_index)
         except (CorruptIndex, CorruptMessage, FileNotFoundError) as error:
             logger.warning("the indexes of %s are rebuilt: %s", self._records.path, error)

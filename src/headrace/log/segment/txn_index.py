@@ -11,7 +11,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.log.files import AtPath, Files
+from headrace.log.files import AtPath, Files, folder_and_name
 from headrace.log.segment.index_file import CorruptIndex
 
 ENTRY = Struct(">hqqqq")
@@ -57,10 +57,10 @@ def parse_entries(data: bytes, base_offset: int, name: str) -> list[AbortedTrans
 class TransactionIndex(AtPath):
     """The aborted transactions of one segment. `aborted_transactions` reads them at the first use."""
 
-    __slots__ = ("_entries", "_path")
+    __slots__ = ("_entries", "_folder", "_name")
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)
+        self._folder, self._name = folder_and_name(path)
         self._entries: list[AbortedTransaction] | None = None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.produce.plain_produce import append_plainly
+from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.shortcuts import Shortcuts
@@ -124,7 +124,7 @@ def test_all_ways_give_the_same_answers_and_the_same_log(
 ) -> None:
     taken, taken_before = 0, taken_by_the_shortest()
 
-    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | Uncommitted | None:
         nonlocal taken
         answer = append_plainly(parts, request, *how)
         taken += answer is not None
@@ -161,7 +161,7 @@ def test_all_ways_give_the_same_answers_and_the_same_log(
 def test_topics_by_id_go_the_short_way_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
-    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | Uncommitted | None:
         taken.append(append_plainly(parts, request, *how))
         return taken[-1]
 
@@ -183,7 +183,7 @@ def test_a_topic_that_refuses_old_records_takes_recent_ones_the_short_way(
     """Each record is looked at: the first one alone, which the header has the timestamp of, would not tell."""
     taken = []
 
-    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+    def counted(parts: Services, request: PlainProduce, *how: Any) -> bytes | Uncommitted | None:
         taken.append(append_plainly(parts, request, *how))
         return taken[-1]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from headrace.broker.produce.plain_produce import append_plainly
+from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
 from headrace.broker.services import Services
 from headrace.errors import ErrorCode
@@ -100,7 +100,7 @@ def test_what_follows_a_batch_for_a_topic_id_that_is_not_known_yet_waits_for_it(
 ) -> None:
     found: list[Services] = []
 
-    def seen(parts: Services, request: PlainProduce, *how: Any) -> bytes | None:
+    def seen(parts: Services, request: PlainProduce, *how: Any) -> bytes | Uncommitted | None:
         found.append(parts)
         return append_plainly(parts, request, *how)
 

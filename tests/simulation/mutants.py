@@ -28,7 +28,9 @@ from headrace.broker.cluster.control_plane import ControlPlane
 from headrace.broker.fetch import fetch, follower_fetch
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.replication import follower_log, following, replica_fetcher
+from headrace.broker.request import dispatch
 from headrace.config import TopicConfig
 from headrace.controller import controller, controller_epoch
 from headrace.controller.candidate import ControllerCandidate
@@ -54,7 +56,12 @@ def ack_before_isr(patch: pytest.MonkeyPatch) -> None:
     def answered_at_once(self, *arguments, **more):  # type: ignore[no-untyped-def]
         pending(self, *arguments, **more)
 
+    def answered_plainly(*arguments):  # type: ignore[no-untyped-def]
+        answer = append_plainly(*arguments)
+        return answer.frame if isinstance(answer, Uncommitted) else answer
+
     patch.setattr(DurableAppends, "pending", answered_at_once)
+    patch.setattr(dispatch, "append_plainly", answered_plainly)
 
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:

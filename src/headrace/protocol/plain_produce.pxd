@@ -15,7 +15,7 @@ cdef class PlainProduce:
     cdef Py_ssize_t _client_end
     cdef readonly int api_version
     cdef readonly int correlation_id
-    cdef readonly int acks
+    cdef readonly int acks, timeout_ms
     cdef readonly list batches
     cdef readonly list counts
 
@@ -41,7 +41,7 @@ cpdef read_plain_produce(frame)
 
 @cython.locals(
     version=int, is_flexible=bint, client_end=Py_ssize_t, string_width=int, array_width=int, length=int64_t, pos=Py_ssize_t,
-    start=Py_ssize_t, acks=int, topics=int64_t, partitions=int64_t, index=int, batches=list, counts=list)
+    start=Py_ssize_t, acks=int, timeout_ms=int, topics=int64_t, partitions=int64_t, index=int, batches=list, counts=list)
 cdef _read(const uint8_t[::1] buf, frame, Py_ssize_t end)
 
 @cython.locals(value=int64_t, out=bytearray)

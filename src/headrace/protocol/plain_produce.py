@@ -56,20 +56,22 @@ class PlainProduce:
     """A plain request, valid as long as its frame. `batches` are grouped by topic; `counts` has their number in each
     topic."""
 
-    __slots__ = ("_client_end", "_frame", "acks", "api_version", "batches", "correlation_id", "counts")
+    __slots__ = ("_client_end", "_frame", "acks", "api_version", "batches", "correlation_id", "counts", "timeout_ms")
 
     def __init__(
         self,
         api_version: int,
         correlation_id: int,
         acks: int,
+        timeout_ms: int,
         batches: list[PlainBatch],
         counts: list[int],
         frame: memoryview,
         client_end: int,
     ) -> None:
         self._frame, self._client_end = frame, client_end
-        self.api_version, self.correlation_id, self.acks = api_version, correlation_id, acks
+        self.api_version, self.correlation_id = api_version, correlation_id
+        self.acks, self.timeout_ms = acks, timeout_ms
         self.batches, self.counts = batches, counts
 
     @property
@@ -158,6 +160,7 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
     acks = _int16(buf, pos)
     if acks != 1 and acks != -1:
         return None
+    timeout_ms = _int32(buf, pos + 2)
     topics, pos = _length_at(buf, pos + 6, end, array_width)
     if pos < 0 or topics < 1 or topics > _PARTITIONS_MAX:
         return None
@@ -204,7 +207,7 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
         pos += 1
     if pos != end:
         return None
-    return PlainProduce(version, _int32(buf, 4), acks, batches, counts, frame, client_end)
+    return PlainProduce(version, _int32(buf, 4), acks, timeout_ms, batches, counts, frame, client_end)
 
 
 def _uvarint(value: int) -> bytes:

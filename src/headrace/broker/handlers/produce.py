@@ -33,7 +33,6 @@ from itertools import repeat
 from time import monotonic_ns
 
 from headrace.broker.fair_threads import FairThreads
-from headrace.broker.partitions.current_leader import current_leader, nodes
 from headrace.broker.partitions.durable_append import PendingAppend
 from headrace.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from headrace.broker.partitions.replica_manager import Partition
@@ -51,6 +50,7 @@ from headrace.broker.produce.formats import (
     validate,
     validate_if_small,
 )
+from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
 from headrace.broker.produce.rejected_records import RejectedRecords
 from headrace.broker.produce.reliability import check_reliable
 from headrace.broker.produce.transaction_partitions import ClientKind, Verified, error_of_produce
@@ -90,7 +90,7 @@ DEMANDS: Demands = (
     PLAIN_DEMAND._replace(entries=Entries("topic_data", "responses", topic_by_id)),
 )
 
-RECORD_ERRORS_FROM, LEADERS_FROM, TOPIC_IDS_FROM = 8, 10, 13
+RECORD_ERRORS_FROM, TOPIC_IDS_FROM = 8, 13
 
 _Check = Checked | KafkaError | None
 """The result of a check before the append; None for records that are checked when they are appended."""
@@ -243,25 +243,8 @@ def _append_all(
             ctx.connection.close("a produce with acks=0 failed")
         return None
     if has_failed and ctx.api_version >= LEADERS_FROM:
-        _name_leaders(ctx, response)
+        name_leaders(ctx, response)
     return _wait(ctx, request, response, waiting) if waiting else response
-
-
-def _name_leaders(ctx: RequestContext, response: m.ProduceResponse) -> None:
-    """Adds the current leader to partitions that this broker does not lead."""
-    leaders = []
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leader = current_leader(ctx, TopicPartition(topic.name, answer.index))
-                answer.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
-                    leader_id=leader.id, leader_epoch=leader.epoch
-                )
-                leaders.append(leader.id)
-    response.node_endpoints = [
-        m.ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in nodes(ctx, leaders)
-    ]
 
 
 def _append(
@@ -355,7 +338,7 @@ def _wait(
             if code is not ErrorCode.NONE:
                 answer.error_code, answer.base_offset = code, -1
         if ctx.api_version >= LEADERS_FROM:
-            _name_leaders(ctx, response)
+            name_leaders(ctx, response)
         ctx.reply(response)
 
     appends = [append for _, append in waiting]

@@ -197,7 +197,8 @@ class Page:
         sizes: Counter[str] = Counter()
         for operation in self._broker.purgatory.operations():
             key = getattr(operation, "api_key", None)
-            sizes["OffsetCommit" if key is None else message_name(key, "")] += 1
+            requests = getattr(operation, "requests", 1)  # a queue of produces is one operation for all of them
+            sizes["OffsetCommit" if key is None else message_name(key, "")] += requests
         rows = [({"delayedOperation": name}, sizes[name]) for name in sorted({"Produce", "Fetch", *sizes})]
         name = "kafka_server_delayedoperationpurgatory_purgatorysize"
         yield gauge(name, "Requests that wait for records or replicas, or for their timeout.", rows)

@@ -1,19 +1,24 @@
 """The fast path of Produce: from a request's frame to the bytes of its response, without message objects.
 
 It does the work of `handlers.produce` for a request that is plain (`protocol.plain_produce`) and carries uncompressed
-batches for partitions that store batches unchanged and acknowledge them at once. When a check fails, the fast path
-returns None before anything is appended, and the request takes the general path, which finds the error and answers
-with it. The rules of refusals are thus in one place, and a test sends the same requests on both paths.
+batches for partitions that store batches unchanged. When a check fails, the fast path returns None before anything is
+appended, and the request takes the general path, which finds the error and answers with it. The rules of refusals are
+thus in one place, and a test sends the same requests on both paths. With acks=all and followers the response waits for
+the high watermark (`commit_queue`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from headrace.broker.partitions.partition import ACKS_ALL, Partition
 from headrace.broker.produce.checks import check_timestamps
+from headrace.broker.produce.commit_queue import Refuse
+from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
 from headrace.broker.produce.rejected_records import check_each_record
-from headrace.broker.request.context import encode_response
+from headrace.broker.request.context import RequestContext, encode_response
 from headrace.broker.services import Services
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
@@ -22,6 +27,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.plain_produce import PlainProduce, write_plain_answer
 from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader
 from headrace.records.format2.validation import check_produced
+from headrace.replication.commit_wait import CommitWait
 from headrace.topics import INTERNAL_TOPICS
 
 Appended = tuple[int, int, int]
@@ -30,13 +36,24 @@ Appended = tuple[int, int, int]
 Find = Callable[[Services, "str | bytes", int, int], "Partition | None"]
 """Finds the partition of a topic, by name or id, and a number, for a produce with these acks."""
 
+
+class Uncommitted(NamedTuple):
+    """A request whose batches are appended, some of which replicas do not have yet."""
+
+    frame: bytes
+    """The response, if they get them in time."""
+    waits: list[tuple[int, Partition, CommitWait]]
+    """The number of each of these batches in the request, and what it waits for."""
+    refuse: Refuse
+
+
 _NOT_APPENDED: Appended = (-1, -1, -1)
 _FLEXIBLE_FROM = 9
 _MAGIC_AT, _CODEC_AT, _CODEC_BITS = 16, 22, 0x07
 
 
 def find_partition(broker: Services, topic: str | bytes, index: int, acks: int) -> Partition | None:
-    """The partition, if this broker leads it and an appended batch is acknowledged at once; else None."""
+    """The partition, if this broker leads it and stores batches as they are sent; else None."""
     if isinstance(topic, bytes):
         name = broker.metadata.snapshot.names_by_id.get(topic)
         if name is None:
@@ -48,7 +65,9 @@ def find_partition(broker: Services, topic: str | bytes, index: int, acks: int) 
     if partition is None or not partition.log.config.stores_what_is_sent:
         return None
     state = partition.state
-    return partition if state.is_leader and (acks != ACKS_ALL or state.commits_at_once) else None
+    if acks == ACKS_ALL and not state.commits_at_once and broker.throttling.is_active:
+        return None  # the quotas count a response when it is sent
+    return partition if state.is_leader else None
 
 
 def append_plainly(
@@ -56,9 +75,9 @@ def append_plainly(
     request: PlainProduce,
     find: Find = find_partition,
     told: Callable[[str], str] = str,
-) -> bytes | None:
-    """Appends every batch and returns the frame of the response. Returns None, with nothing appended, when the request
-    is one for `handlers.produce`. `told`: the text of an error as the client may read it."""
+) -> bytes | Uncommitted | None:
+    """Appends every batch and returns the frame of the response, or what it waits for. Returns None, with nothing
+    appended, when the request is one for `handlers.produce`. `told`: the text of an error as the client may read it."""
     now_ms = broker.now_ms()
     acks = request.acks
     checked: list[tuple[Partition, memoryview, BatchHeader]] = []
@@ -72,6 +91,7 @@ def append_plainly(
         checked.append((partition, each.records, header))
     appended: list[Appended] = []
     refused: dict[int, KafkaError] = {}
+    waits: list[tuple[int, Partition, CommitWait]] = []
     for partition, records, header in checked:
         try:
             result = partition.append(records, header, now_ms=now_ms, acks=acks)
@@ -84,8 +104,29 @@ def append_plainly(
             appended.append(_NOT_APPENDED)
         else:
             partition.touch_appended(broker.purgatory.touch)
+            state = partition.state
+            if acks == ACKS_ALL and result.last_offset >= state.high_watermark:
+                waits.append((len(appended), partition, CommitWait(result.last_offset + 1, 0, state.leading_since)))
             appended.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
-    return _with_refusals(request, appended, refused, told) if refused else write_plain_answer(request, appended)
+    if not waits and not refused:
+        return write_plain_answer(request, appended)
+    targets = [  # not the batches themselves: their records are valid as long as the frame
+        (each.topic, partition.key.topic, each.index)
+        for each, (partition, _, _) in zip(request.batches, checked, strict=True)
+    ]
+    made = partial(_response, targets, request.counts, appended)
+    frame = _encoded(request, made(refused, told)) if refused else write_plain_answer(request, appended)
+    if not waits:
+        return frame
+
+    def refuse(ctx: RequestContext, codes: Sequence[ErrorCode]) -> None:
+        failed = {number: KafkaError(code=code) for number, code in enumerate(codes) if code}
+        response = made({**refused, **failed}, told)
+        if ctx.api_version >= LEADERS_FROM:
+            name_leaders(ctx, response)
+        ctx.reply(response)
+
+    return Uncommitted(frame, waits, refuse)
 
 
 def with_throttle_time(frame: bytes, version: int, throttle_time_ms: int) -> bytes:
@@ -116,38 +157,44 @@ def _header(records: memoryview, partition: Partition, now_ms: int, check_record
     return header if is_plain else None
 
 
-def _with_refusals(
-    request: PlainProduce, appended: list[Appended], refused: dict[int, KafkaError], told: Callable[[str], str]
-) -> bytes:
-    """The response when the log refused a batch after others were appended: an out-of-order sequence or a disk
-    error."""
+def _response(
+    targets: Sequence[tuple[str | bytes, str, int]],
+    counts: Sequence[int],
+    appended: Sequence[Appended],
+    refused: Mapping[int, KafkaError],
+    told: Callable[[str], str],
+) -> m.ProduceResponse:
+    """The response when the log refused a batch after others were appended (an out-of-order sequence, a disk error),
+    or replicas did not get one. `targets`: the topic as the client calls it, its name, and the number, of each."""
     answers = []
-    for number, (each, (base_offset, append_time_ms, log_start_offset)) in enumerate(
-        zip(request.batches, appended, strict=True)
+    for number, ((*_, index), (base_offset, append_time_ms, log_start_offset)) in enumerate(
+        zip(targets, appended, strict=True)
     ):
         error = refused.get(number)
         answers.append(
             m.ProduceResponse.PartitionProduceResponse(
-                index=each.index,
+                index=index,
                 error_code=error.code if error else ErrorCode.NONE,
-                base_offset=base_offset,
+                base_offset=-1 if error else base_offset,
                 log_append_time_ms=append_time_ms,
                 log_start_offset=log_start_offset,
                 error_message=(told(error.message) or None) if error else None,
             )
         )
     responses, start = [], 0
-    for count in request.counts:
-        topic = request.batches[start].topic
+    for count in counts:
+        topic, name, _ = targets[start]
         response = m.ProduceResponse.TopicProduceResponse(partition_responses=answers[start : start + count])
         if isinstance(topic, bytes):
-            response.topic_id = topic
+            response.topic_id, response.name = topic, name
         else:
             response.name = topic
         responses.append(response)
         start += count
-    (frame,) = encode_response(
-        ApiKey.PRODUCE, request.api_version, request.correlation_id, m.ProduceResponse(responses=responses)
-    )
+    return m.ProduceResponse(responses=responses)
+
+
+def _encoded(request: PlainProduce, response: m.ProduceResponse) -> bytes:
+    (frame,) = encode_response(ApiKey.PRODUCE, request.api_version, request.correlation_id, response)
     assert isinstance(frame, bytes)
     return frame

@@ -226,11 +226,13 @@ class RequestContext:
         if not chunks:
             self.times.add(self, now_ns)
 
-    def keep_place(self) -> None:
-        """Reserves the response's place in the order, unless it is sent or has a place already."""
+    def keep_place(self, abandon: Callable[[], None] | None = None) -> None:
+        """Reserves the response's place in the order, unless it is sent or has a place already. `abandon` is called if
+        the connection closes before the response is sent."""
         if not self._is_answered and self._slot is None:
             self._slot = self.connection.place()
             self.handed_over_ns = self.connection.looked_ns = monotonic_ns()
+            self._slot.abandon = abandon
 
     def take_place(self, slot: Slot, timed: Timed) -> None:
         """Takes over the place of a request that has waited without a context, and its times until then."""

@@ -21,7 +21,14 @@ from typing import Protocol, cast
 
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
-from headrace.broker.produce.plain_produce import Find, append_plainly, find_partition, with_throttle_time
+from headrace.broker.produce.commit_queue import CommitQueues, WaitingProduce
+from headrace.broker.produce.plain_produce import (
+    Find,
+    Uncommitted,
+    append_plainly,
+    find_partition,
+    with_throttle_time,
+)
 from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demands, Entries
@@ -135,6 +142,7 @@ class Dispatcher:
         self._services, self._throttling = services, services.throttling
         self._admission = services.admission
         self._find: Find = find_partition
+        self._commit_queues = CommitQueues(services)
         self._told: Callable[[str], str] = str
         self._new_context: Callable[..., RequestContext] = partial(RequestContext, services)
         if modules is None:
@@ -234,6 +242,9 @@ class Dispatcher:
             return False
         version, times = request.api_version, self.handlers[ApiKey.PRODUCE].times
         times.by_version[version] += 1
+        if isinstance(frame, Uncommitted):
+            self._wait_for_replicas(connection, request, frame, times)
+            return True
         if self._throttling.is_active:
             throttle_ms = self._throttling.produced_plainly(connection, request, size)
             if throttle_ms:
@@ -245,6 +256,19 @@ class Dispatcher:
         else:
             connection.answer([frame], None)
         return True
+
+    def _wait_for_replicas(
+        self, connection: Connection, request: PlainProduce, appended: Uncommitted, times: RequestTimes
+    ) -> None:
+        """Answers a produce when the high watermark has passed its batches."""
+        ctx = self._new_context(
+            connection, ApiKey.PRODUCE, request.api_version, request.correlation_id, request.client_id, times
+        )
+        deadline = self._services.loop.time() + max(0, request.timeout_ms) / 1000
+        waiting = WaitingProduce(ctx, appended.frame, len(request.batches), appended.refuse, deadline)
+        ctx.keep_place(waiting.abandon)
+        for number, partition, wait in appended.waits:
+            waiting.wait(self._commit_queues.of(partition), number, wait)
 
     def _call(self, handler: Handler, ctx: RequestContext, request: object) -> None:
         if not self._admission.has_rules:

@@ -1,0 +1,184 @@
+"""Plain produces that wait for replicas: a queue for each partition, in the order of the appends.
+
+    append_plainly ─▶ WaitingProduce ─▶ a place in the queue of each partition ─▶ the response
+
+`durable_append` has an operation of the purgatory for each request. Here one operation, the queue, stands for all
+requests of a partition, and a change of its high watermark ends those at the head of the queue. The commit rule is the
+same (`replication.commit_wait`). The response is encoded at the append, for the case that all goes well.
+
+A queue is in the purgatory while requests wait in it, until the earliest of their deadlines. A batch that repeats an
+older one may wait behind batches that were appended before it: they commit, fail or time out first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode
+from headrace.protocol.apis import ApiKey
+from headrace.replication.commit_wait import CommitWait, outcome
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.request.context import RequestContext
+    from headrace.broker.request.purgatory import WaitingOperation
+    from headrace.broker.services import Services
+
+_OVER_MIN = 64
+"""So many requests that are over may stay in a queue before they are taken out."""
+
+Refuse = Callable[["RequestContext", Sequence[ErrorCode]], None]
+"""Answers a request, given the error of each of its batches; NONE for those that are durable."""
+
+
+class WaitingProduce:
+    """A request whose batches are appended, until the last of them is committed or has failed."""
+
+    __slots__ = ("_codes", "_ctx", "_frame", "_queues", "_refuse", "deadline", "is_over")
+
+    def __init__(self, ctx: RequestContext, frame: bytes, batches: int, refuse: Refuse, deadline: float) -> None:
+        """`frame` is the response if all goes well. `deadline` is in seconds of the event loop's clock."""
+        self._ctx, self._frame, self._refuse, self.deadline = ctx, frame, refuse, deadline
+        self._codes = [ErrorCode.NONE] * batches
+        self._queues: dict[int, CommitQueue] = {}  # in which it waits, by the number of the batch
+        self.is_over = False
+        """Whether it is answered, or its client has left."""
+
+    def wait(self, queue: CommitQueue, number: int, wait: CommitWait) -> None:
+        """Waits for one of the batches."""
+        self._codes[number] = ErrorCode.REQUEST_TIMED_OUT
+        self._queues[number] = queue
+        queue.add(self, number, wait)
+
+    def ended(self, number: int, code: ErrorCode) -> None:
+        """Takes in the end of the wait for one batch, which is in the queue no more."""
+        self._codes[number] = code
+        del self._queues[number]
+        if not self._queues:
+            self.answer()
+
+    def answer(self) -> None:
+        """Answers, with REQUEST_TIMED_OUT for batches that still wait."""
+        self._leave()
+        try:
+            if any(self._codes):
+                self._refuse(self._ctx, self._codes)
+            else:
+                self._ctx.reply_frame(self._frame)
+        except Exception:
+            self._ctx.failed()
+
+    def abandon(self) -> None:
+        """Ends the wait: the client's connection has closed."""
+        if not self.is_over:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.is_over = True
+        for queue in self._queues.values():
+            queue.note_over()
+
+
+class CommitQueue:
+    """The plain produces that wait for one partition; an operation of the purgatory."""
+
+    __slots__ = ("_entry", "_over", "_owner", "_partition", "_waiting")
+
+    api_key = ApiKey.PRODUCE
+
+    def __init__(self, owner: CommitQueues, partition: Partition) -> None:
+        self._owner, self._partition = owner, partition
+        self._waiting: deque[tuple[WaitingProduce, int, CommitWait]] = deque()
+        self._entry: tuple[WaitingOperation, float] | None = None  # in the purgatory, with its deadline
+        self._over = 0  # of the waiting ones, those that are over
+
+    @property
+    def requests(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting) - self._over
+
+    def add(self, produce: WaitingProduce, number: int, wait: CommitWait) -> None:
+        """Adds a batch of a request behind the others."""
+        self._waiting.append((produce, number, wait))
+        if self._entry is None or produce.deadline < self._entry[1]:
+            self._wait_until(produce.deadline)
+
+    def try_complete(self) -> bool:
+        """Ends the waits at the head of the queue that are over; returns whether none is left."""
+        waiting, state = self._waiting, self._partition.state
+        is_offline = self._owner.is_offline(self._partition)
+        while waiting:
+            produce, number, wait = waiting[0]
+            if produce.is_over:
+                waiting.popleft()
+                self._over -= 1
+                continue
+            code = outcome(wait, state, 0, is_offline=is_offline)
+            if code is None:
+                return False
+            waiting.popleft()
+            produce.ended(number, code)  # may close its connection, whose other requests then leave
+        self._ends()
+        return True
+
+    def expire(self) -> None:
+        """Answers the requests whose time is up."""
+        self._entry = None
+        now = self._owner.now()
+        for produce, _, _ in list(self._waiting):
+            if not produce.is_over and produce.deadline <= now:
+                produce.answer()
+        self._drop_over()
+        if self._waiting:
+            self._wait_until(min(produce.deadline for produce, _, _ in self._waiting))
+        else:
+            self._ends()
+
+    def note_over(self) -> None:
+        """Notes that a request that waits here is over: its client has left, or it is answered for another batch."""
+        self._over += 1
+        if self._over > max(_OVER_MIN, len(self._waiting) // 2):
+            self._drop_over()
+
+    def _drop_over(self) -> None:
+        left = [each for each in self._waiting if not each[0].is_over]
+        self._waiting.clear()
+        self._waiting.extend(left)
+        self._over = 0
+
+    def _wait_until(self, deadline: float) -> None:
+        purgatory = self._owner.purgatory
+        if self._entry is not None:
+            purgatory.cancel(self._entry[0])
+        left_ms = max(0, ceil(1000 * (deadline - self._owner.now())))
+        self._entry = purgatory.wait(self, (self._partition.key,), left_ms), deadline
+
+    def _ends(self) -> None:
+        self._entry = None
+        self._owner.ended(self._partition)
+
+
+class CommitQueues:
+    """The queues of a dispatcher's requests, each while requests wait in it."""
+
+    def __init__(self, services: Services) -> None:
+        self._services, self.purgatory, self.now = services, services.purgatory, services.loop.time
+        self._queues: dict[Partition, CommitQueue] = {}
+
+    def of(self, partition: Partition) -> CommitQueue:
+        """The queue of a partition, made if there is none."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = CommitQueue(self, partition)
+        return queue
+
+    def ended(self, partition: Partition) -> None:
+        """Drops an empty queue."""
+        self._queues.pop(partition, None)
+
+    def is_offline(self, partition: Partition) -> bool:
+        """Whether the partition's disk has failed."""
+        return partition.log.failure is not None or partition.key in self._services.replicas.offline

@@ -1,0 +1,275 @@
+"""Plain produces that wait for replicas: what they are answered, in whichever way, and what is left of them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.broker.produce.commit_queue import CommitQueue
+from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
+from headrace.broker.request import dispatch
+from headrace.errors import ErrorCode
+from headrace.metadata.entity_configs import TOPICS
+from headrace.network.peers.peers import PeerUnreachable
+from headrace.protocol import messages as m
+from headrace.records.format2.batch import Record, encode_batch
+from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
+from tests.eventually import eventually_async
+from tests.rotation import drawn
+from tests.simulation.virtual_time import in_virtual_time
+
+TOPICS_OF_THE_TEST = ("t", "u")
+EVENTS = 40
+
+Part = tuple[str, int, int]
+"""A topic, a producer (-1: none), and its first sequence."""
+
+
+def request(parts: Sequence[Part], *, acks: int = -1, timeout_ms: int = 20_000) -> m.ProduceRequest:
+    """A produce of one small batch for each part."""
+    topics = []
+    for topic, producer, sequence in parts:
+        batch = encode_batch(
+            [Record(i, 0, None, b"%d" % (sequence + i), ()) for i in range(2)],
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence if producer >= 0 else -1,
+        )
+        partition = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))
+        topics.append(
+            m.ProduceRequest.TopicProduceData(topic_id=topic_id(topic), name=topic, partition_data=[partition])
+        )
+    return m.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+
+
+def script(chance: Random) -> list[tuple[Any, ...]]:
+    """What happens, in order: produces, cut and healed ways, leaders that change, ISRs that shrink, minima."""
+    sequences = dict.fromkeys(TOPICS_OF_THE_TEST, 0)
+    events: list[tuple[Any, ...]] = []
+    for _ in range(EVENTS):
+        what = chance.choices(
+            ("produce", "cut", "heal", "lead", "lag", "minimum", "rest"), weights=(12, 2, 3, 1, 1, 1, 4)
+        )[0]
+        if what == "produce":
+            parts = []
+            for topic in chance.sample(TOPICS_OF_THE_TEST, chance.choice((1, 1, 2))):
+                kind = chance.random()
+                sequence = sequences[topic] - (2 if kind < 0.1 else -6 if kind > 0.95 else 0)
+                parts.append((topic, 7, max(0, sequence)) if kind < 0.7 or kind > 0.95 else (topic, -1, 0))
+                if 0.1 <= kind < 0.7:
+                    sequences[topic] += 2
+            events.append((what, tuple(parts), chance.choice((-1, -1, -1, 1)), chance.choice((0, 150, 20_000))))
+        elif what == "cut":
+            events.append((what, chance.choice((2, 3))))
+        elif what == "lead":
+            events.append((what, chance.choice(TOPICS_OF_THE_TEST), chance.choice((1, 1, 2))))
+        elif what == "minimum":
+            events.append((what, chance.choice(TOPICS_OF_THE_TEST), chance.choice((1, 2, 3))))
+        else:
+            events.append((what,))
+    return events
+
+
+async def minimum(nodes: Nodes, topic: str, replicas: int) -> None:
+    await nodes.entities.rewrite(TOPICS, topic, lambda before: {**before, "min.insync.replicas": str(replicas)})
+
+
+async def played(directory: Path, events: Sequence[tuple[Any, ...]], version: int) -> tuple[list[Any], list[Any]]:
+    """Plays a script; returns node 1's answers, and what its logs hold then."""
+    asked: list[asyncio.Future[m.ProduceResponse]] = []
+    async with Nodes(directory, 3, replica_lag_time_max_ms="1000") as nodes:
+        for topic in TOPICS_OF_THE_TEST:
+            await nodes.lead(topic, leader=1, replicas=(1, 2, 3))
+        for event in events:
+            match event:
+                case ("produce", parts, acks, timeout_ms):
+                    asking = nodes[1].ask(request(parts, acks=acks, timeout_ms=timeout_ms), m.ProduceResponse, version)
+                    asked.append(asyncio.ensure_future(asking))
+                case ("cut", number):
+                    nodes.cuts |= {(1, number), (number, 1)}
+                case ("heal",):
+                    nodes.cuts = set()
+                case ("lead", topic, number):
+                    await nodes.lead(topic, leader=number)
+                case ("minimum", topic, replicas):
+                    await minimum(nodes, topic, replicas)
+                case ("lag",):
+                    nodes.now_ms += 1500
+                    nodes[1].replication.isr_changes.shrink()
+            await turns(5)
+        nodes.cuts = set()
+        answers = await asyncio.gather(*asked)
+        logs = [nodes[1].values(topic) for topic in TOPICS_OF_THE_TEST]
+        assert not queues(nodes[1]), "a queue is left that nobody waits in"
+        return answers, logs
+
+
+def queues(node: Node) -> list[CommitQueue]:
+    """The queues in which requests wait."""
+    return list(node.dispatcher._commit_queues._queues.values())
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_both_ways_answer_alike_whoever_leads_lags_or_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    chance = Random(drawn("produces that wait for replicas", number))
+    events, version = script(chance), chance.choice((9, 12, 13))
+    found: list[tuple[list[Any], list[Any]]] = []
+    waited = 0
+
+    def counted(*how: Any) -> Any:
+        nonlocal waited
+        answer = append_plainly(*how)
+        waited += isinstance(answer, Uncommitted)
+        return answer
+
+    def play(directory: Path, way: Callable[..., Any]) -> None:
+        @in_virtual_time
+        async def test() -> None:
+            found.append(await played(directory, events, version))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(dispatch, "append_plainly", way)
+            test()
+
+    play(tmp_path / "short", counted)
+    play(tmp_path / "long", lambda *_: None)
+    assert found[0][0] == found[1][0], events
+    assert found[0][1] == found[1][1]
+    assert waited, "the short way was not gone"
+
+
+@in_virtual_time
+async def test_requests_of_one_partition_wait_in_one_operation_and_are_answered_at_once(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        before = len(nodes[1].purgatory)
+        waiting = [asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)]), m.ProduceResponse)) for _ in range(5)]
+        await turns(5)
+        (queue,) = queues(nodes[1])
+        assert (queue.requests, len(nodes[1].purgatory) - before) == (5, 1)
+        leader = nodes[1].partition("t")
+        leader.state.follower_fetched(nodes[2].id, 6, nodes.now_ms)
+        nodes[1].purgatory.touch(leader.key)
+        await turns(5)
+        assert [each.done() for each in waiting] == [True, True, True, False, False]
+        leader.state.follower_fetched(nodes[2].id, 10, nodes.now_ms)
+        nodes[1].purgatory.touch(leader.key)
+        offsets = [
+            (each.responses[0].partition_responses[0].error_code, each.responses[0].partition_responses[0].base_offset)
+            for each in await asyncio.gather(*waiting)
+        ]
+        assert offsets == [(0, 2 * n) for n in range(5)]
+        assert (queues(nodes[1]), len(nodes[1].purgatory)) == ([], before)
+
+
+@in_virtual_time
+async def test_each_request_has_its_own_deadline(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def ended(asking: Any, began: float) -> tuple[ErrorCode, int]:
+        answer = await asking
+        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        return code, round(1000 * (loop.time() - began))
+
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        began = loop.time()
+        waits = [
+            asyncio.ensure_future(
+                ended(nodes[1].ask(request([("t", -1, 0)], timeout_ms=timeout_ms), m.ProduceResponse), began)
+            )
+            for timeout_ms in (500, 100, 2_000, 100)
+        ]
+        found = await asyncio.gather(*waits)
+        assert {code for code, _ in found} == {ErrorCode.REQUEST_TIMED_OUT}
+        assert [took_ms // 10 for _, took_ms in found] == [50, 10, 200, 10]
+
+
+@in_virtual_time
+async def test_clients_that_leave_leave_nothing_behind(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        connection = nodes[1].connection()
+        asked = [asyncio.ensure_future(connection.ask(request([("t", -1, 0)]), m.ProduceResponse)) for _ in range(200)]
+        stays = asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)]), m.ProduceResponse))
+        await eventually_async(lambda: queues(nodes[1]) != [] and queues(nodes[1])[0].requests == 201)
+        for pipe in connection._peers._pipes.values():
+            pipe.served.close("the client is gone")
+        (queue,) = queues(nodes[1])
+        assert queue.requests == 1
+        assert len(queue._waiting) <= 65, "a queue keeps those whose clients have left"
+        leader = nodes[1].partition("t")
+        leader.state.follower_fetched(nodes[2].id, 402, nodes.now_ms)
+        nodes[1].purgatory.touch(leader.key)
+        assert (await stays).responses[0].partition_responses[0].error_code == 0
+        assert {type(each) for each in await asyncio.gather(*asked, return_exceptions=True)} == {PeerUnreachable}
+        assert queues(nodes[1]) == []
+
+
+@in_virtual_time
+async def test_a_request_waits_for_all_of_its_partitions_whatever_happens_to_others(tmp_path: Path) -> None:
+    """Connections that break while the head of a queue is answered must not count a batch twice."""
+    async with Nodes(tmp_path, 2) as nodes:
+        for topic in TOPICS_OF_THE_TEST:
+            await nodes.lead(topic, leader=1, replicas=(1, 2), to=(1,))
+        node, connection = nodes[1], nodes[1].connection()
+        lost = [asyncio.ensure_future(connection.ask(request([("t", -1, 0)]), m.ProduceResponse)) for _ in range(150)]
+        both = asyncio.ensure_future(node.ask(request([("t", -1, 0), ("u", -1, 0)]), m.ProduceResponse))
+        await eventually_async(lambda: sum(queue.requests for queue in queues(node)) == 152)
+        (pipe,) = connection._peers._pipes.values()
+        answer_later = pipe.served.answer_later
+
+        def breaks(slot: Any, chunks: Any, timed: Any) -> None:
+            answer_later(slot, chunks, timed)
+            pipe.served.close("the client is gone")
+
+        pipe.served.answer_later = breaks  # type: ignore
+        for offset in (302, 302):
+            node.partition("t").state.follower_fetched(nodes[2].id, offset, nodes.now_ms)
+            node.purgatory.touch(node.partition("t").key)
+            await turns(5)
+        assert not both.done(), "it is answered though one of its batches is not committed"
+        (queue,) = queues(node)
+        assert queue.requests == 1
+        node.partition("u").state.follower_fetched(nodes[2].id, 2, nodes.now_ms)
+        node.purgatory.touch(node.partition("u").key)
+        assert [each.partition_responses[0].error_code for each in (await both).responses] == [0, 0]
+        assert PeerUnreachable in {type(each) for each in await asyncio.gather(*lost, return_exceptions=True)}
+        assert queues(node) == []
+
+
+@in_virtual_time
+async def test_a_request_of_two_partitions_times_out_once(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        for topic in TOPICS_OF_THE_TEST:
+            await nodes.lead(topic, leader=1, replicas=(1, 2), to=(1,))
+        asking = nodes[1].ask(request([("t", -1, 0), ("u", -1, 0)], timeout_ms=100), m.ProduceResponse)
+        waiting = asyncio.ensure_future(asking)
+        await turns(5)
+        nodes[1].partition("u").state.follower_fetched(nodes[2].id, 2, nodes.now_ms)
+        nodes[1].purgatory.touch(nodes[1].partition("u").key)
+        codes = [each.partition_responses[0].error_code for each in (await waiting).responses]
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
+        assert all(queue.requests == 0 for queue in queues(nodes[1]))
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@in_virtual_time
+async def test_a_produce_whose_leader_is_replaced_hears_who_leads_now(tmp_path: Path, version: int) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        waiting = asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)]), m.ProduceResponse, version))
+        await turns(5)
+        assert [queue.requests for queue in queues(nodes[1])] == [1]
+        await nodes.lead("t", leader=2)
+        answer = await waiting
+        (found,) = answer.responses[0].partition_responses
+        assert (found.error_code, found.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        leader = (found.current_leader.leader_id, found.current_leader.leader_epoch)
+        named = [(each.node_id, each.host) for each in answer.node_endpoints]
+        assert (leader, named) == (((2, 1), [(2, "node-2")]) if version >= 10 else ((-1, -1), []))

@@ -21,6 +21,7 @@ from headrace.broker.fetch.fetch_sessions import (
     is_too_large,
 )
 from headrace.broker.fetch.follower_fetch import FollowerFetch, diverging_epoch_of, follower_of
+from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX, read_if_cached
 from headrace.broker.partitions.current_leader import CurrentLeader, current_leader, nodes
 from headrace.broker.partitions.partition import Partition, end_key
 from headrace.broker.request.context import RequestContext
@@ -403,7 +404,8 @@ class Fetch:
         elif not follower.is_held_back(partition):
             found = self._find(partition, wanted, partition.log.log_end_offset)
             if found is not None:
-                answer.records = found
+                is_small = self.size <= READ_AT_ONCE_BYTES_MAX
+                answer.records = (read_if_cached(found) if is_small else None) or found
                 self._ctx.services.replication.sent(partition.key, found.size)
         return answer
 

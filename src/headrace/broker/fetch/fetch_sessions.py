@@ -306,6 +306,29 @@ class FetchSessionCache:
         session.epoch = next_epoch(session.epoch)
         self._touch(session, now_ms)
 
+    def resume_known(
+        self, request: m.FetchRequest, *, by_id: bool, now_ms: int, principal: str = ANONYMOUS
+    ) -> FetchSession | None:
+        """As `resume`, for a request that adds no partition and forgets none, as most do; None, with nothing done, for
+        any other, also for one that `resume` refuses."""
+        session = self._sessions.get(request.session_id)
+        if session is None or session.epoch != request.session_epoch or session.by_id != by_id:
+            return None
+        if session.principal != principal or request.forgotten_topics_data:
+            return None
+        known = []
+        for topic in request.topics:
+            name: str | bytes = topic.topic_id if by_id else topic.topic
+            for each in topic.partitions:
+                partition = session.partitions.get((name, each.partition))
+                if partition is None:
+                    return None
+                known.append((partition, each))
+        for partition, wanted in known:
+            partition.wanted = wanted
+        self.proceed(session, now_ms)
+        return session
+
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         was_old, old_size = self._is_old(session), session.size
         session.last_used_ms = now_ms

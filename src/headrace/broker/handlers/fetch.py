@@ -33,7 +33,14 @@ from headrace.broker.fetch.fetch import (
     partition_error,
     topic_name,
 )
-from headrace.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, SessionPartition
+from headrace.broker.fetch.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    PartitionKey,
+    SessionPartition,
+)
 from headrace.broker.fetch.follower_fetch import follower_of
 from headrace.broker.fetch.large_fetch import LargeFetch
 from headrace.broker.fetch.old_fetch import AS_STORED_FROM, OldFetch
@@ -67,6 +74,8 @@ DEMANDS: Demands = (
 
 def handle(ctx: RequestContext, request: m.FetchRequest) -> Answer:
     """Answers with the available records, or waits until there are enough."""
+    if request.session_epoch > INITIAL_EPOCH and (session := _known_session(ctx, request)) is not None:
+        return _start(ctx, SessionFetch(ctx, request, session), request.max_wait_ms)
     is_follower = follower_of(request) is not None
     topics, is_large = request.topics, False
     if len(topics) > 1 or (topics and len(topics[0].partitions) > 1):
@@ -89,10 +98,25 @@ def handle(ctx: RequestContext, request: m.FetchRequest) -> Answer:
         return m.FetchResponse(error_code=error.code)
     if is_large and not isinstance(fetch, SessionFetch):
         return LargeFetch(ctx, fetch, request.max_wait_ms).start()
+    return _start(ctx, fetch, request.max_wait_ms)
+
+
+def _start(ctx: RequestContext, fetch: Fetch, max_wait_ms: int) -> Answer:
     if fetch.try_complete() or fetch.ends_now():
         return fetch.finish()
     fetch.is_waiting = True
-    return ctx.wait_for(fetch, fetch.keys(), request.max_wait_ms)
+    return ctx.wait_for(fetch, fetch.keys(), max_wait_ms)
+
+
+def _known_session(ctx: RequestContext, request: m.FetchRequest) -> FetchSession | None:
+    """The session of an incremental request for partitions that are all in it."""
+    session = ctx.services.fetch_sessions.resume_known(
+        request,
+        by_id=ctx.api_version >= TOPIC_IDS_FROM,
+        now_ms=ctx.services.now_ms(),
+        principal=ctx.principal,
+    )
+    return session if session is None or session.partitions else None
 
 
 def _each_once(topics: list[m.FetchRequest.FetchTopic]) -> list[m.FetchRequest.FetchTopic]:

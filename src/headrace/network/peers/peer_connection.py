@@ -40,6 +40,8 @@ class PeerConnection:
         self._unsent: deque[memoryview] = deque()
         self.versions: Mapping[int, tuple[int, int]] = {}
         """The peer's first and last version of each API, by API key."""
+        self.agreed: dict[int, int] = {}
+        """The newest version of each API that both sides have, once it was asked for."""
         self.failure: PeerUnreachable | None = None
         """The reason why the connection ended; None while it is usable."""
         self._over = asyncio.Event()

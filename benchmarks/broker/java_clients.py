@@ -4,7 +4,9 @@ ProducerPerformance runs with default settings and acks=all at 100 B, 1 KiB and 
 the 1 KiB topic. Both brokers run at the same time, but receive requests in turns. Reports medians of the rounds with
 their spread, and the ratios of the pairs. CPU seconds are those of the broker, per round. Needs Java and Maven.
 
-    python benchmarks/broker/java_clients.py [--rounds 5] [--scale 1.0] [--json]
+    python benchmarks/broker/java_clients.py [--rounds 5] [--scale 1.0] [--only "10 KiB"] [--warm SECONDS] [--json]
+
+`--only` leaves out all other sizes, and the consumer unless it is 1 KiB.
 """
 
 import argparse
@@ -72,27 +74,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the record counts")
+    parser.add_argument("--only", choices=PRODUCES, help="one size")
+    parser.add_argument("--warm", type=float, default=3, help="seconds of load on each broker before the rounds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    sizes = {name: each for name, each in PRODUCES.items() if options.only in (None, name)}
     if reason := kafka.missing_tools():
         print(f"not measured: {reason}")
         return
     runs: dict[str, dict[str, list[Run]]] = {}
-    with peers() as found:
+    with peers(options.warm) as found:
         for peer in found:
             with Wire(f"127.0.0.1:{peer.port}") as wire:
-                for name in PRODUCES:
+                for name in sizes:
                     wire.create_topic(_topic(name), 3)
-        for name, (size, count) in PRODUCES.items():
+        for name, (size, count) in sizes.items():
             rows = runs.setdefault(f"produce {name}", {peer.name: [] for peer in found})
             for _ in range(options.rounds):
                 for peer in found:
                     rows[peer.name].append(produce(peer, _topic(name), size, int(count * options.scale)))
-        rows = runs.setdefault("consume 1 KiB", {peer.name: [] for peer in found})
-        count = int(PRODUCES["1 KiB"][1] * options.scale) * options.rounds
-        for _ in range(options.rounds):
-            for peer in found:
-                rows[peer.name].append(consume(peer, _topic("1 KiB"), count))
+        if "1 KiB" in sizes:
+            rows = runs.setdefault("consume 1 KiB", {peer.name: [] for peer in found})
+            count = int(PRODUCES["1 KiB"][1] * options.scale) * options.rounds
+            for _ in range(options.rounds):
+                for peer in found:
+                    rows[peer.name].append(consume(peer, _topic("1 KiB"), count))
     report({work: summarise(rows) for work, rows in runs.items()}, as_json=options.json)
 
 

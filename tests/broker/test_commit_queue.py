@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.produce import commit_queue
 from headrace.broker.produce.commit_queue import CommitQueue
 from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
@@ -188,6 +189,49 @@ async def test_each_request_has_its_own_deadline(tmp_path: Path) -> None:
         found = await asyncio.gather(*waits)
         assert {code for code, _ in found} == {ErrorCode.REQUEST_TIMED_OUT}
         assert [took_ms // 10 for _, took_ms in found] == [50, 10, 200, 10]
+
+
+@in_virtual_time
+async def test_a_repeated_batch_does_not_wait_for_what_came_in_between(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        node, leader = nodes[1], nodes[1].partition("t")
+        asked = [
+            asyncio.ensure_future(node.ask(request([("t", 7, sequence)], timeout_ms=timeout_ms), m.ProduceResponse))
+            for sequence, timeout_ms in ((0, 20_000), (2, 20_000), (0, 20_000), (4, 20_000), (2, 20_000))
+        ]
+        await turns(5)
+        for offset, done in ((2, {0, 2}), (4, {0, 1, 2, 4}), (6, {0, 1, 2, 3, 4})):
+            leader.state.follower_fetched(nodes[2].id, offset, nodes.now_ms)
+            node.purgatory.touch(leader.key)
+            await turns(5)
+            assert {number for number, each in enumerate(asked) if each.done()} == done
+        found = [each.responses[0].partition_responses[0] for each in await asyncio.gather(*asked)]
+        assert [(each.error_code, each.base_offset) for each in found] == [(0, 0), (0, 2), (0, 0), (0, 4), (0, 2)]
+        assert queues(node) == []
+
+
+@in_virtual_time
+async def test_many_deadlines_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look costs time for each that waits, so there are fewer looks the more wait."""
+    looks, expire = 0, CommitQueue.expire
+
+    def counted(queue: CommitQueue) -> None:
+        nonlocal looks
+        looks += 1
+        expire(queue)
+
+    monkeypatch.setattr(CommitQueue, "expire", counted)
+    monkeypatch.setattr(commit_queue, "_S_BETWEEN_LOOKS", 0.001)
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        asked = [
+            asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)], timeout_ms=timeout_ms), m.ProduceResponse))
+            for timeout_ms in range(100, 300)
+        ]
+        answers = await asyncio.gather(*asked)
+    assert {each.responses[0].partition_responses[0].error_code for each in answers} == {ErrorCode.REQUEST_TIMED_OUT}
+    assert 1 < looks < 20
 
 
 @in_virtual_time

@@ -16,6 +16,7 @@ from headrace.broker.fetch.plain_fetch import PlainFetches
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.shortcuts import Shortcuts
 from headrace.errors import ErrorCode
+from headrace.log.partition_log import PartitionLog
 from headrace.network import connection as connections
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.protocol import messages as m
@@ -303,6 +304,37 @@ def test_fetches_in_a_session_are_answered_alike(
                 wire.produce(PLAIN, batch(1), partition=chance.randrange(3))
     for way, taken in setting.taken().items():
         assert taken - before[way] > 5, f"the {way} way was not gone"
+
+
+@pytest.mark.parametrize("version", [7, 13])
+def test_a_session_without_partitions_ends_with_its_next_request(
+    setting: Setting, clients: list[Client], version: int
+) -> None:
+    none = request_for(setting, [], max_wait_ms=60_000)
+    same(setting, clients, lambda client: client.begin_session(none, version), "the first request")
+
+    def goes_on(client: Client) -> bytes:
+        none.session_id, none.session_epoch = client.session_id, 1
+        return client.ask(none, version)
+
+    at = id_at(version) - 2
+    answer = same(setting, clients, goes_on, "the next request")
+    assert answer[at : at + 6] == bytes(6), "an error, or a session that lives on"
+    answer = same(setting, clients, goes_on, "one after the end")
+    assert int.from_bytes(answer[at : at + 2], "big") == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_aborted_transactions_that_cannot_be_read_are_an_error_of_the_partition(
+    setting: Setting, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError("the disk has failed")
+
+    monkeypatch.setattr(PartitionLog, "aborted_transactions", fails)
+    parts = [(DONE, Wanted(partition=0, fetch_offset=0, partition_max_bytes=1 << 20))]
+    request = request_for(setting, parts, isolation_level=1, session_epoch=-1)
+    answer = same(setting, clients, lambda client: client.fetch(request, 12), request)
+    assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in answer
 
 
 def tail(setting: Setting, *numbers: int, topic: str = PLAIN, **more: Any) -> m.FetchRequest:

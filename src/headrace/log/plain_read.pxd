@@ -10,7 +10,7 @@ cdef int64_t _CHUNK_BYTES, _INT32_MAX
 cdef uint8_t[::1] _chunk
 
 @cython.locals(
-    log_end_offset=int64_t, segment=SegmentEnd, segment_end=int64_t, number=Py_ssize_t, bases=list,
+    log_end_offset=int64_t, segment=SegmentEnd, segment_end=int64_t, number=Py_ssize_t,
     position=int64_t, batch_bytes=int64_t, end=int64_t, size=int64_t)
 cpdef read_plain(LogEnd log, int64_t offset, int64_t max_bytes, int64_t end_offset, bint at_least_one, int64_t[::1] place)
 

@@ -35,6 +35,7 @@ _POSITION, _SIZE = 0, 1
 _HEADER_BYTES, _MAGIC_AT, _MAGIC, _LENGTH_AT, _DELTA_AT, _PREFIX_BYTES = 61, 16, 2, 8, 23, 12
 _CHUNK_BYTES, _INT32_MAX = 4096, 0x7FFFFFFF
 _chunk = memoryview(bytearray(_CHUNK_BYTES))
+"""Compiled code reads and looks without letting another thread run. Uncompiled code takes a buffer of its own."""
 
 
 def read_plain(log: LogEnd, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, place: Ints) -> Any:
@@ -50,10 +51,8 @@ def read_plain(log: LogEnd, offset: int, max_bytes: int, end_offset: int, at_lea
         return segment
     if offset < segment.base_offset:
         segments = log.segments
-        bases = segments.bases
-        number = bisect_right(bases, offset, 1)
-        if number < len(bases):
-            segment, segment_end = segments[number - 1], bases[number]
+        number = segments.number_of(offset)
+        segment, segment_end = segments[number], segments.end_of(number, log_end_offset)
     held: Any = segment.records
     file = held._file
     if file is None or not _find(log, segment, offset, place):
@@ -104,7 +103,7 @@ def _locate(segment: SegmentEnd, offset: int, place: Ints) -> bool:
     position, ends_at = 0, -1  # without an entry
     if slot:
         position, ends_at = _int32_in(values, slot - 1), base + _int32_in(keys, slot - 1)
-    chunk, chunk_start, filled = _chunk, position, 0
+    chunk, chunk_start, filled = _chunk if cython.compiled else memoryview(bytearray(_CHUNK_BYTES)), position, 0
     while position + _HEADER_BYTES <= end:
         at = position - chunk_start
         if at + _HEADER_BYTES > filled:

@@ -314,6 +314,8 @@ class FetchSessionCache:
         session = self._sessions.get(request.session_id)
         if session is None or session.epoch != request.session_epoch or session.by_id != by_id:
             return None
+        if not session.partitions:  # it ends with this request
+            return None
         if session.principal != principal or request.forgotten_topics_data:
             return None
         known = []

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.fetch.fetch_sessions import FINAL_EPOCH
 from headrace.broker.fetch.general_fetch import general_fetch
+from headrace.errors import KafkaError
 from headrace.log.plain_read import PLACE_FIELDS, read_plain
 from headrace.log.segment_list import SegmentRange
 from headrace.metadata.model import NO_UUID
@@ -126,6 +127,7 @@ class WaitingFetch:
                 return self._ask_general(self._general, is_over)
             return self._fetches.look_again(self, is_over)
         except Exception:  # a bug of the broker, as in `RequestContext.failed`
+            self._fetches.files.clear()
             log.exception("a request failed", extra={"api": "FETCH", "peer": self._connection.peer})
             self._connection.close("an internal error")
             return True
@@ -348,6 +350,8 @@ class PlainFetches(Shortcut):
         session: FetchSession | None = self._sessions.get(request[_SESSION_ID])
         if session is None or session.epoch != request[_SESSION_EPOCH] or session.principal != connection.principal:
             return None
+        if not session.partitions:  # it ends with this request
+            return None
         is_by_id = self._version >= _IDS_FROM
         if session.is_follower or session.by_id != is_by_id or len(session.partitions) > _SESSION_MAX:
             return None
@@ -485,13 +489,21 @@ class PlainFetches(Shortcut):
         if self._is_committed:
             active: Any = log.active
             is_none = active.txn_index.is_empty and offset >= active.base_offset
-            if not is_none and partition.log.aborted_transactions(offset, log.log_end_offset):
+            if not is_none and self._has_aborted(partition, offset, log.log_end_offset):
                 return False
         found = self._found
         found[at + _FOUND_INDEX], found[at + _FOUND_HIGH], found[at + _FOUND_STABLE] = index, high_watermark, stable
         found[at + _FOUND_START], found[at + _FOUND_SIZE] = log.log_start_offset, size
         self._read.append((partition, range_))
         return True
+
+    def _has_aborted(self, partition: Partition, offset: int, end_offset: int) -> bool:
+        """Whether records may belong to aborted transactions; also if that cannot be read, which the general way
+        tells the client."""
+        try:
+            return bool(partition.log.aborted_transactions(offset, end_offset))
+        except (KafkaError, OSError):
+            return True
 
     def _is_enough(self) -> bool:
         """See `Fetch`."""

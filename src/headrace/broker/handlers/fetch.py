@@ -110,13 +110,12 @@ def _start(ctx: RequestContext, fetch: Fetch, max_wait_ms: int) -> Answer:
 
 def _known_session(ctx: RequestContext, request: m.FetchRequest) -> FetchSession | None:
     """The session of an incremental request for partitions that are all in it."""
-    session = ctx.services.fetch_sessions.resume_known(
+    return ctx.services.fetch_sessions.resume_known(
         request,
         by_id=ctx.api_version >= TOPIC_IDS_FROM,
         now_ms=ctx.services.now_ms(),
         principal=ctx.principal,
     )
-    return session if session is None or session.partitions else None
 
 
 def _each_once(topics: list[m.FetchRequest.FetchTopic]) -> list[m.FetchRequest.FetchTopic]:

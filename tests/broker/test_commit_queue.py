@@ -229,6 +229,9 @@ async def test_many_deadlines_are_looked_at_together(tmp_path: Path, monkeypatch
             asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)], timeout_ms=timeout_ms), m.ProduceResponse))
             for timeout_ms in range(100, 300)
         ]
+        for _ in range(100):  # those that come meanwhile bring no look forward
+            await asyncio.sleep(0.001)
+            asked.append(asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)], timeout_ms=1), m.ProduceResponse)))
         answers = await asyncio.gather(*asked)
     assert {each.responses[0].partition_responses[0].error_code for each in answers} == {ErrorCode.REQUEST_TIMED_OUT}
     assert 1 < looks < 20

@@ -100,7 +100,7 @@ class WaitingProduce:
 class CommitQueue:
     """The plain produces that wait for one partition; an operation of the purgatory."""
 
-    __slots__ = ("_entry", "_over", "_owner", "_partition", "_waiting")
+    __slots__ = ("_entry", "_next_look", "_over", "_owner", "_partition", "_waiting")
 
     api_key = ApiKey.PRODUCE
 
@@ -108,6 +108,7 @@ class CommitQueue:
         self._owner, self._partition = owner, partition
         self._waiting: deque[Waiting] = deque()
         self._entry: tuple[WaitingOperation, float] | None = None  # in the purgatory, with its deadline
+        self._next_look = 0.0  # not before this time
         self._over = 0  # of the waiting ones, those that are over
 
     @property
@@ -122,8 +123,9 @@ class CommitQueue:
             self._waiting.insert(bisect_right(self._waiting, place, key=_place), each)
         else:
             self._waiting.append(each)
-        if self._entry is None or produce.deadline < self._entry[1]:
-            self._wait_until(produce.deadline)
+        look = max(produce.deadline, self._next_look)
+        if self._entry is None or look < self._entry[1]:
+            self._wait_until(look)
 
     def try_complete(self) -> bool:
         """Ends the waits at the head of the queue that are over; returns whether none is left."""
@@ -152,8 +154,8 @@ class CommitQueue:
                 produce.answer()
         self._drop_over()
         if self._waiting:
-            earliest = min(produce.deadline for produce, _, _ in self._waiting)
-            self._wait_until(max(earliest, now + _S_BETWEEN_LOOKS * len(self._waiting)))
+            self._next_look = now + _S_BETWEEN_LOOKS * len(self._waiting)
+            self._wait_until(max(self._next_look, min(produce.deadline for produce, _, _ in self._waiting)))
         else:
             self._ends()
 

@@ -1,5 +1,6 @@
 """The list of a log's segments: look-ups by offset, and the lists that follow from one."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ def segments(tmp_path: Path) -> SegmentList:
 
 def segment(directory: Path, base_offset: int, size: int = 0) -> Segment:
     return Segment(LocalFiles(), directory, base_offset, config(), size=size, now_ms=0)
+
+
+def bases(segments: Iterable[Segment]) -> list[int]:
+    return [each.base_offset for each in segments]
 
 
 def test_finds_the_segment_that_holds_an_offset(segments: SegmentList) -> None:
@@ -39,28 +44,28 @@ def test_only_the_last_segment_is_active(segments: SegmentList) -> None:
 
 
 def test_a_new_active_segment_closes_the_one_before(segments: SegmentList, tmp_path: Path) -> None:
-    assert segments.followed_by(segment(tmp_path, 9500)).bases == [0, 4711, 9000, 9500]
+    assert bases(segments.followed_by(segment(tmp_path, 9500))) == [0, 4711, 9000, 9500]
 
 
 def test_a_new_active_segment_takes_the_place_of_one_without_records(segments: SegmentList, tmp_path: Path) -> None:
     rolled = segments.followed_by(segment(tmp_path, 9500))
-    assert rolled.followed_by(segment(tmp_path, 2**32)).bases == [0, 4711, 9000, 2**32]
+    assert bases(rolled.followed_by(segment(tmp_path, 2**32))) == [0, 4711, 9000, 2**32]
 
 
 def test_a_log_that_ends_at_a_border_keeps_the_segment_that_begins_there(segments: SegmentList) -> None:
-    assert segments.ending_at(4710).bases == [0]
-    assert segments.ending_at(4711).bases == [0, 4711]
+    assert bases(segments.ending_at(4710)) == [0]
+    assert bases(segments.ending_at(4711)) == [0, 4711]
 
 
 def test_a_cleaned_segment_takes_the_place_of_those_it_was_made_from(segments: SegmentList, tmp_path: Path) -> None:
     cleaned = segment(tmp_path, 0)
     replaced = segments.replaced(segments.closed, cleaned)
     assert tuple(replaced) == (cleaned, segments.active)
-    assert replaced.bases == [0, 9000]
+    assert bases(replaced) == [0, 9000]
 
 
 def test_segments_that_could_not_go_come_back_in_front(segments: SegmentList) -> None:
-    assert segments.without_oldest(2).preceded_by(segments[1:2]).bases == [4711, 9000]
+    assert bases(segments.without_oldest(2).preceded_by(segments[1:2])) == [4711, 9000]
 
 
 def test_a_list_that_another_follows_from_stays_as_it_is(segments: SegmentList, tmp_path: Path) -> None:

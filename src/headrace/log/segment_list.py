@@ -56,11 +56,6 @@ class SegmentList(Sequence[Segment]):
     def __getitem__(self, place: int | slice) -> Segment | tuple[Segment, ...]:
         return self._segments[place]
 
-    @property
-    def bases(self) -> list[int]:
-        """The base offset of each segment."""
-        return [segment.base_offset for segment in self._segments]
-
     # Looking up
 
     @property

@@ -49,7 +49,7 @@ def main() -> None:
     checked = parse_options(read)
     print(checked, repr(checked), BatchReader(checked), parse_sink_options(options, frame.schema, overwrite=False))
     misspelt = {**read, "kafka.sasl.jass.config": options["kafka.sasl.jaas.config"]}
-    unreachable = {**read, "kafka.bootstrap.servers": "127.0.0.1:1"}
+    unreachable = {**read, "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "2000"}
     for wrong in (misspelt, unreachable, {**read, "kafka.sasl.mechanism": "PLAINER"}):
         try:
             spark.read.format("headrace").options(**wrong).load().count()

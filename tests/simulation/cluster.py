@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.services import Services
+from headrace.coordinators.transactions.transaction import TransactionState
 from headrace.errors import ErrorCode
 from headrace.metadata import znodes
 from headrace.metadata.model import PartitionLeadership, Replicas
@@ -386,8 +387,11 @@ class Cluster:
 
     def _settle(self) -> None:
         """Lets every transaction end, uses every transactional id once more, and reads what is committed."""
-        if not self.scheduler.run(lambda: not self._unfinished(), SETTLING_US):
-            self.history.unfinished += self._unfinished()
+        self.scheduler.run(lambda: not self._unfinished(), SETTLING_US)
+        if time_out_us := self.time_outs_left_us():
+            self.scheduler.run(lambda: not self._unfinished(), time_out_us + SETTLING_US)
+        if unfinished := self._unfinished():
+            self.history.unfinished += unfinished
             return
         done = [(each, self._do(each.last_transaction())) for each in self.applications]
         self.scheduler.run(lambda: all(result for _, result in done), SETTLING_US)
@@ -406,6 +410,21 @@ class Cluster:
         read += [self._do(each.read_groups()) for each in self.committed_readers]
         if not self.scheduler.run(lambda: all(read), SETTLING_US) or any(each != [True] for each in read):
             self.failures.append(f"committed records cannot be read after everything was healed: {read}")
+
+    def time_outs_left_us(self) -> int:
+        """How long the open transactions of producers that are gone still have, by the clocks of their coordinators.
+
+        A coordinator that has loaded a transaction compares its own clock with the time at which another broker began
+        it. A clock that was set back reaches the time-out late, but by no more than clocks are apart.
+        """
+        left_ms = [
+            each.started_ms + each.timeout_ms - broker.process.now_ms()
+            for broker in self.brokers.values()
+            if broker.is_ready and broker.parts is not None and broker.process is not None
+            for each in broker.parts.transactions.overview()[1]
+            if each.state is TransactionState.ONGOING
+        ]
+        return max(0, min(max(left_ms, default=0), self.nemesis.clocks_apart_ms)) * 1000
 
     def _settle_members(self) -> None:
         """Lets the members of the group share its partitions, and stop."""

@@ -117,4 +117,7 @@ REGRESSIONS = (
         75921253790,
         "a leader whose replica was moved away while it was cut off went on serving share fetches with nothing",
     ),
+    Regression(
+        792320548059, "the simulator did not wait for a time-out by the clock of a coordinator that was set back"
+    ),
 )

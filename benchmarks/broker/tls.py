@@ -1,4 +1,7 @@
-"""Measures TLS: headrace beside Apache Kafka, in turns, with the same certificate (RSA-2048) and cipher suite.
+"""Measures TLS: headrace beside Apache Kafka, in turns, with the same certificate and cipher suite.
+
+    --key               of the certificate: RSA-2048, whose signature is most of a handshake, or ECDSA P-256, which
+                        `headrace certificates` makes
 
     produce, consume    Kafka's performance tools with 1 KiB records over TLS 1.3, TLS_AES_256_GCM_SHA384
     handshakes          new connections per second from two processes, without resumption
@@ -11,7 +14,7 @@
 Goals: produce and consume at least 1.2 times Apache Kafka, their broker CPU at most 0.6 times, handshakes at least as
 many, the storm's p99 at most 3 times the calm one. Reports medians of the rounds. Needs Java and Maven.
 
-    python benchmarks/broker/tls.py [--rounds 5] [--scale 1.0] [--json]
+    python benchmarks/broker/tls.py [--rounds 5] [--scale 1.0] [--key rsa] [--only storm] [--json]
 """
 
 import argparse
@@ -49,6 +52,7 @@ SUITE = "TLS_AES_256_GCM_SHA384"
 TOPIC, SMALL_TOPIC = "tls", "tls-small"
 RECORD_BYTES, RECORDS = 1024, 500_000
 STORM_CLIENTS, STORM_SECONDS, HANDSHAKE_SECONDS = 1000, 5.0, 4.0
+RSA_BITS = {"rsa": 2048, "ec": 0}
 _PRODUCED = re.compile(r"([\d.]+) records/sec")
 
 
@@ -67,9 +71,9 @@ class Peer(NamedTuple):
 
 
 @contextmanager
-def peers(directory: Path) -> Iterator[list[Peer]]:
+def peers(directory: Path, key_type: str) -> Iterator[list[Peer]]:
     """headrace, and Apache Kafka if it can run, with the same certificate."""
-    key = write_pem(directory / "broker.pem", identity(rsa_bits=2048))
+    key = write_pem(directory / "broker.pem", identity(rsa_bits=RSA_BITS[key_type]))
     write_trust(directory / "ca.pem")
     ssl_settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key), "ssl.enabled.protocols": "TLSv1.3"}
     with ExitStack() as stack:
@@ -244,6 +248,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the record counts")
+    parser.add_argument("--key", choices=tuple(RSA_BITS), default="rsa", help="of the brokers' certificate")
+    parser.add_argument("--only", choices=("produce", "consume", "handshakes", "storm"), nargs="*", default=())
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if reason := kafka.missing_tools():
@@ -252,16 +258,16 @@ def main() -> None:
     count = int(RECORDS * options.scale)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        works: list[Callable[[Peer], dict[str, float]]] = [
-            partial(produce, directory, count),
-            partial(consume, directory, count),
-            partial(handshakes, directory),
-        ]
-        with peers(directory) as found:
-            # Each in the other's storm, too: what is left of it there is not the broker's.
-            works.append(lambda peer: storm(directory, next((each for each in found if each != peer), None), peer))
+        with peers(directory, options.key) as found:
+            works: dict[str, Callable[[Peer], dict[str, float]]] = {
+                "produce": partial(produce, directory, count),
+                "consume": partial(consume, directory, count),
+                "handshakes": partial(handshakes, directory),
+                # Each in the other's storm, too: what is left of it there is not the broker's.
+                "storm": lambda peer: storm(directory, next((each for each in found if each != peer), None), peer),
+            }
             rounds: dict[str, dict[str, list[float]]] = {}
-            for work in works:
+            for work in [works[name] for name in options.only or works]:
                 for _ in range(options.rounds):
                     for peer in found:
                         for figure, value in work(peer).items():

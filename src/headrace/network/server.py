@@ -9,6 +9,7 @@ The sockets are non-blocking and registered on the event loop as readers and wri
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,19 @@ if TYPE_CHECKING:  # imported by a broker with TLS listeners only
 
 log = logging.getLogger(__name__)
 
-_ACCEPTS_PER_TURN = 16  # each takes a tenth of a millisecond, and requests wait meanwhile
+_ACCEPTS_PER_TURN = 16
+_TURN_PER_ACCEPT_S = 0.0005
 _PAUSE_S = 1.0
 _CLOSES_PER_TURN = 100
+
+
+def accepts_after(turn_s: float) -> int:
+    """How many connections to accept in this turn of the event loop, after the others took `turn_s`.
+
+    An accept takes a tenth of a millisecond, and requests wait meanwhile: one at a time, unless requests take the time.
+    Then a fifth of it is for accepts, so that clients can come to a busy broker.
+    """
+    return max(1, min(int(turn_s / _TURN_PER_ACCEPT_S), _ACCEPTS_PER_TURN))
 
 
 class Server:
@@ -59,6 +70,7 @@ class Server:
         self.limits = ConnectionLimits(config, self.listener_names, now)
         self._entrances: dict[str, Entrance] = {}
         self._full: list[Entrance] = []  # listeners that wait for room
+        self._accepted_at = 0.0
         self._turned_away = 0  # connections that are closed after a while
         self.opened = 0
         """Connections accepted since the broker started."""
@@ -174,8 +186,15 @@ class Server:
             self._loop.add_reader(entrance.sock, self._accept, entrance)
 
     def _accept(self, entrance: Entrance) -> None:
+        accepts = accepts_after(time.perf_counter() - self._accepted_at)
+        try:
+            self._accept_some(entrance, accepts)
+        finally:
+            self._accepted_at = time.perf_counter()
+
+    def _accept_some(self, entrance: Entrance, accepts: int) -> None:
         name, listening = entrance.name, entrance.sock
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(accepts):
             if not self.limits.has_room(name):
                 log.warning("listener %s accepts no further connection: max.connections is reached", name)
                 self._loop.remove_reader(listening)  # new connections wait in the socket, as with Apache Kafka

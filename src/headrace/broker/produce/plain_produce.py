@@ -25,7 +25,7 @@ from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.plain_produce import PlainProduce, write_plain_answer
-from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader
+from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from headrace.records.format2.validation import check_produced
 from headrace.replication.commit_wait import CommitWait
 from headrace.topics import INTERNAL_TOPICS
@@ -89,10 +89,41 @@ def append_plainly(
         if header is None:
             return None
         checked.append((partition, each.records, header))
-    appended: list[Appended] = []
+    return _append(broker, request, checked, [], now_ms, told)
+
+
+def append_rest(
+    broker: Services,
+    request: PlainProduce,
+    partitions: Sequence[Partition],
+    appended: list[Appended],
+    now_ms: int,
+    told: Callable[[str], str] = str,
+) -> bytes | Uncommitted:
+    """Appends the batches behind the first ones, which are `appended`. All are checked. Returns what `append_plainly`
+    does."""
+    checked = [
+        (partition, each.records, read_header(each.records))
+        for partition, each in zip(partitions, request.batches, strict=True)
+    ]
+    answer = _append(broker, request, checked, appended, now_ms, told)
+    assert answer is not None
+    return answer
+
+
+def _append(
+    broker: Services,
+    request: PlainProduce,
+    checked: Sequence[tuple[Partition, memoryview, BatchHeader]],
+    appended: list[Appended],
+    now_ms: int,
+    told: Callable[[str], str],
+) -> bytes | Uncommitted | None:
+    """Appends what is checked and not yet `appended`. None if nothing is, and the first batch is refused."""
+    acks = request.acks
     refused: dict[int, KafkaError] = {}
     waits: list[tuple[int, Partition, CommitWait]] = []
-    for partition, records, header in checked:
+    for partition, records, header in checked[len(appended) :]:
         try:
             result = partition.append(records, header, now_ms=now_ms, acks=acks)
         except KafkaError as error:

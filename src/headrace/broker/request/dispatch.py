@@ -21,11 +21,14 @@ from typing import Protocol, cast
 
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
+from headrace.broker.partitions.partition import Partition
 from headrace.broker.produce.commit_queue import CommitQueues, WaitingProduce
 from headrace.broker.produce.plain_produce import (
+    Appended,
     Find,
     Uncommitted,
     append_plainly,
+    append_rest,
     find_partition,
     with_throttle_time,
 )
@@ -155,13 +158,16 @@ class Dispatcher:
     def shortcut(self) -> Shortcut | None:
         """Answers the most frequent requests before they come here. Made for the first connection."""
         from headrace.broker.fetch.plain_fetch import PlainFetches  # a start imports no handler either
-        from headrace.broker.produce.single_produce import SingleProduces
+        from headrace.broker.produce.produce_shortcut import ProduceShortcut
         from headrace.broker.request.shortcuts import Shortcuts
 
         produce, fetch = self.handlers.get(ApiKey.PRODUCE), self.handlers.get(ApiKey.FETCH)
         if produce is None or fetch is None:
             return None
-        return Shortcuts(SingleProduces(self._services, produce.times), PlainFetches(self._services, fetch.times))
+        return Shortcuts(
+            ProduceShortcut(self._services, produce.times, self._append_rest),
+            PlainFetches(self._services, fetch.times),
+        )
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Handles one frame. Raises `InvalidRequest` when the connection must be closed."""
@@ -243,27 +249,45 @@ class Dispatcher:
         version, times = request.api_version, self.handlers[ApiKey.PRODUCE].times
         times.by_version[version] += 1
         if isinstance(frame, Uncommitted):
-            self._wait_for_replicas(connection, request, frame, times)
+            self._wait_for_replicas(self._context_of(connection, request), request, frame)
             return True
         if self._throttling.is_active:
             throttle_ms = self._throttling.produced_plainly(connection, request, size)
             if throttle_ms:
                 frame = with_throttle_time(frame, version, throttle_ms)
         if connection.is_timed:
-            RequestContext(
-                self._services, connection, ApiKey.PRODUCE, version, request.correlation_id, request.client_id, times
-            ).reply_frame(frame)
+            self._context_of(connection, request).reply_frame(frame)
         else:
             connection.answer([frame], None)
         return True
 
-    def _wait_for_replicas(
-        self, connection: Connection, request: PlainProduce, appended: Uncommitted, times: RequestTimes
+    def _append_rest(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        partitions: list[Partition],
+        appended: list[Appended],
+        now_ms: int,
     ) -> None:
-        """Answers a produce when the high watermark has passed its batches."""
-        ctx = self._new_context(
+        """Appends the batches of a plain request that its shortcut could not append, behind those that are."""
+        request = read_plain_produce(frame)
+        assert request is not None
+        answer = append_rest(self._services, request, partitions, appended, now_ms, self._told)
+        ctx = self._context_of(connection, request)
+        if isinstance(answer, Uncommitted):
+            self._wait_for_replicas(ctx, request, answer)
+        else:
+            ctx.keep_place()
+            self._services.loop.call_soon(ctx.reply_frame, answer)  # earlier answers of the connection are not sent yet
+
+    def _context_of(self, connection: Connection, request: PlainProduce) -> RequestContext:
+        times = self.handlers[ApiKey.PRODUCE].times
+        return self._new_context(
             connection, ApiKey.PRODUCE, request.api_version, request.correlation_id, request.client_id, times
         )
+
+    def _wait_for_replicas(self, ctx: RequestContext, request: PlainProduce, appended: Uncommitted) -> None:
+        """Answers a produce when the high watermark has passed its batches."""
         deadline = self._services.loop.time() + max(0, request.timeout_ms) / 1000
         waiting = WaitingProduce(ctx, appended.frame, len(request.batches), appended.refuse, deadline)
         ctx.keep_place(waiting.abandon)

@@ -2,13 +2,13 @@
 from libc.stdint cimport uint8_t
 
 from headrace.broker.fetch.plain_fetch cimport PlainFetches
-from headrace.broker.produce.single_produce cimport SingleProduces
+from headrace.broker.produce.produce_shortcut cimport ProduceShortcut
 from headrace.network.connection cimport Connection, Shortcut
 
 cdef int _PRODUCE, _FETCH
 
 cdef class Shortcuts(Shortcut):
-    cdef readonly SingleProduces produces
+    cdef readonly ProduceShortcut produces
     cdef readonly PlainFetches fetches
     cdef Shortcut _last
 

@@ -8,7 +8,7 @@ Compiled, as they are; it also runs uncompiled.
 from __future__ import annotations
 
 from headrace.broker.fetch.plain_fetch import PlainFetches
-from headrace.broker.produce.single_produce import SingleProduces
+from headrace.broker.produce.produce_shortcut import ProduceShortcut
 from headrace.network.connection import Connection, Shortcut
 from headrace.network.request_times import Timed
 
@@ -20,7 +20,7 @@ class Shortcuts(Shortcut):
 
     __slots__ = ("_last", "fetches", "produces")
 
-    def __init__(self, produces: SingleProduces, fetches: PlainFetches) -> None:
+    def __init__(self, produces: ProduceShortcut, fetches: PlainFetches) -> None:
         super().__init__()
         self.produces, self.fetches = produces, fetches
         self._last: Shortcut = produces

@@ -23,4 +23,4 @@ cdef inline int64_t _int64(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
     _=int64_t, largest=int64_t)
 cpdef bint is_plain(
     const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t size_max, bint keys_required, bint checks_records,
-    int64_t[::1] found) noexcept
+    int64_t[::1] found, Py_ssize_t at=*) noexcept

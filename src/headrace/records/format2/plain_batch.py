@@ -72,11 +72,18 @@ def _int64(buf: Buffer, pos: int) -> int:
 
 
 def is_plain(
-    buf: Buffer, start: int, end: int, size_max: int, keys_required: bool, checks_records: bool, found: Ints
+    buf: Buffer,
+    start: int,
+    end: int,
+    size_max: int,
+    keys_required: bool,
+    checks_records: bool,
+    found: Ints,
+    at: int = 0,
 ) -> bool:
     """Whether `buf[start:end]` is one batch without attributes that `check_produced` accepts, and does not correct.
 
-    Fills `found` with its fields: see `RECORD_COUNT` and the following."""
+    Fills `found`, from `at` on, with its fields: see `RECORD_COUNT` and the following."""
     size = end - start
     if size <= _HEADER_BYTES or size > size_max or buf[start + 16] != _MAGIC:
         return False
@@ -95,7 +102,7 @@ def is_plain(
         problem, _, largest = walk(buf, start + _HEADER_BYTES, end, count, _int64(buf, start + 27), keys_required)
         if problem or largest != max_timestamp:
             return False
-    found[_COUNT], found[_MAX_TIMESTAMP] = count, max_timestamp
-    found[_PRODUCER_ID], found[_BASE_SEQUENCE] = producer_id, base_sequence
-    found[_PRODUCER_EPOCH] = (buf[start + 51] << 8 | buf[start + 52]) - ((buf[start + 51] & 0x80) << 9)
+    found[at + _COUNT], found[at + _MAX_TIMESTAMP] = count, max_timestamp
+    found[at + _PRODUCER_ID], found[at + _BASE_SEQUENCE] = producer_id, base_sequence
+    found[at + _PRODUCER_EPOCH] = (buf[start + 51] << 8 | buf[start + 52]) - ((buf[start + 51] & 0x80) << 9)
     return True

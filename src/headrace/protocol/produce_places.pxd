@@ -1,10 +1,13 @@
-# The C types of single_produce.py's names; single_produce.py itself stays plain Python. See kernel.pxd on `inline`.
+# The C types of produce_places.py's names; produce_places.py itself stays plain Python. See kernel.pxd on `inline`.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-cdef int _VERSION, _CORRELATION, _ACKS, _TOPIC_AT, _TOPIC_END, _INDEX, _RECORDS_AT, _RECORDS_END
+cdef int _VERSION, _CORRELATION, _TOPICS, _ANSWER_BYTES, _HEAD_FIELDS
+cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START
+cdef int _ROW_FIELDS, _ROWS_MAX
 cdef int _MIN, _MAX, _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM
 cdef int _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX
+cdef int _ANSWER_HEAD_BYTES, _ANSWER_TOPIC_BYTES, _ANSWER_ROW_BYTES
 
 @cython.locals(value=int64_t)
 cdef inline int64_t _int16(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
@@ -20,8 +23,9 @@ cdef inline bint _is_ascii(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t en
 
 @cython.locals(
     version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, acks=int,
-    topics=int64_t, partitions=int64_t)
-cpdef bint read_single_produce(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
+    topics=int64_t, answer_bytes=int64_t, count=int64_t, row=Py_ssize_t, topic_at=Py_ssize_t, topic_end=Py_ssize_t,
+    of_topic=int64_t, left=int64_t)
+cpdef int read_produce_places(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
 
 cdef inline Py_ssize_t _put16(uint8_t[::1] out, Py_ssize_t pos, int64_t value) noexcept
 
@@ -29,7 +33,10 @@ cdef inline Py_ssize_t _put32(uint8_t[::1] out, Py_ssize_t pos, int64_t value) n
 
 cdef inline Py_ssize_t _put64(uint8_t[::1] out, Py_ssize_t pos, int64_t value) noexcept
 
-@cython.locals(version=int, at=Py_ssize_t, topic_end=Py_ssize_t, length=Py_ssize_t, pos=Py_ssize_t)
-cpdef Py_ssize_t write_single_answer(
-    const uint8_t[::1] buf, const int64_t[::1] fields, int64_t base_offset, int64_t log_start_offset, uint8_t[::1] out,
-    Py_ssize_t start=*) noexcept
+cdef inline Py_ssize_t _put_length(uint8_t[::1] out, Py_ssize_t pos, int64_t value, int width) noexcept
+
+@cython.locals(
+    version=int, is_flexible=bint, string_width=int, array_width=int, row=Py_ssize_t, left=int64_t, at=Py_ssize_t,
+    topic_end=Py_ssize_t, pos=Py_ssize_t)
+cpdef Py_ssize_t write_placed_answer(
+    const uint8_t[::1] buf, const int64_t[::1] found, int count, uint8_t[::1] out, Py_ssize_t start=*) noexcept

@@ -1,0 +1,61 @@
+# The C types of produce_shortcut.py's names; produce_shortcut.py itself stays plain Python.
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+from headrace.broker.metrics.traffic cimport Traffic
+from headrace.log.append_state cimport LogEnd
+from headrace.network.connection cimport Connection, Shortcut
+from headrace.protocol.produce_places cimport read_produce_places, write_placed_answer
+from headrace.records.format2.plain_batch cimport is_plain
+from headrace.replication.replica_offsets cimport ReplicaOffsets
+
+cdef int _VERSION, _ANSWER_BYTES, _HEAD_FIELDS
+cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START
+cdef int _ROW_FIELDS
+cdef int _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS
+cdef int _IDS_FROM, _NAME_BYTES_MAX, _WAITS
+
+cdef class ProduceShortcut(Shortcut):
+    cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _key_topic
+    cdef bint _checks_records, _has_wall_clock
+    cdef tuple _key
+    cdef str _named
+    cdef int64_t _key_index
+    cdef Py_ssize_t _name_bytes
+    cdef uint8_t[::1] _name
+    cdef dict _partitions, _watched
+    cdef list _by_version, _found
+    cdef int64_t[::1] _request, _batches
+    cdef public int64_t taken
+
+    cpdef timed(self, Connection connection)
+
+    @cython.locals(request=int64_t[::1], count=int, now_ms=int64_t, appended=int)
+    cpdef Py_ssize_t answer(
+        self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
+
+    @cython.locals(
+        request=int64_t[::1], batches=int64_t[::1], found=list, topic=object, row=Py_ssize_t, batch=Py_ssize_t,
+        state=ReplicaOffsets, log=LogEnd)
+    cdef bint _check(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
+
+    @cython.locals(
+        request=int64_t[::1], batches=int64_t[::1], found=list, row=Py_ssize_t, batch=Py_ssize_t, number=int,
+        state=ReplicaOffsets, log=LogEnd, traffic=Traffic, from_=Py_ssize_t, to=Py_ssize_t, records=int64_t,
+        base_offset=int64_t)
+    cdef int _append(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
+
+    @cython.locals(request=int64_t[::1], row=Py_ssize_t, placed=list)
+    cdef _leave_rest(
+        self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, int appended, int64_t now_ms)
+
+    @cython.locals(size=Py_ssize_t)
+    cdef object _topic_of(self, uint8_t[::1] octets, Py_ssize_t at, Py_ssize_t end)
+
+    cdef tuple _key_of(self, topic, int64_t index)
+
+@cython.locals(pos=Py_ssize_t)
+cdef inline bint _is_same(const uint8_t[::1] name, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t size) noexcept
+
+cdef inline bytes _bytes(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end)
+
+cdef inline str _text(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end)

@@ -1,0 +1,231 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: annotation_typing=False, binding=False
+"""The shortest way of a Produce: plain batches, from their frame to the answer without an object.
+
+It does the work of `plain_produce` for the request that leaves nothing to decide:
+
+    no rules of access, no quota                           `admission`, `throttling`
+    partitions that are led here, committed at once        `protocol.produce_places`, `ReplicaOffsets.commits_at_once`
+    one batch for each, without attributes, stored so      `records.format2.plain_batch`
+    appends that are arithmetic and one write              `log.append_state`
+
+In any other case it returns 0 with nothing done, and the dispatcher takes the frame. All batches are checked before
+the first one is appended. The first append itself declines with nothing done (a new producer, a repetition, a roll); if
+a later one does, the dispatcher appends the rest of the request. So the rules of refusals are not repeated here; a test
+sends the same requests all ways. Compiled; it also runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from headrace.clocks import wall_clock_ms
+from headrace.network.connection import WAITS, Connection, Shortcut
+from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
+from headrace.protocol.produce_places import PLACES, ROWS_MAX, read_produce_places, write_placed_answer
+from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
+from headrace.topics import INTERNAL_TOPICS
+
+try:
+    import cython
+except ImportError:
+    from headrace.records import uncompiled as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
+    from cython.cimports.headrace.clock_calls import wall_ms
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.services import Services
+
+_VERSION, _ANSWER_BYTES, _HEAD_FIELDS = 0, 3, 4
+_TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START = 0, 1, 2, 3, 4, 5, 6, 7
+_ROW_FIELDS = 8
+_COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS = 0, 1, 2, 3, 4, BATCH_FIELDS
+_IDS_FROM, _NAME_BYTES_MAX, _WAITS = 13, 249, WAITS
+
+AppendRest = Callable[[Connection, memoryview, "list[Partition]", "list[tuple[int, int, int]]", int], None]
+"""Appends the batches of a frame behind those that are appended already, and sees to the answer."""
+
+
+class ProduceShortcut(Shortcut):
+    """The plain produces that come to a dispatcher."""
+
+    __slots__ = (
+        "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_found", "_has_wall_clock",
+        "_key", "_key_index", "_key_topic", "_name", "_name_bytes", "_named", "_now_ms", "_partitions", "_request",
+        "_services", "_throttling", "_times", "_touch", "_watched", "taken",
+    )  # fmt: skip
+
+    def __init__(self, services: Services, times: RequestTimes, append_rest: AppendRest) -> None:
+        """`times`: of all produces."""
+        super().__init__()
+        self._services, self._times, self._by_version = services, times, times.by_version
+        self._append_rest = append_rest
+        self._admission, self._throttling, self._now_ms = services.admission, services.throttling, services.now_ms
+        self._partitions = services.replicas.partitions
+        self._watched, self._touch = services.purgatory.watched, services.purgatory.touch
+        self._request = memoryview(array("q", bytes(8 * PLACES)))
+        self._batches = memoryview(array("q", bytes(8 * BATCH_FIELDS * ROWS_MAX)))
+        self._found: list[Any] = []  # the partition of each row
+        self._checks_records = services.config.records_check
+        self._has_wall_clock = services.now_ms is wall_clock_ms
+        self._key, self._key_topic, self._key_index = ("", -1), "", -1  # of the last batch
+        self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name, as it was sent
+        self._named = ""  # the same, as text
+        self.taken = 0
+
+    def timed(self, connection: Connection) -> Timed:
+        """See `Shortcut`."""
+        now_ns = monotonic_ns()
+        made = AnsweredAtOnce(self._times, connection.received_ns, connection.looked_ns, now_ns)
+        connection.looked_ns = now_ns
+        return made
+
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
+        """See `Shortcut`."""
+        if self._admission.has_rules or self._throttling.is_active:
+            return 0
+        request = self._request
+        count = read_produce_places(octets, start, end, request)
+        if not count or at + request[_ANSWER_BYTES] > len(self.out):
+            return 0
+        now_ms = wall_ms() if cython.compiled and self._has_wall_clock else self._now_ms()
+        appended = self._append(octets, count, now_ms) if self._check(octets, count, now_ms) else 0
+        if appended == count:
+            self.taken += 1
+            at = write_placed_answer(octets, request, count, self.out, at)
+        elif appended:
+            self._leave_rest(connection, octets, start, end, appended, now_ms)
+            at = _WAITS
+        else:
+            at = 0
+        if at:
+            self._by_version[request[_VERSION]] += 1
+        self._found.clear()  # a deleted partition has files
+        return at
+
+    def _check(self, octets: memoryview, count: int, now_ms: int) -> bool:
+        """Whether so many batches may be appended here, as they are. Fills the rows of `_found` and `_batches`."""
+        request, found, batches = self._request, self._found, self._batches
+        row, batch, topic = _HEAD_FIELDS, 0, ""
+        found.clear()
+        while count:
+            if request[row + _OF_TOPIC]:
+                named = self._topic_of(octets, request[row + _TOPIC_AT], request[row + _TOPIC_END])
+                if named is None:
+                    return False
+                topic = named
+            partition = self._partitions.get(self._key_of(topic, request[row + _INDEX]))
+            if partition is None:
+                return False
+            state, log = partition.state, partition.log
+            if not state.commits_at_once or not state.is_leader:
+                return False
+            if not log.stores_what_is_sent or now_ms > log.before_max_ms:
+                return False
+            if not is_plain(
+                octets, request[row + _RECORDS_AT], request[row + _RECORDS_END], log.batch_bytes_max, log.keys_required,
+                self._checks_records, batches, batch,
+            ):  # fmt: skip
+                return False
+            if batches[batch + _MAX_TIMESTAMP] - now_ms > log.after_max_ms:
+                return False
+            found.append(partition)
+            row += _ROW_FIELDS
+            batch += _BATCH_FIELDS
+            count -= 1
+        return True
+
+    def _append(self, octets: memoryview, count: int, now_ms: int) -> int:
+        """Appends so many checked batches. Returns how many are appended: up to the first one that is not plain to the
+        log."""
+        request, found, batches = self._request, self._found, self._batches
+        row, batch, number = _HEAD_FIELDS, 0, 0
+        while number < count:
+            partition = found[number]
+            state, log, traffic = partition.state, partition.log, partition.traffic
+            from_, to, records = request[row + _RECORDS_AT], request[row + _RECORDS_END], batches[batch + _COUNT]
+            base_offset = log.append_plain(
+                octets, from_, to, state.leader_epoch, now_ms, records, batches[batch + _MAX_TIMESTAMP],
+                batches[batch + _PRODUCER_ID], batches[batch + _PRODUCER_EPOCH], batches[batch + _BASE_SEQUENCE],
+            )  # fmt: skip
+            if base_offset < 0:
+                break
+            state.committed_to(base_offset + records)
+            traffic.appended(records, to - from_)
+            if self._watched:
+                partition.touch_appended(self._touch)
+            request[row + _BASE_OFFSET], request[row + _LOG_START] = base_offset, log.log_start_offset
+            row += _ROW_FIELDS
+            batch += _BATCH_FIELDS
+            number += 1
+        return number
+
+    def _leave_rest(
+        self, connection: Connection, octets: memoryview, start: int, end: int, appended: int, now_ms: int
+    ) -> None:
+        """Lets the dispatcher append the batches behind the first `appended` ones."""
+        request, row = self._request, _HEAD_FIELDS
+        placed = []
+        while appended:
+            placed.append((request[row + _BASE_OFFSET], -1, request[row + _LOG_START]))
+            row += _ROW_FIELDS
+            appended -= 1
+        self._append_rest(connection, memoryview(octets)[start:end], list(self._found), placed, now_ms)
+
+    def _topic_of(self, octets: memoryview, at: int, end: int) -> str | None:
+        """The name of the topic in `octets[at:end]`. None if it is unknown, or clients may not write to it. A client
+        names the same topic again and again, so that the last name often is the next one."""
+        size = end - at
+        if self._request[_VERSION] >= _IDS_FROM:
+            topic: str | None = self._services.metadata.snapshot.names_by_id.get(_bytes(octets, at, end))
+            return None if topic is None or topic in INTERNAL_TOPICS else topic
+        if size == self._name_bytes and _is_same(self._name, octets, at, size):
+            return self._named
+        if size > _NAME_BYTES_MAX:
+            return None
+        named = _text(octets, at, end)
+        if named in INTERNAL_TOPICS:
+            return None
+        self._name[:size], self._name_bytes = octets[at:end], size
+        self._named = named
+        return named
+
+    def _key_of(self, topic: str, index: int) -> tuple[str, int]:
+        """The key of a partition; the same object again, if it is the one of the last batch."""
+        if index != self._key_index or topic is not self._key_topic:
+            self._key, self._key_topic, self._key_index = (topic, index), topic, index
+        return self._key
+
+
+def _is_same(name: memoryview, buf: memoryview, start: int, size: int) -> bool:
+    """Whether `size` bytes from `start` are those of `name`."""
+    pos = 0
+    while pos < size:
+        if name[pos] != buf[start + pos]:
+            return False
+        pos += 1
+    return True
+
+
+def _bytes(buf: memoryview, start: int, end: int) -> bytes:
+    if cython.compiled:
+        found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(buf[start])), end - start)
+        return found
+    return bytes(buf[start:end])
+
+
+def _text(buf: memoryview, start: int, end: int) -> str:
+    """ASCII as text."""
+    if cython.compiled:
+        text: str = PyUnicode_DecodeASCII(
+            cython.cast(cython.p_char, cython.address(buf[start])), end - start, cython.NULL
+        )
+        return text
+    return str(buf[start:end], "ascii")

@@ -81,8 +81,10 @@ def run_page(page: str, directory: Path, registry: str = REGISTRY) -> int:
 
 @contextmanager
 def serving(example: Example, directory: Path) -> Iterator[str]:
-    """The page's own broker while the page runs; its address."""
-    command = ["bash", "-c", f"exec {example.code.replace(ADDRESS, '127.0.0.1:0')}"]
+    """The page's own broker while the page runs; its address. Its groups do not wait for further members, which saves
+    three seconds at each example with a group."""
+    code = example.code.replace(ADDRESS, "127.0.0.1:0").rstrip()
+    command = ["bash", "-c", f"exec {code} --set group.initial.rebalance.delay.ms=0"]
     process = subprocess.Popen(
         command, cwd=directory, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )

@@ -60,9 +60,24 @@ async def _make_topic_then_commit(ctx: RequestContext, request: m.OffsetCommitRe
 
 
 def _commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
+    if ctx.api_version < TOPIC_IDS_FROM and _are_known(ctx, request):
+        ctx.services.groups.commit(request, ctx.api_version, ctx.reply)
+        return LATER
     refused: _Topics = []
     known = [_known(ctx, topic, topic.partitions, refused) for topic in request.topics]
     return _commit_known(ctx, request, known, refused)
+
+
+def _are_known(ctx: RequestContext, request: m.OffsetCommitRequest) -> bool:
+    """Whether all partitions of the request exist, by name, and each topic has some."""
+    partition = ctx.services.metadata.partition
+    for topic in request.topics:
+        if not topic.partitions:
+            return False
+        for each in topic.partitions:
+            if partition(topic.name, each.partition_index) is None:
+                return False
+    return bool(request.topics)
 
 
 async def _commit_in_slices(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:

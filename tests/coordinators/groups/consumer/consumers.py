@@ -194,6 +194,13 @@ class Consumer:
         )
         return self._hear(request)
 
+    def nod(self, epoch: int | None = None, **more: Any) -> Any:
+        """A heartbeat that says that it is there, and nothing else, as a client's do while nothing changes."""
+        epoch = self.epoch if epoch is None else epoch
+        return self._hear(
+            m.ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=epoch, **more)
+        )
+
     def leave(self, epoch: int = -1) -> Any:
         """Leaves, for a while with epoch -2."""
         request = m.ConsumerGroupHeartbeatRequest(

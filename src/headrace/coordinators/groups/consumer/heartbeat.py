@@ -122,6 +122,46 @@ def heartbeat(
     return response
 
 
+def steady_heartbeat(
+    groups: Groups,
+    group: ConsumerGroup,
+    request: m.ConsumerGroupHeartbeatRequest,
+    client: RequestClient,
+    group_event: GroupEvent,
+) -> m.ConsumerGroupHeartbeatResponse | None:
+    """What `heartbeat` does about a member that tells nothing new and has nothing to learn, as most heartbeats are.
+
+    None, with nothing done, for any other heartbeat, also if something is due that the next heartbeat begins."""
+    member = group.members.get(request.member_id)
+    if (
+        member is None
+        or request.member_epoch != member.epoch
+        or member.epoch <= JOINING_EPOCH
+        or request.instance_id is not None
+        or request.rack_id is not None
+        or request.rebalance_timeout_ms != -1
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or request.server_assignor is not None
+        or request.topic_partitions is not None
+        or member.client_id != client.client_id
+        or member.client_host != client.client_host
+        or member.classic is not None
+        or not member.is_reconciled(group.target_epoch)
+        or group.epoch > group.target_epoch
+        or group.regexes
+        or group.is_refresh_due(group_event.now_ms)
+    ):
+        return None
+    session_ms = groups.number(group.group_id, "consumer.session.timeout.ms")
+    group_event.start(TimerKind.SESSION, group, session_ms, member.member_id)
+    return m.ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=_interval_ms(groups, group, member, group_event.now_ms),
+    )
+
+
 def new_member_id(groups: Groups) -> str:
     """A member id in Kafka's form of a UUID: base64 for URLs."""
     text = groups.new_id().replace("-", "")

@@ -16,7 +16,14 @@ from headrace.coordinators.groups.consumer.assigning import Assigning, assignor_
 from headrace.coordinators.groups.consumer.conversion import check_upgrade, downgrade, is_downgraded, upgrade
 from headrace.coordinators.groups.consumer.describing import describe, describe_refused
 from headrace.coordinators.groups.consumer.group import ConsumerGroup
-from headrace.coordinators.groups.consumer.heartbeat import RequestClient, Resolving, heartbeat, new_member_id, refresh
+from headrace.coordinators.groups.consumer.heartbeat import (
+    RequestClient,
+    Resolving,
+    heartbeat,
+    new_member_id,
+    refresh,
+    steady_heartbeat,
+)
 from headrace.coordinators.groups.consumer.leaving import leave_for_a_while, leaving_member, remove, stop_timers
 from headrace.coordinators.groups.consumer.members import (
     JOINING_EPOCH,
@@ -89,6 +96,14 @@ class ConsumerRequests:
     ) -> Actions:
         """ConsumerGroupHeartbeat; answered when what it changes is stored."""
         group_event = self._groups.event(now_ms)
+        known = self._groups.get(request.group_id)
+        if isinstance(known, ConsumerGroup):
+            response = steady_heartbeat(self._groups, known, request, client, group_event)
+            if response is not None:
+                if known.writes.has_begun:
+                    known.replaced = None
+                known.writes.answer(group_event, reply, response, refused)
+                return group_event.actions
         try:
             self._check(request, api_version)
             error = self._groups.unavailable(request.group_id)

@@ -191,15 +191,20 @@ class Writes(Generic[W]):
         before: Sequence[KeyValue] = (),
     ) -> None:
         """As `write`, for records that are applied already."""
-        responses = [Response(reply, message, refused)] if reply is not None else []
         if change.records or before:
             self._waiting += _in_parts(change, before, self._group.group_id)
-            self._waiting[-1].responses.extend(responses)
+            if reply is not None:
+                self._waiting[-1].responses.append(Response(reply, message, refused))
             self._append(group_event)
-        elif self._waiting:
-            self._waiting[-1].responses.extend(responses)
+        elif reply is not None:
+            self.answer(group_event, reply, message, refused)
+
+    def answer(self, group_event: GroupEvent, reply: Reply, message: Any, refused: Refused) -> None:
+        """Answers at once, or with the newest write."""
+        if self._waiting:
+            self._waiting[-1].responses.append(Response(reply, message, refused))
         elif self._in_flight is not None:
-            self._in_flight.parts[-1].responses.extend(responses)
+            self._in_flight.parts[-1].responses.append(Response(reply, message, refused))
         else:
             group_event.answer(reply, message)
 

@@ -123,14 +123,20 @@ def fetch_frame(offset: int) -> bytearray:
     return framed(ApiKey.FETCH, FETCH_VERSION, request)
 
 
-def connected(broker: Services, frame: bytearray, *, has_shortcut: bool = True) -> Connection:
+def connected(
+    broker: Services,
+    frame: bytearray,
+    *,
+    has_shortcut: bool = True,
+    loopback: Callable[[bytes], Loopback] = Loopback,
+) -> Connection:
     """A connection on which `frame` comes whenever it is read."""
     dispatcher = Dispatcher(broker)
     if not has_shortcut:
         dispatcher.shortcut = None
     inbound = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), 1 << 20)
     still = Still()
-    transport = Dropping(Loopback(bytes(frame)))  # type: ignore[arg-type]
+    transport = Dropping(loopback(bytes(frame)))  # type: ignore[arg-type]
     memory = ResponseMemory(UNLIMITED)
     return Connection(transport, "PLAINTEXT", inbound, dispatcher, still, still, memory)  # type: ignore[arg-type]
 

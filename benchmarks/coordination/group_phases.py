@@ -1,0 +1,186 @@
+"""Measures a heartbeat and an offset commit in microseconds of CPU, in process, without the network.
+
+    Heartbeat                the one member of a classic group
+    ConsumerGroupHeartbeat   the one member of a group of KIP-848, which has its assignment and tells nothing new
+    OffsetCommit             of one partition, by the member of either
+
+From the readable event to the response, without the calls of the socket; the best of many rounds of 50 requests.
+
+    python benchmarks/coordination/group_phases.py [--json]
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.broker import phases
+from headrace.broker.app import running
+from headrace.broker.services import Services
+from headrace.config import parse_broker
+from headrace.controller.decisions.topics import RequestedTopic
+from headrace.network.connection import Connection
+from headrace.protocol import messages as m
+from headrace.protocol.codec.message import Message
+from headrace.protocol.headers import read_response_header, write_request_header
+
+TOPIC, MEMBER = "phases", "A" * 22
+ROUNDS, REQUESTS = 60, 50
+SETTLED_S = 1.1
+SETTINGS = {"listeners": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+
+
+class Listening(phases.Loopback):
+    """Keeps what is sent."""
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__(frame)
+        self.sent = bytearray()
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        """Keeps the bytes."""
+        self.sent += data
+        return len(data)
+
+    def sendmsg(self, parts: Sequence[memoryview]) -> int:
+        """Keeps the bytes."""
+        return sum(self.send(bytes(part)) for part in parts)
+
+
+def framed(request: Message, version: int) -> bytearray:
+    """A request as it is in the buffer of a connection."""
+    assert request.API_KEY is not None
+    payload = write_request_header(request.API_KEY, version, 7, "phases") + request.encode(version)
+    return bytearray(len(payload).to_bytes(4, "big") + payload)
+
+
+async def until(is_done: Callable[[], object]) -> None:
+    """Lets the event loop turn."""
+    while not is_done():  # noqa: ASYNC110 - what it waits for has no event
+        await asyncio.sleep(0)
+
+
+async def asked(broker: Services, request: Message, version: int) -> Any:
+    """The response to a request that may have to wait."""
+    connection, heard = listening(broker, request, version)
+    connection._on_readable()
+    await until(lambda: heard.sent)
+    assert request.API_KEY is not None
+    _, position = read_response_header(heard.sent[4:], request.API_KEY, version)
+    response = getattr(m, type(request).__name__.replace("Request", "Response"))
+    return response.decode(version, memoryview(heard.sent)[4:], position)[0]
+
+
+def listening(broker: Services, request: Message, version: int) -> tuple[Connection, Listening]:
+    """A connection on which the request comes whenever it is read, and what it answers."""
+    made: list[Listening] = []
+
+    def loopback(frame: bytes) -> Listening:
+        made.append(Listening(frame))
+        return made[-1]
+
+    connection = phases.connected(broker, framed(request, version), loopback=loopback)
+    return connection, made[-1]
+
+
+async def micros(broker: Services, request: Message, version: int) -> float:
+    """The CPU of one request in the best round."""
+    connection, heard = listening(broker, request, version)
+    rounds = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(REQUESTS):
+            connection._on_readable()
+        await until(lambda: connection.is_idle)
+        rounds.append((time.process_time() - began) / REQUESTS * 1e6)
+        heard.sent.clear()
+    return min(rounds)
+
+
+def commit(group_id: str, epoch: int, member_id: str) -> m.OffsetCommitRequest:
+    """A commit of one partition."""
+    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+    return m.OffsetCommitRequest(
+        group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id, topics=[topic]
+    )
+
+
+async def classic_member(broker: Services) -> tuple[int, str]:
+    """The generation and the member of a group of one."""
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x")
+    joining = m.JoinGroupRequest(
+        group_id="classic", session_timeout_ms=45_000, rebalance_timeout_ms=45_000, protocol_type="consumer",
+        protocols=[protocol],
+    )  # fmt: skip
+    joined = await asked(broker, joining, 3)
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"y")
+    syncing = m.SyncGroupRequest(
+        group_id="classic", generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment]
+    )
+    assert (await asked(broker, syncing, 3)).error_code == 0
+    return joined.generation_id, joined.member_id
+
+
+async def new_member(broker: Services) -> int:
+    """The epoch of the member of a group of one that has settled."""
+    heartbeat = m.ConsumerGroupHeartbeatRequest
+    request = heartbeat(
+        group_id="new", member_id=MEMBER, member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )  # fmt: skip
+    epoch = 0
+    for _ in range(3):
+        answer = await asked(broker, request, 1)
+        epoch, owned = answer.member_epoch, None
+        if answer.assignment is not None:
+            owned = [
+                heartbeat.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                for each in answer.assignment.topic_partitions
+            ]
+        request = heartbeat(group_id="new", member_id=MEMBER, member_epoch=epoch, topic_partitions=owned)
+    await asyncio.sleep(SETTLED_S)
+    return epoch
+
+
+async def measure() -> dict[str, float]:
+    """Measures all with a broker in this process."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with running(parse_broker({**SETTINGS, "log.dirs": directory})) as (broker, _):
+            await broker.controller.create_topics([RequestedTopic(TOPIC)])
+            await broker.groups.topic.ensure()
+            await until(lambda: not broker.groups.availability(0))
+            generation, member_id = await classic_member(broker)
+            epoch = await new_member(broker)
+            beat = m.HeartbeatRequest(group_id="classic", generation_id=generation, member_id=member_id)
+            new_beat = m.ConsumerGroupHeartbeatRequest(group_id="new", member_id=MEMBER, member_epoch=epoch)
+            return {
+                "Heartbeat": await micros(broker, beat, 4),
+                "ConsumerGroupHeartbeat": await micros(broker, new_beat, 1),
+                "OffsetCommit, classic": await micros(broker, commit("classic", generation, member_id), 8),
+                "OffsetCommit, KIP-848": await micros(broker, commit("new", epoch, MEMBER), 9),
+            }
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    results = asyncio.run(measure())
+    if options.json:
+        print(json.dumps(results, indent=1))
+        return
+    for name, value in results.items():
+        print(f"{name:26} {value:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

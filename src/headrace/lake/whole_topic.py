@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
-from headrace.client.operations.admin import EARLIEST, Admin
+from headrace.client.operations.admin import EARLIEST, LATEST, Admin
 from headrace.client.tables.record_table import RecordTable
 from headrace.errors import InvalidConfig
 from headrace.lake.core.plan import Slice
@@ -30,6 +30,7 @@ from headrace.lake.decoding import HEADERS
 from headrace.lake.definitions import Definitions
 from headrace.lake.delta.delta_table import LoadTable
 from headrace.lake.delta.location import Location
+from headrace.lake.delta.snapshots import newest_snapshot
 from headrace.lake.json_fields import CORRUPT_COLUMN
 from headrace.lake.rows import WantedRows, check_readable, fitted, read_rows
 from headrace.lake.topic_log import TopicLog
@@ -74,18 +75,31 @@ def find(
 
 def find_in(cluster: Cluster, topic: str, place: FoundTable, since: datetime | None = None) -> WholeTopic:
     """The newest snapshot of a table. Raises InvalidConfig, UnsupportedTableError and KafkaError."""
-    location, job, registry = place
-    snapshot = LoadTable.open(location)
+    return find_after(cluster, topic, place, newest_of(place), since)
+
+
+def newest_of(place: FoundTable) -> LoadTable:
+    """The newest snapshot of a table. Raises InvalidConfig and UnsupportedTableError."""
+    snapshot = newest_snapshot(place.location)
     if snapshot is None:
-        raise InvalidConfig(f"there is no table at {location} yet: headrace lake run, or headrace load, makes it")
+        raise InvalidConfig(f"there is no table at {place.location} yet: headrace lake run, or headrace load, makes it")
     check_readable(snapshot)
-    admin = Admin(cluster)
+    return snapshot
+
+
+def find_after(
+    cluster: Cluster, topic: str, place: FoundTable, snapshot: LoadTable, since: datetime | None = None
+) -> WholeTopic:
+    """Where the topic goes on after a snapshot. Raises UnsupportedTableError and KafkaError."""
+    admin, job = Admin(cluster), place.job
     partitions = admin.partitions_of(topic)
     known = {each: snapshot.next_offset(job, each) for each in partitions}
     new = [each for each, offset in known.items() if offset is None]
     begins = admin.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
     starts = {each: int(begins[each].offset) if offset is None else offset for each, offset in known.items()}
-    return WholeTopic(topic, snapshot, job, starts if since is None else _not_before(admin, starts, since), registry)
+    if since is not None:
+        starts = _not_before(admin, starts, since)
+    return WholeTopic(topic, snapshot, job, starts, place.registry)
 
 
 def find_table(cluster: Cluster, topic: str, table: str | Path | None, job: str) -> FoundTable:
@@ -222,8 +236,6 @@ def _not_before(admin: Admin, starts: Mapping[TopicPartition, int], since: datet
     """The later of each start and the first record of the time. Records without order in time stay included: the first
     one at or after `since` has no other such record before it."""
     found = admin.list_offsets(dict.fromkeys(starts, int(since.timestamp() * 1000)))
-    ends = {each: int(end) for each, (_, end) in admin.watermarks(starts).items()}
-    return {
-        each: max(start, int(found[each].offset) if found[each].offset >= 0 else ends[each])
-        for each, start in starts.items()
-    }
+    late = [each for each, one in found.items() if one.offset < 0]
+    ends = admin.list_offsets(dict.fromkeys(late, LATEST)) if late else {}
+    return {each: max(start, int(ends.get(each, found[each]).offset)) for each, start in starts.items()}

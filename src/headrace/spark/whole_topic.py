@@ -26,7 +26,9 @@ system, which Spark reads with Hadoop's connectors or Delta's jar.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,7 +40,18 @@ from headrace.client.security.command_options import DEFAULT_BOOTSTRAP
 from headrace.errors import InvalidConfig
 from headrace.lake.delta.delta_table import FileStatistics, LoadTable
 from headrace.lake.rows import WantedRows, rows_about, wanted_files
-from headrace.lake.whole_topic import JOB, TooMuchError, WholeTopic, find, find_in, find_table, read_tail, with_zone
+from headrace.lake.whole_topic import (
+    JOB,
+    FoundTable,
+    TooMuchError,
+    WholeTopic,
+    find,
+    find_after,
+    find_table,
+    newest_of,
+    read_tail,
+    with_zone,
+)
 from headrace.spark.option_values import OptionError
 from headrace.spark.source.cluster_access import client_settings, isolation_level
 from headrace.spark.source.options import LAKE_OF_TOPIC
@@ -94,13 +107,30 @@ def topic(
     if stream:
         return _where(_stream(spark, name, options, table, job, since), _times(WantedRows(name, None, since, until)))
     wanted = WantedRows(name, None, since, until)
-    found, newest = _find(name, options, table, job, wanted)
-    files = wanted_files(found.snapshot, wanted)
-    frame = _history(spark, found, files, _times(wanted))
+    kafka = _kafka(options)
+    with (
+        Cluster(_bootstrap(options), client_settings(kafka)) as cluster,
+        ThreadPoolExecutor(1, "headrace-tail") as other,
+    ):
+        try:
+            place = find_table(cluster, name, table, job)
+            if place.location.directory is None:
+                raise InvalidConfig(
+                    f"the table {place.location} is not on a mounted file system: read it with Spark's Delta format"
+                )
+            snapshot = newest_of(place)
+            is_committed = isolation_level(kafka) == READ_COMMITTED
+            reading = other.submit(_read_newest, cluster, place, snapshot, wanted, is_committed)
+            files = wanted_files(snapshot, wanted)
+            frame = _history(spark, snapshot, files, wanted)  # Java's part, while the other thread waits for brokers
+            found, newest = reading.result()
+        except BaseException:
+            cluster.interrupt()
+            raise
     if newest is None:
         return frame.unionByName(_where(_tail(spark, name, options, table, found), _times(wanted)))
     if newest.num_rows:
-        frame = frame.unionByName(spark.createDataFrame(newest, _nullable(_schema(found.snapshot))))
+        frame = frame.unionByName(spark.createDataFrame(newest, _nullable(_schema(snapshot.schema_json))))
     rows = rows_about(files, wanted)
     return frame if rows is None or rows + newest.num_rows > ROWS_OF_A_TASK else frame.coalesce(1)
 
@@ -113,24 +143,19 @@ def progress_of(
         return TableProgress(find(cluster, name, table, job).starts)
 
 
-def _find(
-    name: str, options: Mapping[str, str], table: str | Path | None, job: str, wanted: WantedRows
+def _read_newest(
+    cluster: Cluster, place: FoundTable, snapshot: LoadTable, wanted: WantedRows, is_committed: bool
 ) -> tuple[WholeTopic, pa.Table | None]:
-    """The table, and the newest records as its rows, if they are few enough to be read here; else None."""
-    kafka = _kafka(options)
-    with Cluster(_bootstrap(options), client_settings(kafka)) as cluster:
-        place = find_table(cluster, name, table, job)
-        if place.location.directory is None:
-            raise InvalidConfig(
-                f"the table {place.location} is not on a mounted file system: read it with Spark's Delta format"
-            )
-        found = find_in(cluster, name, place, wanted.since)
-        schema = found.snapshot.arrow_schema
+    """Where the topic goes on, and the newest records as the table's rows, if they are few enough to be read here; else
+    None. The cluster is closed then."""
+    with cluster:
+        found = find_after(cluster, wanted.topic, place, snapshot, wanted.since)
+        schema = snapshot.arrow_schema
         batches: list[pa.RecordBatch] = []
-        committed, size = isolation_level(kafka) == READ_COMMITTED, 0
+        size = 0
         try:
             for batch in read_tail(
-                cluster, found, wanted, schema, read_committed=committed, records_max=TAIL_RECORDS_MAX
+                cluster, found, wanted, schema, read_committed=is_committed, records_max=TAIL_RECORDS_MAX
             ):
                 batches.append(batch)
                 size += batch.nbytes
@@ -170,17 +195,18 @@ def _stream(
 
 
 def _history(
-    spark: "SparkSession", found: WholeTopic, files: Sequence[FileStatistics], conditions: Sequence[str]
+    spark: "SparkSession", snapshot: LoadTable, files: Sequence[FileStatistics], wanted: WantedRows
 ) -> "DataFrame":
     """The wanted rows of these files of the snapshot."""
-    schema = _schema(found.snapshot)
+    schema, name, conditions = _schema(snapshot.schema_json), wanted.topic, _times(wanted)
     if not files:
         return spark.createDataFrame([], schema)
-    if any(one.topics != (found.topic, found.topic) for one in files):
-        conditions = [f"`topic` = '{found.topic}'", *conditions]  # the broker knows it, so it has no quote
-    directory = found.snapshot.location.directory
+    if any(one.topics != (name, name) for one in files):
+        conditions = [f"`topic` = '{name}'", *conditions]  # the broker knows it, so it has no quote
+    directory = snapshot.location.directory
     assert directory is not None
-    frame = spark.read.schema(schema).parquet(*(str(directory / one.path) for one in files))
+    paths = [str(directory / one.path) for one in files]
+    frame = spark.read.schema(schema).format("parquet").load(paths[0] if len(paths) == 1 else paths)
     return _where(frame, conditions)
 
 
@@ -219,7 +245,8 @@ def _nullable(schema: "StructType") -> "StructType":
     return StructType([StructField(field.name, field.dataType) for field in schema.fields])
 
 
-def _schema(snapshot: LoadTable) -> "StructType":
+@lru_cache(16)
+def _schema(schema_json: str) -> "StructType":
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(snapshot.schema_json))
+    return StructType.fromJson(json.loads(schema_json))

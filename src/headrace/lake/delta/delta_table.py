@@ -109,6 +109,7 @@ class LoadTable:
     def __init__(self, table: DeltaTable, location: Location) -> None:
         self._table = table
         self._surviving: dict[str, Surviving] = {}
+        self._bounds: tuple[int, Sequence[FileStatistics]] | None = None
         self.location = location
 
     @classmethod
@@ -273,8 +274,13 @@ class LoadTable:
         return [one for _, one in sorted(found, key=lambda each: (each[0], each[1].path))]
 
     @property
-    def file_bounds(self) -> list[FileStatistics]:
+    def file_bounds(self) -> Sequence[FileStatistics]:
         """The files of this snapshot, with the bounds that the log has of them."""
+        if self._bounds is None or self._bounds[0] != self.version:
+            self._bounds = self.version, self._read_bounds()
+        return self._bounds[1]
+
+    def _read_bounds(self) -> list[FileStatistics]:
         actions = self._table.get_add_actions(flatten=True)
         if not actions.num_rows:
             return []

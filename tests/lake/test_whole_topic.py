@@ -1,5 +1,6 @@
 """A topic and its lake table as one, for pandas, polars and DuckDB."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.client.producer.producer import Producer
 from headrace.config.lake_definition import LakeDefinition
 from headrace.errors import InvalidConfig
 from headrace.lake import whole_topic
+from headrace.lake.core.plan import Slice
 from headrace.lake.core.roll import Sizes
 from headrace.lake.decoders import make_decoder
 from headrace.lake.decoding import RawDecoder
@@ -22,6 +24,7 @@ from headrace.lake.definitions import Definitions
 from headrace.lake.delta.delta_table import FileStatistics
 from headrace.lake.delta.unsupported import UnsupportedTableError
 from headrace.lake.rows import WantedRows, fitted, read_rows, rows_about
+from headrace.lake.topic_log import TopicLog
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import OffsetRange, TopicPartition
 from tests.lake.lakes import opened, produce, run_once, value_of
@@ -79,6 +82,36 @@ def test_records_of_other_times_are_not_decoded(
         decoded.clear()
         rows = whole_topic.table(broker, topic, table=table, until=datetime.fromtimestamp(until, UTC))
         assert (rows.to_arrow().num_rows, decoded) == (found, read)
+
+
+def test_records_of_other_times_are_read_once(
+    broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(broker, topic, 10)
+    run_once(broker, topic, table)
+    produce(broker, topic, 10, first=20)
+    read: list[tuple[int, int, int]] = []
+
+    class Counting(TopicLog):
+        def read(self, one: Slice) -> Iterator[RecordColumns]:
+            read.append((one.partition.partition, one.start, one.end))
+            return super().read(one)
+
+    monkeypatch.setattr("headrace.lake.whole_topic.TopicLog", Counting)
+
+    def found(low: int, high: int) -> pa.Table:
+        since, until = (datetime.fromtimestamp(each, UTC) for each in (low, high))
+        read.clear()
+        return whole_topic.table(broker, topic, table=table, since=since, until=until).to_arrow()
+
+    assert (places(found(0, 10)), read) == (expected(range(10)), [(0, 5, 10), (1, 5, 10)])
+    assert (places(found(0, 10)), read) == (expected(range(10)), [])
+    produce(broker, topic, 2, first=5)  # late ones: what comes after the known records is read
+    late = [(n % 2, 10, value_of(n)) for n in (5, 6)]
+    assert (places(found(0, 10)), read) == (sorted(expected(range(10)) + late), [(0, 10, 11), (1, 10, 11)])
+    assert (places(found(0, 10)), read) == (sorted(expected(range(10)) + late), [(0, 10, 11), (1, 10, 11)])
+    assert (found(25, 27).num_rows, read) == (2, [(0, 8, 11), (1, 7, 11)])
+    assert whole_topic.table(broker, topic, table=table).to_arrow().num_rows == 22
 
 
 def test_row_groups_without_wanted_rows_are_not_read(

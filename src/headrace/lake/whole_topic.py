@@ -9,7 +9,7 @@ retention has deleted from the topic is still in the table. `since` and `until` 
 groups are skipped by their bounds, and the topic is read from the offset of `since`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from math import ceil, floor
@@ -33,6 +33,7 @@ from headrace.lake.delta.location import Location
 from headrace.lake.delta.snapshots import newest_snapshot
 from headrace.lake.json_fields import CORRUPT_COLUMN
 from headrace.lake.rows import WantedRows, check_readable, fitted, read_rows
+from headrace.lake.tail_times import TailTimes, Times, Window
 from headrace.lake.topic_log import TopicLog
 from headrace.records.format2.columns import RecordColumns
 from headrace.types import TopicPartition
@@ -188,29 +189,71 @@ def read_tail(
     log = TopicLog(cluster, whole.topic, headers=HEADERS in known.names, read_committed=read_committed)
     decoder = reading_decoder(known, whole.registry, whole.snapshot.partition_by)
     bounds = log.bounds(list(whole.starts))
-    slices = [
-        Slice(each, at, at, bounds[each].end) for each, at in sorted(whole.starts.items()) if at < bounds[each].end
-    ]
+    window = _window(wanted)
+    keys = {} if window is None else _stable_names(cluster, whole.topic, read_committed)
+    starts = {
+        each: at if window is None or each not in keys else _times.first_wanted(keys[each], at, window)
+        for each, at in sorted(whole.starts.items())
+    }
+    slices = [Slice(each, at, at, bounds[each].end) for each, at in starts.items() if at < bounds[each].end]
     if records_max is not None and sum(one.size for one in slices) > records_max:
         raise TooMuchError
     for one in slices:
-        for records in log.read(one):
-            if not _may_be_within(records, wanted):
-                continue
+        for records in _wanted_chunks(log, one, window, keys.get(one.partition)):
             batch = _within(decoder.decode(records, one.partition), wanted)
             if batch.num_rows:
                 yield fitted(batch, schema)
 
 
-def _may_be_within(records: RecordColumns, wanted: WantedRows) -> bool:
-    """Whether some record is of the wanted times: the values of others need not be decoded."""
-    if not records.count or (wanted.since is None and wanted.until is None):
-        return True
+_times = TailTimes()
+
+
+def _window(wanted: WantedRows) -> Window | None:
+    """The wanted times in ms, which may have more than is wanted; None if all are."""
+    if wanted.since is None and wanted.until is None:
+        return None
+    since, until = wanted.since, wanted.until
+    return Window(
+        None if since is None else floor(since.timestamp() * 1000),
+        None if until is None else ceil(until.timestamp() * 1000),
+    )
+
+
+def _stable_names(cluster: Cluster, topic: str, read_committed: bool) -> dict[TopicPartition, Hashable]:
+    """What a partition is called as long as its records stay the same to this reader; none if it has no such name."""
+    found = cluster.topic(topic)
+    if not any(found.topic_id):
+        return {}
+    return {
+        TopicPartition(topic, one.partition): (found.topic_id, one.partition, one.leader_epoch, read_committed)
+        for one in found.partitions
+        if one.leader_epoch >= 0
+    }
+
+
+def _wanted_chunks(log: TopicLog, one: Slice, window: Window | None, key: Hashable) -> Iterator[RecordColumns]:
+    """The chunks with records of the wanted times: the values of others need not be decoded."""
+    at = one.start
+    for records in log.read(one):
+        if not records.count:
+            continue
+        if window is None:
+            yield records
+            continue
+        times, end = _times_of(records), min(records.next_offset, one.end)
+        if key is not None:
+            _times.learn(key, at, end, times)
+        at = end
+        if window.may_have(times):
+            yield records
+    if key is not None:
+        _times.learn(key, at, one.end, None)
+
+
+def _times_of(records: RecordColumns) -> Times:
     times = pa.Array.from_buffers(pa.int64(), records.count, [None, pa.py_buffer(records.timestamps_ms)])
     first, last = pc.min_max(times).values()
-    return (wanted.since is None or last.as_py() >= floor(wanted.since.timestamp() * 1000)) and (
-        wanted.until is None or first.as_py() < ceil(wanted.until.timestamp() * 1000)
-    )
+    return Times(first.as_py(), last.as_py())
 
 
 def _within(batch: pa.RecordBatch, wanted: WantedRows) -> pa.RecordBatch:

@@ -101,7 +101,7 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
     from headrace.spark.session import session
     from headrace.spark.whole_topic import topic as whole
 
-    settings = {"spark.driver.memory": "2g"}
+    settings = {"spark.driver.memory": "2g", **dict(one.split("=", 1) for one in arguments.settings)}
     options = {"kafka.bootstrap.servers": arguments.bootstrap}
     if source == PEER:
         settings["spark.jars"] = ",".join(map(str, sorted(JARS.glob("*.jar"))))
@@ -123,7 +123,7 @@ def measure(source: str, arguments: argparse.Namespace, topic: str) -> dict[str,
         assert (len(found), sum(row["count"] for row in found)) == (50, total)
 
     def sum_of(rows):
-        (found,) = rows.agg(F.count("*").alias("count"), F.sum("amount").alias("sum")).collect()
+        (found,) = rows.selectExpr("count(*) AS count", "sum(amount) AS sum").collect()
         assert found["count"] == arguments.records - arguments.records * 99 // 100
 
     def in_range():
@@ -166,7 +166,8 @@ def take(arguments: argparse.Namespace, topic: str, taken: Taken) -> None:
     is_turned = len(taken.get(PEER, {}).get(arguments.work[0], ())) % 2
     for source in SOURCES[:: -1 if is_turned else 1]:
         command = [sys.executable, __file__, "--bootstrap", arguments.bootstrap, "--warm", str(arguments.warm)]
-        command += ["--records", str(arguments.records), "--work", *arguments.work, "--measure", source, topic]
+        command += ["--records", str(arguments.records), "--work", *arguments.work]
+        command += ["--settings", *arguments.settings, "--measure", source, topic]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr[-3000:])
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=float, default=6, help="seconds in which each query is run before it counts")
     parser.add_argument("--work", nargs="+", default=WORK, choices=WORK)
+    parser.add_argument("--settings", nargs="*", default=[], help="of Spark, for both, as KEY=VALUE")
     parser.add_argument("--append", action="store_true", help="add the rounds to those of the file")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)

@@ -25,7 +25,8 @@ def old_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_snapshot_is_kept_until_somebody_commits(broker: str, topic: str, table: Path) -> None:
     location = Location.of(table)
-    assert newest_snapshot(location) is None
+    found = newest_snapshot(location)
+    assert found is None
     for turn in range(3):
         produce(broker, topic, 10, first=10 * turn)
         run_once(broker, topic, table)

@@ -23,6 +23,7 @@ COMPILED = (
     "headrace.broker.metrics.traffic",
     "headrace.broker.produce.produce_shortcut",
     "headrace.broker.fetch.plain_fetch",
+    "headrace.broker.fetch.plain_follow",
     "headrace.broker.request.shortcuts",
     "headrace.log.cleaning.compaction_kernel",
     "headrace.log.cleaning.compaction_runs",

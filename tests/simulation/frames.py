@@ -1,7 +1,8 @@
 """Requests and answers over simulated connections: the two ends of a connection, without a socket.
 
     Caller    sends encoded requests, hands the decoded answers back in their order
-    Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole
+    Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole; it offers
+              each to the shortest way of followers first, as behind a socket
     SimPeers  `headrace.network.peers.peers.Peers` on such callers, one for each broker and lane
 
 Everything is encoded and decoded by the broker's own codec: bytes travel.
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from headrace.broker.handlers import all_modules
 from headrace.errors import InvalidRequest
 from headrace.log.segment_list import SegmentRange
-from headrace.network.connection import Held, Slot
+from headrace.network.connection import WAITS, Held, Slot
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -29,6 +30,7 @@ from tests.simulation.scheduler import Process
 R = TypeVar("R", bound=Message)
 
 
+_FETCH = b"\0\1"
 _KEYS = {key.title + "Request": key for key in ApiKey}
 _NEWEST = {module.API_KEY: module.VERSIONS[-1] for module in all_modules()}
 
@@ -165,6 +167,8 @@ class Served:
         if self._reasons:
             self._held.append(frame)
             return
+        if not self._slots and self._is_answered_shortly(frame):
+            return
         try:
             self._dispatch(self, memoryview(bytearray(frame)))
         except InvalidRequest as error:
@@ -172,6 +176,15 @@ class Served:
         if self._is_postponed:
             self._is_postponed = False
             self._held.appendleft(frame)
+
+    def _is_answered_shortly(self, frame: bytes) -> bool:
+        """Whether a follower's fetch took the shortest way."""
+        if frame[:2] != _FETCH or (shortcut := getattr(self._dispatch, "shortcut", None)) is None:
+            return False
+        end = shortcut.follows.offer(self, memoryview(bytearray(frame)))
+        if end > WAITS:
+            self._send(shortcut.take(end))
+        return bool(end)
 
     def hold(self, reason: Held, until_ms: float | None = None) -> None:
         self._reasons |= reason

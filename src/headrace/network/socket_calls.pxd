@@ -25,6 +25,17 @@ cdef extern from *:
     #endif
     }
 
+    /* What the page cache has of a range of a file; -1 also where the system cannot tell. */
+    static inline ssize_t headrace_read_cached(int fd, void *buf, size_t size, int64_t position) {
+    #ifdef RWF_NOWAIT
+        struct iovec one = {buf, size};
+        return preadv2(fd, &one, 1, (off_t)position, RWF_NOWAIT);
+    #else
+        (void)fd; (void)buf; (void)size; (void)position;
+        return -1;
+    #endif
+    }
+
     #ifdef __linux__
     #include <sys/sendfile.h>
     #define HEADRACE_HAS_SEND_FILE 1
@@ -48,3 +59,4 @@ cdef extern from *:
     int HAS_SEND_FILE "HEADRACE_HAS_SEND_FILE"
     ssize_t send_file "headrace_send_file"(int to, int fd, int64_t position, size_t size) noexcept nogil
     bint is_cached "headrace_is_cached"(int fd, int64_t position) noexcept nogil
+    ssize_t read_cached "headrace_read_cached"(int fd, void *buf, size_t size, int64_t position) noexcept nogil

@@ -6,7 +6,8 @@ cdef int _VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, 
 cdef int _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX
 cdef int _ROW_FIELDS, _ROWS_MAX, _MIN, _MAX, _NOT_PLAIN
 cdef int _LOG_START_FROM, _SESSIONS_FROM, _LEADER_EPOCHS_FROM, _RACK_FROM, _FLEXIBLE_FROM, _IDS_FROM, _NO_REPLICA_FROM
-cdef int _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _FETCH
+cdef int _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _FETCH, _REPLICA_ID, _REPLICA_EPOCH
+cdef int _REPLICA_BYTES, _REPLICA_TAG, _REPLICA_STATE_BYTES
 
 @cython.locals(value=int64_t)
 cdef inline int64_t _int16(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
@@ -22,11 +23,22 @@ cdef inline (int64_t, Py_ssize_t) _length_at(
 
 cdef inline bint _is_ascii(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end) noexcept
 
+cpdef int read_plain_fetch(
+    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found, int64_t[::1] rows) noexcept
+
+@cython.locals(at=Py_ssize_t)
+cpdef bint is_of_follower(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end) noexcept
+
+@cython.locals(at=Py_ssize_t)
+cpdef int read_follower_fetch(
+    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found, int64_t[::1] rows) noexcept
+
 @cython.locals(
     version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, isolation=int,
     fixed=int, topics=int64_t, count=int64_t, row=Py_ssize_t, row_bytes=int64_t, topic_end=Py_ssize_t, partitions=int64_t)
-cpdef int read_plain_fetch(
-    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found, int64_t[::1] rows) noexcept
+cdef int _read_fetch(
+    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, bint is_follower, int64_t[::1] found,
+    int64_t[::1] rows) noexcept
 
 cdef inline Py_ssize_t _put16(uint8_t[::1] out, Py_ssize_t pos, int64_t value) noexcept
 

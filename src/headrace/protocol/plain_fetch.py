@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: annotation_typing=False, binding=False
-"""The plain Fetch of a consumer: its fields in arrays of integers, and the parts of its answer.
+"""The plain Fetch of a consumer or a follower: its fields in arrays of integers, and the parts of its answer.
 
     request  client id in ASCII; no replica id, rack, forgotten topic or tagged field; topics in ASCII, or ids
+             of a follower from version 15 on: one tagged field, its id and broker epoch
     answer   begin_fetch_answer | { put_topic | { put_partition | records | end_topic } end_topic } end_topic
 
 No object is made: the request stays in the buffer of received bytes, and the arrays have the places of its parts. Any
@@ -21,9 +22,9 @@ VERSION_MIN, VERSION_MAX = 4, 18
 
 (
     API_VERSION, CORRELATION_ID, MAX_WAIT_MS, MIN_BYTES, MAX_BYTES, IS_COMMITTED_ONLY, SESSION_ID, SESSION_EPOCH,
-    REQUEST_FIELDS,
-) = range(9)  # fmt: skip
-"""The places of a request's fields in the first array, and their number."""
+    REPLICA_ID, REPLICA_EPOCH, REQUEST_FIELDS,
+) = range(11)  # fmt: skip
+"""The places of a request's fields in the first array, and their number. Only a follower's has the last two."""
 
 (
     TOPIC_AT, TOPIC_END, INDEX, LEADER_EPOCH, OFFSET, LAST_EPOCH, LOG_START, PARTITION_MAX_BYTES, ROW_FIELDS,
@@ -46,6 +47,8 @@ _MIN, _MAX, _NOT_PLAIN = VERSION_MIN, VERSION_MAX, -1
 _LOG_START_FROM, _SESSIONS_FROM, _LEADER_EPOCHS_FROM, _RACK_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 7, 9, 11, 12, 13
 _NO_REPLICA_FROM = 15
 _REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _FETCH = 31, 16, 28, 1
+_REPLICA_ID, _REPLICA_EPOCH = 8, 9
+_REPLICA_BYTES, _REPLICA_TAG, _REPLICA_STATE_BYTES = 16, 1, 13
 
 
 def _int16(buf: Buffer, pos: int) -> int:
@@ -89,9 +92,39 @@ def _is_ascii(buf: Buffer, pos: int, end: int) -> bool:
 
 
 def read_plain_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -> int:
-    """The number of partitions in the plain Fetch `buf[pos:end]`, or `NOT_PLAIN`.
+    """The number of partitions in the plain Fetch `buf[pos:end]` of a consumer, or `NOT_PLAIN`.
 
     Fills `found` (see `API_VERSION` and those behind), and for each partition a row of `rows` (see `TOPIC_AT`)."""
+    return _read_fetch(buf, pos, end, False, found, rows)
+
+
+def is_of_follower(buf: Buffer, pos: int, end: int) -> bool:
+    """Whether the Fetch `buf[pos:end]` ends as a follower's does. One of a consumer may do so too."""
+    at = end - _REPLICA_BYTES
+    return (
+        at - pos >= _REQUEST_BYTES_MIN
+        and buf[at] == 1  # tagged field
+        and buf[at + 1] == _REPLICA_TAG
+        and buf[at + 2] == _REPLICA_STATE_BYTES
+        and not buf[end - 1]
+        and not buf[pos + 2]
+        and buf[pos + 3] >= _NO_REPLICA_FROM
+    )
+
+
+def read_follower_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -> int:
+    """As `read_plain_fetch`, of a follower that says its broker epoch: version 15 or later."""
+    if not is_of_follower(buf, pos, end):
+        return _NOT_PLAIN
+    at = end - _REPLICA_BYTES
+    found[_REPLICA_ID], found[_REPLICA_EPOCH] = _int32(buf, at + 3), _int64(buf, at + 7)
+    if found[_REPLICA_ID] < 0:
+        return _NOT_PLAIN
+    return _read_fetch(buf, pos, at, True, found, rows)
+
+
+def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints, rows: Ints) -> int:
+    """The number of partitions. A follower's is read up to its tagged field."""
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1] != _FETCH:
         return _NOT_PLAIN
     version = _int16(buf, pos + 2)
@@ -197,7 +230,7 @@ def read_plain_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -
         length, pos = _length_at(buf, pos, end, string_width)
         if pos < 0 or length:
             return _NOT_PLAIN
-    if is_flexible:
+    if is_flexible and not is_follower:
         if pos >= end or buf[pos]:
             return _NOT_PLAIN
         pos += 1

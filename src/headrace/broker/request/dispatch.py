@@ -158,6 +158,7 @@ class Dispatcher:
     def shortcut(self) -> Shortcut | None:
         """Answers the most frequent requests before they come here. Made for the first connection."""
         from headrace.broker.fetch.plain_fetch import PlainFetches  # a start imports no handler either
+        from headrace.broker.fetch.plain_follow import PlainFollows
         from headrace.broker.produce.produce_shortcut import ProduceShortcut
         from headrace.broker.request.shortcuts import Shortcuts
 
@@ -167,6 +168,7 @@ class Dispatcher:
         return Shortcuts(
             ProduceShortcut(self._services, produce.times, self._append_rest),
             PlainFetches(self._services, fetch.times),
+            PlainFollows(self._services, fetch.times),
         )
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:

@@ -8,9 +8,11 @@ Compiled, as they are; it also runs uncompiled.
 from __future__ import annotations
 
 from headrace.broker.fetch.plain_fetch import PlainFetches
+from headrace.broker.fetch.plain_follow import PlainFollows
 from headrace.broker.produce.produce_shortcut import ProduceShortcut
 from headrace.network.connection import Connection, Shortcut
 from headrace.network.request_times import Timed
+from headrace.protocol.plain_fetch import is_of_follower
 
 _PRODUCE, _FETCH = 0, 1
 
@@ -18,14 +20,14 @@ _PRODUCE, _FETCH = 0, 1
 class Shortcuts(Shortcut):
     """The shortest ways of one dispatcher, which share the buffer of answers."""
 
-    __slots__ = ("_last", "fetches", "produces")
+    __slots__ = ("_last", "fetches", "follows", "produces")
 
-    def __init__(self, produces: ProduceShortcut, fetches: PlainFetches) -> None:
+    def __init__(self, produces: ProduceShortcut, fetches: PlainFetches, follows: PlainFollows) -> None:
         super().__init__()
-        self.produces, self.fetches = produces, fetches
+        self.produces, self.fetches, self.follows = produces, fetches, follows
         self._last: Shortcut = produces
-        produces.share(self)
-        fetches.share(self)
+        for each in (produces, fetches, follows):
+            each.share(self)
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         """See `Shortcut`."""
@@ -35,6 +37,11 @@ class Shortcuts(Shortcut):
             self._last = self.produces
             return self.produces.answer(connection, octets, start, end, at)
         if octets[start + 1] == _FETCH:
+            if is_of_follower(octets, start, end):
+                self._last = self.follows
+                answer_end = self.follows.answer(connection, octets, start, end, at)
+                if answer_end:
+                    return answer_end
             self._last = self.fetches
             return self.fetches.answer(connection, octets, start, end, at)
         return 0

@@ -225,3 +225,28 @@ def test_damaged_requests_are_read_as_the_general_decoder_reads_them_or_not_at_a
         assert found == expected(frame)
     except InvalidRequest:
         pytest.fail("what the general decoder refuses was read")
+
+
+@FORMS
+@settings(max_examples=40)
+@given(version=st.integers(15, 18), request=requests, follower=st.integers(0, 1 << 30), epoch=int64, data=st.data())
+def test_a_follower_request_is_read_as_the_general_decoder_reads_it(
+    form: ModuleType, version: int, request: Request, follower: int, epoch: int, data: st.DataObject
+) -> None:
+    plain = content(form, frame_of(version, request))
+    request.replica_state = Request.ReplicaState(replica_id=follower, replica_epoch=epoch)
+    frame = frame_of(version, request)
+    count, fields, _ = read(form, frame)
+    assert count < 0, "a consumer has no replica id"
+    rows = memoryview(array("q", bytes(8 * form.ROW_FIELDS * form.PARTITIONS_MAX)))
+    assert form.is_of_follower(frame, 0, len(frame))
+    assert form.read_follower_fetch(frame, 0, len(frame), fields, rows) == len((plain or {})["partitions"])
+    assert (fields[form.REPLICA_ID], fields[form.REPLICA_EPOCH]) == (follower, epoch)
+    assert [rows[row * form.ROW_FIELDS + form.OFFSET] for row in range(len((plain or {})["partitions"]))] == [
+        each.fetch_offset for topic in request.topics for each in topic.partitions
+    ]
+    short = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    assert form.read_follower_fetch(short, 0, len(short), fields, rows) < 0
+    request.rack_id = "a"
+    frame = frame_of(version, request)
+    assert form.read_follower_fetch(frame, 0, len(frame), fields, rows) < 0

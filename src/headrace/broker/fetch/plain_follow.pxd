@@ -42,7 +42,7 @@ cdef class PlainFollows(Shortcut):
     cdef object _services, _admission, _throttling, _sessions, _follower
     cdef dict _partitions
     cdef tuple _listeners
-    cdef list _by_version, _asked, _read
+    cdef list _by_version, _looked, _asked, _read
     cdef int64_t[::1] _request, _rows, _place, _found
     cdef int64_t _remaining, _size, _now_ms, _broker_epoch
     cdef int _version
@@ -74,10 +74,13 @@ cdef class PlainFollows(Shortcut):
     cdef _session_of(self, connection, const uint8_t[::1] octets, int count)
 
     @cython.locals(
-        changed=int, state=ReplicaOffsets, end=LogEnd, offset=int64_t, epoch=int64_t, latest=int64_t,
-        is_same_start=bint, is_counted=bint, stable=int64_t, size=int64_t, high_watermark=int64_t, found=int64_t[::1],
-        at=int)
+        changed=int, found=int64_t[::1], each_looked=tuple, state=ReplicaOffsets, end=LogEnd, is_same_start=bint,
+        is_at_the_end=bint, stable=int64_t, high_watermark=int64_t, at=int)
     cdef int _read_session(self, session, bint counts) except -2
+
+    @cython.locals(
+        records=int, state=ReplicaOffsets, end=LogEnd, offset=int64_t, epoch=int64_t, latest=int64_t)
+    cdef bint _look_at_all(self, session) except -1
 
     cdef bint _is_throttled(self, partition) except -1
     cdef bint _is_at_the_end(self, partition) except -1
@@ -90,7 +93,7 @@ cdef class PlainFollows(Shortcut):
     cdef bint _is_enough(self) except -1
     cdef _wait(self, connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, session)
 
-    @cython.locals(frame=bytes, changed=int, size=Py_ssize_t, is_answered=bint)
+    @cython.locals(frame=bytes, changed=int, size=Py_ssize_t, is_answered=bint, is_plain=bint)
     cpdef bint look_again(self, WaitingFollow waiting, bint is_over) except -1
 
     @cython.locals(

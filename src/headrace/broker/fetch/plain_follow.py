@@ -14,11 +14,11 @@ It does the work of `session_fetch` and `follower_fetch` for the request that le
     offsets in range, files that are open                    `log.plain_read`
     no throttled partition, if not in sync                   `replication_quota`
 
-In any other case it returns 0, and the dispatcher takes the frame. Until then it may have noted what the request asks
-for, and how far the follower has come in some partitions. The general way does both again, with the same result. A
-request that waits keeps its frame. If another case arises meanwhile, the general way goes on from there, so the rules
-of refusals and of logs that diverge are not repeated here. A test sends the same requests all ways, and compares the
-answers and the state of the partitions. Compiled; it also runs uncompiled.
+In any other case it returns 0, and the dispatcher takes the frame. Until then it has done nothing, or has noted in the
+session what the request asks for: the general way does that again with the same result. A request that waits keeps its
+frame. If another case arises meanwhile, the general way goes on from there, so the rules of refusals and of logs that
+diverge are not repeated here. A test sends the same requests all ways, and compares the answers and the state of the
+partitions. Compiled; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ from headrace.protocol.plain_fetch import (
     put_topic,
     read_follower_fetch,
 )
-from headrace.types import BrokerId
 
 try:
     import cython
@@ -88,8 +87,8 @@ _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class WaitingFollow:
-    """A follower's fetch in the purgatory. It keeps its frame, and is read from there each time; when there is something
-    that it is not answered with here, `session_fetch` goes on in its place."""
+    """A follower's fetch in the purgatory. It keeps its frame, and is read from there each time. Where that has to
+    decide something, `session_fetch` goes on in its place."""
 
     __slots__ = (
         "_connection", "_follows", "_general", "_keys", "_slot", "answered_ns", "api_key", "epoch", "frame",
@@ -157,8 +156,8 @@ class PlainFollows(Shortcut):
 
     __slots__ = (
         "_admission", "_asked", "_broker_epoch", "_by_version", "_follower", "_found", "_is_alive", "_listeners",
-        "_now_ms", "_partitions", "_place", "_read", "_remaining", "_request", "_rows", "_services", "_sessions",
-        "_size", "_throttling", "_version", "taken", "times", "waited",
+        "_looked", "_now_ms", "_partitions", "_place", "_read", "_remaining", "_request", "_rows", "_services",
+        "_sessions", "_size", "_throttling", "_version", "taken", "times", "waited",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -176,10 +175,12 @@ class PlainFollows(Shortcut):
         self._rows = memoryview(array("q", bytes(8 * ROW_FIELDS * PARTITIONS_MAX)))
         self._place = memoryview(array("q", bytes(8 * PLACE_FIELDS)))
         self._found = memoryview(array("q", bytes(8 * _FOUND_FIELDS * PARTITIONS_MAX)))
+        self._looked: list[Any] = []  # the session's partitions, with what was read of them
         self._asked: list[Any] = []  # the session's partitions that the request names; later those to be answered
         self._read: list[tuple[Partition, SegmentRange]] = []
         self._remaining = self._size = self._version = self._now_ms = self._broker_epoch = 0
-        self._follower, self._is_alive = BrokerId(-1), False
+        self._follower: Any = None  # a `BrokerId`
+        self._is_alive = False
         self.taken = self.waited = 0
         """How many were answered at once, and how many had to wait."""
 
@@ -247,6 +248,7 @@ class PlainFollows(Shortcut):
 
     def _forget(self) -> None:
         """Lets go of what was read: a file of a deleted segment takes space as long as somebody has it."""
+        self._looked.clear()
         self._asked.clear()
         self._read.clear()
 
@@ -287,14 +289,50 @@ class PlainFollows(Shortcut):
 
     def _read_session(self, session: FetchSession, counts: bool) -> int:
         """Reads the partitions of a session; returns the number of those that have changed since its last answer, which
-        are in `_asked`, with their keys. -1 if the general way has to. `counts`: see `FollowerFetch.begin`."""
-        changed, follower = 0, self._follower
+        are in `_asked`. -1 if the general way has to. `counts`: see `FollowerFetch.begin`.
+
+        Nothing counts before all partitions are read: the general way tells the last stable offset of before."""
+        if not self._look_at_all(session):
+            return -1
+        changed, found = 0, self._found
+        for each_looked in self._looked:
+            key, each, partition, range_, size_so_far = each_looked
+            wanted, state, end = each.wanted, partition.state, partition.log
+            is_same_start = end.log_start_offset == each.log_start_offset
+            is_at_the_end = wanted.fetch_offset == end.log_end_offset and is_same_start
+            if is_at_the_end and wanted.last_fetched_epoch == end.leader_epochs.latest:
+                if counts and not self._is_at_the_end(partition) and not self._count(partition, wanted):
+                    return -1
+                if state.high_watermark == each.high_watermark:
+                    continue
+            stable = state.high_watermark
+            transactions: Any = end.producers.transactions
+            if transactions._open or transactions._closed:
+                stable = partition.last_stable_offset
+            if counts and not self._count(partition, wanted):
+                return -1
+            high_watermark = state.high_watermark
+            if range_ is not None or high_watermark != each.high_watermark or not is_same_start:
+                if changed == _ROWS_MAX:
+                    return -1
+                at = changed * _FOUND_FIELDS
+                found[at + _FOUND_INDEX], found[at + _FOUND_HIGH] = wanted.partition, high_watermark
+                found[at + _FOUND_STABLE], found[at + _FOUND_START] = stable, end.log_start_offset
+                found[at + _FOUND_SIZE] = 0 if range_ is None else range_[2]
+                self._asked.append((key, each, range_, size_so_far))
+                changed += 1
+        return changed
+
+    def _look_at_all(self, session: FetchSession) -> bool:
+        """Finds the records of a session's partitions, for `_looked`. False if the general way has to."""
+        follower, records = self._follower, 0
         for key, each in session.partitions.items():
             partition: Any = self._partitions.get(each.key)
             if partition is None:
-                return -1
+                return False
             wanted, state, end = each.wanted, partition.state, partition.log
             offset, epoch, latest = wanted.fetch_offset, wanted.last_fetched_epoch, end.leader_epochs.latest
+            progress: Any = partition.state.followers.get(follower)
             if (
                 not state.is_leader
                 or wanted.current_leader_epoch != state.leader_epoch
@@ -303,37 +341,23 @@ class PlainFollows(Shortcut):
                 or latest > state.leader_epoch
                 or (epoch != latest and epoch != -1)
                 or each.topic_id != partition.log.topic_id
-                or follower not in partition.state.followers
+                or progress is None
+                or (self._broker_epoch != -1 and self._broker_epoch < progress.broker_epoch)
             ):
-                return -1
+                return False
             if follower not in partition.state.isr_state.isr and self._is_throttled(partition):
-                return -1
-            is_same_start, is_counted = end.log_start_offset == each.log_start_offset, not counts
-            if offset == end.log_end_offset and epoch == latest and is_same_start:
-                if counts:
-                    if not self._is_at_the_end(partition) and not self._count(partition, wanted):
-                        return -1
-                    is_counted = True
-                if state.high_watermark == each.high_watermark:
-                    continue
-            stable = state.high_watermark
-            transactions: Any = end.producers.transactions
-            if transactions._open or transactions._closed:
-                stable = partition.last_stable_offset
-            if not is_counted and not self._count(partition, wanted):
-                return -1
-            if changed == _ROWS_MAX or not self._find(partition, offset, wanted.partition_max_bytes):
-                return -1
-            size, high_watermark = self._place[_SIZE], state.high_watermark
-            if size or high_watermark != each.high_watermark or not is_same_start:
-                found, at = self._found, changed * _FOUND_FIELDS
-                found[at + _FOUND_INDEX], found[at + _FOUND_HIGH] = wanted.partition, high_watermark
-                found[at + _FOUND_STABLE], found[at + _FOUND_START] = stable, end.log_start_offset
-                found[at + _FOUND_SIZE] = size
-                range_ = self._read[len(self._read) - 1][1] if size else None
-                self._asked.append((key, each, range_, self._size))
-                changed += 1
-        return changed
+                return False
+            range_ = None
+            if offset < end.log_end_offset:
+                if not self._find(partition, offset, wanted.partition_max_bytes):
+                    return False
+                if self._place[_SIZE]:
+                    if records == _ROWS_MAX:
+                        return False
+                    range_ = self._read[records][1]
+                    records += 1
+            self._looked.append((key, each, partition, range_, self._size))
+        return True
 
     def _is_throttled(self, partition: Partition) -> bool:
         throttled: bool = self._services.replication.leader_quota.is_throttled(partition.key)
@@ -401,9 +425,9 @@ class PlainFollows(Shortcut):
         """Reads for a request that waits, and answers it if there is enough or the wait `is_over`. Whether it did."""
         frame, session = waiting.frame, waiting.session
         changed = -1
-        if session.epoch == waiting.epoch and self._may_follow(waiting._connection):
-            if self._begin(frame, 0, len(frame)) >= 0:
-                changed = self._read_session(session, False)
+        is_plain = session.epoch == waiting.epoch and self._may_follow(waiting._connection)
+        if is_plain and self._begin(frame, 0, len(frame)) >= 0:
+            changed = self._read_session(session, False)
         if changed < 0:
             self._forget()
             return waiting.go_the_general_way(self._services, is_over)
@@ -420,6 +444,7 @@ class PlainFollows(Shortcut):
     def _write(self, session: FetchSession, changed: int, at: int) -> int:
         """Writes the answer, and notes it in the session. Returns its end."""
         request, out, asked, found = self._request, self.out, self._asked, self._found
+        request[_COMMITTED] = 1  # the answer to a follower has an array of aborted transactions, which is empty
         topics, number = 0, 0
         while number < changed:
             if self._is_first_of_topic(number):

@@ -1,0 +1,340 @@
+"""The shortest way of a follower's fetch, compiled and not, gives the answers of the general way, byte for byte, and
+leaves partitions, followers and sessions in the same state."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from copy import copy
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.broker.fetch import plain_follow
+from headrace.log import upkeep
+from headrace.metadata.entity_configs import TOPICS
+from headrace.network import connection as connections
+from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.replication.partition_state import Follower
+from tests.broker.replica_nodes import Nodes, _Pipe, topic_id
+from tests.simulation.virtual_time import in_virtual_time
+from tests.uncompiled import uncompiled
+
+NAMES = ("a", "b", "c", "throttled")
+WAYS = ("compiled", "uncompiled", "general")
+FOLLOWERS = (2, 3)
+SETTINGS = {"leader_replication_throttled_rate": "100", "log_segment_bytes": "1048576"}
+VERSION = 18
+Wanted = m.FetchRequest.FetchPartition
+
+
+def uncompiled_module() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "Shortcut", uncompiled(connections).Shortcut)
+        return uncompiled(plain_follow)
+
+
+class World:
+    """A leader that answers followers by one of the ways. The followers are the test's."""
+
+    def __init__(self, way: str, nodes: Nodes) -> None:
+        self.way, self.nodes, self.leader = way, nodes, nodes[1]
+        dispatcher = self.leader.dispatcher
+        self.follows: Any = None
+        if way == "compiled":
+            self.follows = cast(Any, dispatcher.shortcut).follows
+        elif way == "uncompiled":
+            times = dispatcher.handlers[ApiKey.FETCH].times
+            self.follows = uncompiled_module().PlainFollows(dispatcher._services, times)
+            dispatcher.__dict__["shortcut"] = SimpleNamespace(follows=self.follows, take=self.follows.take)
+        else:
+            dispatcher.__dict__["shortcut"] = None
+        self.pipes = {follower: _Pipe(self.leader) for follower in FOLLOWERS}
+        self.sessions = dict.fromkeys(FOLLOWERS, 0)
+
+    @property
+    def answered(self) -> int:
+        return 0 if self.follows is None else int(self.follows.taken + self.follows.waited)
+
+    def send(self, follower: int, request: m.FetchRequest, version: int = VERSION) -> "asyncio.Future[bytes]":
+        """Sends a request, which is not answered yet if it waits."""
+        if request.session_epoch > 0:
+            request.session_id += self.sessions[follower]
+        if self.pipes[follower].served.is_closed:
+            self.pipes[follower] = _Pipe(self.leader)
+        frame = write_request_header(ApiKey.FETCH, version, 9, "follower") + request.encode(version)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.pipes[follower].answers.append(answer)
+        self.pipes[follower].on_bytes(frame)
+        return answer
+
+    def note_session(self, follower: int, answer: bytes) -> None:
+        _, pos = read_response_header(answer, ApiKey.FETCH, VERSION)
+        self.sessions[follower] = m.FetchResponse.decode(VERSION, answer, pos)[0].session_id
+
+    def state(self) -> dict[str, Any]:
+        """All that a fetch may change."""
+        found: dict[str, Any] = {"waiting": len(self.leader.purgatory), "watched": len(self.leader.purgatory.watched)}
+        for key, partition in self.leader.replicas.partitions.items():
+            state = partition.state
+            found[str(key)] = (
+                state.high_watermark, state.log_end_offset, state.leader_epoch, state.partition_epoch, state.isr_state,
+                {each: [getattr(one, name) for name in Follower.__slots__] for each, one in state.followers.items()},
+            )  # fmt: skip
+        sessions = self.leader.dispatcher._services.fetch_sessions._sessions
+        for each in sessions.values():
+            found[f"session {each.id}"] = (
+                each.epoch, each.last_used_ms, each.size, [(key, one.key, one.high_watermark, one.log_start_offset,
+                one.wanted) for key, one in each.partitions.items()],
+            )  # fmt: skip
+        replication = self.leader.replication
+        found["sent"] = replication.bytes_out, replication.leader_quota.bytes_passed
+        found["requests"] = list(self.leader.dispatcher.handlers[ApiKey.FETCH].times.by_version)
+        found["traffic"] = [(topic, each.fetches, each.bytes_out, each.failed_fetches)
+                            for topic, each in self.leader.replicas.traffic]  # fmt: skip
+        found["changes"] = dict(self.nodes.changes)
+        return found
+
+
+async def worlds(stack: AsyncExitStack, directory: Path) -> list[World]:
+    found = []
+    for way in WAYS:
+        nodes = await stack.enter_async_context(Nodes(directory / way, 3, **SETTINGS))
+        for follower in FOLLOWERS:
+            nodes.crash(follower)
+        await nodes.entities.rewrite(TOPICS, "throttled", lambda _: {"leader.replication.throttled.replicas": "*"})
+        await settled()
+        for topic in NAMES:
+            await nodes.lead(topic, leader=1, replicas=(1, 2, 3), isr=(1, 2, 3) if topic != "throttled" else (1,))
+        found.append(World(way, nodes))
+    return found
+
+
+async def settled() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+class Steps:
+    """The same events in all worlds."""
+
+    def __init__(self, seed: int, found: list[World]) -> None:
+        self.chance, self.worlds = random.Random(seed), found
+        self.session_epochs = dict.fromkeys(FOLLOWERS, 0)
+        self.offsets = {(each, topic): 0 for each in FOLLOWERS for topic in NAMES}
+        self.told: dict[tuple[int, str], tuple[int, bool] | None] = {}
+        """The leader epoch that a follower has sent; None if it sent anything."""
+        self.pending: list[tuple[object, list[asyncio.Future[bytes]]]] = []
+        self.kinds: Counter[str] = Counter()
+
+    async def all(self, what: Callable[[World], object]) -> None:
+        for each in self.worlds:
+            done = what(each)
+            if asyncio.iscoroutine(done):
+                await done
+
+    async def step(self) -> None:
+        kinds = {
+            self.append: 5, self.fetch: 12, self.open: 0.5, self.wait_a_while: 3, self.elect: 0.7,
+            self.delete_records: 1, self.change_isr: 1, self.leave: 0.5, self.replicas_change: 0.3,
+            self.delete_topic: 0.1,
+        }  # fmt: skip
+        (kind,) = self.chance.choices(list(kinds), list(kinds.values()))
+        self.kinds[kind.__name__] += 1
+        await kind()
+        await settled()
+        self.check(kind.__name__)
+
+    def check(self, what: str) -> None:
+        still = []
+        for request, answers in self.pending:
+            done = [each.done() for each in answers]
+            assert len(set(done)) == 1, (what, done, request)
+            if not done[0]:
+                still.append((request, answers))
+                continue
+            results = [str(each.exception()) if each.exception() else each.result() for each in answers]
+            assert results[0] == results[1] == results[2], (what, request)
+        self.pending = still
+        states = [each.state() for each in self.worlds]
+        for key, expected in states[2].items():
+            assert states[0].get(key) == states[1].get(key) == expected, (what, key)
+        assert len({len(each) for each in states}) == 1, what
+
+    def topics_known(self) -> list[str]:
+        return [topic for topic in NAMES if topic in self.worlds[0].nodes.states]
+
+    def leads(self, topic: str) -> bool:
+        return self.worlds[0].nodes.states[topic].leader == 1
+
+    # -- events
+
+    async def append(self) -> None:
+        topic, values = self.chance.choice(NAMES), ["x" * self.chance.choice((1, 200, 9_000, 40_000))]
+        values *= self.chance.choice((1, 1, 3))
+        if topic in self.topics_known() and self.leads(topic):
+            await self.all(lambda each: each.leader.append(topic, *values))
+
+    async def wait_a_while(self) -> None:
+        ms = self.chance.choice((1, 20, 200, 40_000))
+        for each in self.worlds:
+            each.nodes.now_ms += ms
+        await asyncio.sleep(min(ms, 1_000) / 1000)
+
+    async def elect(self) -> None:
+        topic, leader = self.chance.choice(NAMES), self.chance.choices((1, 2), (9, 1))[0]
+        if topic in self.topics_known():
+            await self.all(lambda each: each.nodes.lead(topic, leader=leader))
+
+    async def change_isr(self) -> None:
+        topic = self.chance.choice(NAMES)
+        isr = self.chance.choice(((1, 2, 3), (1, 2), (1,), (1, 3)))
+        if topic in self.topics_known():
+            await self.all(lambda each: each.nodes.lead(topic, leader=1, isr=isr))
+
+    async def replicas_change(self) -> None:
+        topic = self.chance.choice(NAMES)
+        if topic in self.topics_known():
+            await self.all(lambda each: each.nodes.lead(topic, leader=1, replicas=(1, 2), isr=(1, 2)))
+
+    async def delete_topic(self) -> None:
+        if "c" in self.topics_known():
+            await self.all(lambda each: each.nodes.delete("c"))
+        else:
+            await self.all(lambda each: each.nodes.lead("c", leader=1, replicas=(1, 2, 3), isr=(1, 2, 3)))
+
+    async def delete_records(self) -> None:
+        topic = self.chance.choice(NAMES)
+        if topic not in self.topics_known():
+            return
+        share = self.chance.random()
+        for each in self.worlds:
+            partition = each.leader.partition(topic)
+            if partition.is_leader:
+                upkeep.delete_records_before(partition.log, int(partition.high_watermark * share), 0)
+
+    async def leave(self) -> None:
+        follower = self.chance.choice(FOLLOWERS)
+        await self.all(lambda each: each.pipes[follower].served.close("the follower has gone"))
+        self.session_epochs[follower] = 0
+
+    def wanted(self, follower: int, topic: str, is_wild: bool) -> Wanted:
+        """What a follower asks for, or anything."""
+        chance, name = self.chance, (follower, topic)
+        end, start, latest, epoch = 3, 0, 0, 0
+        if topic in self.topics_known():
+            log = self.worlds[0].leader.partition(topic).log
+            end, start, latest = log.log_end_offset, log.log_start_offset, log.leader_epochs.latest
+            epoch = self.worlds[0].nodes.states[topic].leader_epoch
+        last = self.offsets[name]
+        places = {"end": end, "on": chance.randint(min(last, end), end), "same": min(last, end), "above": end + 1,
+                  "below": start - 1}  # fmt: skip
+        weights = (3, 2, 2, 1, 1) if is_wild else (12, 4, 4, 0, 0)
+        offset = places[chance.choices(list(places), weights)[0]]
+        self.offsets[name] = offset if is_wild else max(offset, start)
+        self.told[name] = None if is_wild else (epoch, topic in self.topics_known())
+        return Wanted(
+            partition=7 if is_wild and chance.random() < 0.1 else 0,
+            current_leader_epoch=chance.choice((-1, epoch - 1, epoch + 1, epoch)) if is_wild else epoch,
+            fetch_offset=self.offsets[name],
+            last_fetched_epoch=chance.randint(-1, latest + 1) if is_wild else chance.choice((latest, latest, -1)),
+            log_start_offset=chance.choice((0, start)),
+            partition_max_bytes=chance.choice((1 << 20, 1 << 20, 0, 300, 50_000)),
+        )
+
+    def follows(self, follower: int, topic: str) -> bool:
+        state = self.worlds[0].nodes.states.get(topic)
+        return state is not None and state.leader == 1 and follower in state.replicas
+
+    async def open(self) -> None:
+        """A session with all partitions, or some."""
+        follower = self.chance.choice(FOLLOWERS)
+        await self.ask(follower, self.chance.sample(NAMES, self.chance.choice((2, 3, 4, 4))), 0, False)
+
+    async def fetch(self) -> None:
+        follower = self.chance.choice(FOLLOWERS)
+        if self.pending and self.chance.random() < 0.8:  # most followers wait for an answer before they ask again
+            await asyncio.sleep(1)
+            self.check("a wait")
+        epoch = self.session_epochs[follower]
+        if not epoch:
+            await self.open()
+            return
+        topics = self.chance.sample(NAMES, self.chance.choice((0, 0, 1, 1, 2, 4)))
+        is_wild = self.chance.random() < 0.1
+        if not is_wild:
+            states = self.worlds[0].nodes.states
+            told = self.told
+            due = [topic for topic in NAMES if (follower, topic) in told and self.follows(follower, topic)
+                   and told[follower, topic] != (states[topic].leader_epoch, True)]  # fmt: skip
+            topics = [topic for topic in dict.fromkeys([*topics, *due]) if self.follows(follower, topic)]
+        is_known = self.chance.random() < 0.97
+        self.kinds["in a session"] += 1
+        await self.ask(follower, topics, epoch if is_known else epoch + 1, is_wild)
+
+    async def ask(self, follower: int, topics: list[str], session_epoch: int, is_wild: bool) -> None:
+        chance = self.chance
+        parts = [(topic, self.wanted(follower, topic, is_wild)) for topic in topics]
+        left = [topic for topic in NAMES if not self.follows(follower, topic) and (follower, topic) in self.told]
+        forgotten = [m.FetchRequest.ForgottenTopic(topic_id=topic_id(topic), partitions=[0, 7])
+                     for topic in left if chance.random() < 0.5]  # fmt: skip
+        epoch = 50 + 10 * follower + (chance.choice((0, 1, -1)) if is_wild else 0)
+        limits: dict[str, Any] = {
+            "max_wait_ms": chance.choice((0, 40, 40, 500)), "min_bytes": chance.choice((0, 1, 1, 1, 5_000)),
+            "max_bytes": chance.choice((1 << 20, 1 << 20, 1 << 20, 60_000, 100)),
+            "isolation_level": int(is_wild and chance.random() < 0.2),
+        }  # fmt: skip
+        is_known, version = chance.random() < 0.99, VERSION if chance.random() < 0.95 else chance.choice((15, 16, 17))
+
+        def send(world: World) -> "asyncio.Future[bytes]":
+            request = m.FetchRequest(
+                session_id=0 if is_known else 1,
+                session_epoch=session_epoch,
+                replica_state=m.FetchRequest.ReplicaState(replica_id=follower, replica_epoch=epoch),
+                topics=[asked(topic, each) for topic, each in parts],
+                forgotten_topics_data=list(forgotten),
+                **limits,
+            )
+            return world.send(follower, request, version)
+
+        answers = [send(each) for each in self.worlds]
+        request = (follower, session_epoch, epoch, limits, parts)
+        self.pending.append((request, answers))
+        await settled()
+        self.check(f"fetch {request}")
+        self.session_epochs[follower] = session_epoch + 1 if is_known else 0
+        if answers[0].done() and not answers[0].exception():
+            answer = answers[0].result()
+            _, pos = read_response_header(answer, ApiKey.FETCH, version)
+            error = m.FetchResponse.decode(version, answer, pos)[0].error_code
+            if error:
+                self.session_epochs[follower] = 0
+            elif not session_epoch:
+                for world, each in zip(self.worlds, answers, strict=True):
+                    world.note_session(follower, each.result())
+
+
+def asked(topic: str, wanted: Wanted) -> m.FetchRequest.FetchTopic:
+    return m.FetchRequest.FetchTopic(topic=topic, topic_id=topic_id(topic), partitions=[copy(wanted)])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fetches_are_answered_alike_and_leave_the_same_state(seed: int, tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            steps = Steps(seed, await worlds(stack, tmp_path))
+            for _ in range(250):
+                await steps.step()
+            taken.extend(each.answered for each in steps.worlds)
+            taken.append(steps.kinds["in a session"])
+
+    run()
+    assert taken[0] == taken[1] > 3, f"of {taken[3]} requests in a session, few take the shortest way"

@@ -118,6 +118,9 @@ REGRESSIONS = (
         "a leader whose replica was moved away while it was cut off went on serving share fetches with nothing",
     ),
     Regression(
+        241952033494, "the simulator counted the use of a transactional id from an answer that came seconds late"
+    ),
+    Regression(
         792320548059, "the simulator did not wait for a time-out by the clock of a coordinator that was set back"
     ),
 )

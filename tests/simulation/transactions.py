@@ -285,6 +285,7 @@ class TransactionalProducer:
                 if coordinator < 0:
                     await client.pause(20, 150)
                     continue
+                asked_us = client.now_us
                 code = await ask(coordinator)
             except PeerUnreachable:
                 self._has_lost = True
@@ -292,7 +293,7 @@ class TransactionalProducer:
                 await client.pause(20, 150)
                 continue
             if code is ErrorCode.NONE:
-                self._used_us = client.now_us
+                self._used_us = asked_us  # the time that the coordinator keeps, though it may answer seconds later
                 return
             if code not in REPEATED:
                 raise self._refusal(code)

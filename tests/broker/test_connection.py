@@ -6,14 +6,14 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from headrace.limits import RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection, Held, Shortcut
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport
 from headrace.network.transport import PlainTransport, Transport
@@ -51,13 +51,17 @@ class Range(NamedTuple):
 class Served:
     """A connection whose requests are noted, and answered with themselves; and its peer."""
 
-    def __init__(self, loop: SkippingLoop, certificate: Path | None = None) -> None:
-        """`certificate`: of the served side, which speaks TLS then."""
+    def __init__(
+        self, loop: SkippingLoop, certificate: Path | None = None, send_buffer_bytes: int | None = None
+    ) -> None:
+        """`certificate`: of the served side, which speaks TLS then. `send_buffer_bytes`: None is the kernel's."""
         self.loop = loop
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.peer = socket.create_connection(listening.getsockname())
             sock, _ = listening.accept()
         sock.setblocking(False)
+        if send_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.peer.settimeout(WITHIN_SECONDS)
         self.requests: list[bytes] = []
         self.holds_at: dict[bytes, Held] = {}
@@ -281,3 +285,97 @@ def test_a_failed_handshake_ends_the_connection(certificate: Path) -> None:
     assert "handshake failed" in served.reason
     served.peer.close()
     loop.close()
+
+
+class FileAnswers(Shortcut):
+    """Answers a request with itself, a range of a file, a comma, the other ranges, and a full stop."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__()
+        self.ranges = ranges
+
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
+        pos = at + end - start
+        self.out[at:pos] = octets[start:end]
+        for number, each in enumerate(self.ranges):
+            self.cuts[number] = pos
+            self.files.append(each)
+            if not number:
+                self.out[pos] = ord(",")
+                pos += 1
+        self.out[pos] = ord(".")
+        return pos + 1
+
+
+class ShortWay:
+    """A dispatcher with a shortcut. It answers as that does, what comes while an answer waits."""
+
+    def __init__(self, shortcut: FileAnswers) -> None:
+        self.shortcut = shortcut
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        first, *others = self.shortcut.ranges
+        connection.answer([bytes(frame), first, b",", *others, b"."], None)
+
+
+@pytest.mark.parametrize("send_buffer_bytes", [None, 64 << 10])
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize(
+    "sizes", [(1,), (256 << 10,), ((256 << 10) + 1,), (1 << 20,), (300_000, 5, 400_000), ((1 << 20) + 1, 9)]
+)
+def test_a_shortcuts_answers_out_of_files_arrive_whole_and_in_order(
+    sizes: tuple[int, ...], is_warm: bool, send_buffer_bytes: int | None, tmp_path: Path
+) -> None:
+    content = random_bytes("a file", 2 << 20)
+    (tmp_path / "segment").write_bytes(content)
+    with (tmp_path / "segment").open("rb") as file:
+        if not is_warm and hasattr(os, "posix_fadvise"):
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        ranges = [Range(OpenedFile(file.fileno()), 100 + number, size) for number, size in enumerate(sizes)]
+        parts = [content[each.position : each.position + each.size] for each in ranges]
+        requests = [b"first", b"b", b"third"]
+        expected = b"".join(each + parts[0] + b"," + b"".join(parts[1:]) + b"." for each in requests)
+        loop = SkippingLoop()
+        served = Served(loop, send_buffer_bytes=send_buffer_bytes)
+        served.connection.hand_over(ShortWay(FileAnswers(ranges)), 1 << 20)
+
+        def talk() -> bytes:
+            received = bytearray()
+            for each in requests:
+                served.peer.sendall(len(each).to_bytes(4, "big") + each)
+            while len(received) < len(expected):
+                got = served.peer.recv(1 << 20)
+                assert got, "the connection was closed"
+                received += got
+            return bytes(received)
+
+        assert loop.run_until_complete(loop.run_in_executor(None, talk)) == expected
+        served.connection.close("the test is over")
+        served.peer.close()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def test_what_a_socket_does_not_take_of_a_shortcuts_answer_waits_as_a_range_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(1 << 20))
+    loop = SkippingLoop()
+    served = Served(loop, send_buffer_bytes=8192)
+    served.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    with (tmp_path / "segment").open("rb") as file:
+        served.connection.hand_over(ShortWay(FileAnswers([Range(OpenedFile(file.fileno()), 0, 1 << 20)])), 1 << 20)
+        served.ask(b"a")
+        assert not served.connection.is_idle
+        assert served.peer.recv(1) == b"a"
+    served.connection.close("the test is over")
+    served.peer.close()
+    loop.close()
+
+
+def test_a_shortcuts_answer_out_of_a_file_that_ends_early_closes_the_connection(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(b"abc")
+    with (tmp_path / "segment").open("rb") as file:
+        ranges = [Range(OpenedFile(file.fileno()), 0, 10)]
+        served.connection.hand_over(ShortWay(FileAnswers(ranges)), 1 << 20)
+        served.ask(b"a")
+        assert "ends before the end" in served.reason

@@ -6,7 +6,7 @@ from headrace.network.outbound cimport Outbound
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _FILE_BYTES
 
 cdef class Connection
 
@@ -70,6 +70,7 @@ cdef class Connection:
     @cython.locals(sent=Py_ssize_t, octets=uint8_t[::1])
     cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t size)
 
+    @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t)
     cdef _send_with_files(self, Shortcut shortcut, Py_ssize_t size)
 
     cdef _keep(self, list frames)

@@ -34,6 +34,7 @@ except ImportError:
 
 from headrace.errors import InvalidRequest
 from headrace.limits import (
+    FILE_SEND_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     REQUESTS_PER_TURN_MAX,
     RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
@@ -51,6 +52,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
     from cython.cimports.headrace.clock_calls import monotonic
+    from cython.cimports.headrace.network.outbound import send_at_once
     from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES = SHORT_ANSWER_BYTES_MAX, REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
 _FILES_MAX = 64  # of one answer
+_FILE_BYTES = FILE_SEND_BYTES_MAX  # as a C integer
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
 
@@ -367,9 +370,21 @@ class Connection:
         self._flush()
 
     def _send_with_files(self, shortcut: Shortcut, size: int) -> None:
-        """Sends the answers that a shortcut wrote, with the file ranges of the last one."""
+        """Sends the answers that a shortcut wrote, with the file ranges of the last one; queues what is left."""
+        sent = file_bytes = 0
+        if cython.compiled and self._direct_fd >= 0:
+            for each in shortcut.files:
+                file_bytes += each.size
+            if file_bytes <= _FILE_BYTES:  # more is sent in turns with other connections
+                sent = send_at_once(self._direct_fd, shortcut.out, size, shortcut.cuts, shortcut.files)
+                if sent == size + file_bytes:
+                    shortcut.files.clear()
+                    if self._unsent:
+                        self._note_sent()
+                    return
         for chunk in shortcut.take(size):
             self._outbound.add(chunk)
+        self._outbound.skip(sent)
         self._flush()
 
     def _keep(self, frames: list[memoryview]) -> None:

@@ -1,6 +1,8 @@
 # The C types of outbound.py's names; outbound.py itself stays plain Python.
 cimport cython
+from libc.stdint cimport int64_t, uint8_t
 
+cdef int _MORE
 cdef Py_ssize_t _JOIN_BYTES_MAX, _READ_BYTES, _CHUNK_BYTES, _FILE_BYTES
 
 cdef class Outbound:
@@ -22,6 +24,9 @@ cdef class Outbound:
     @cython.locals(to=int, sent=Py_ssize_t)
     cdef Py_ssize_t _send_file(self, transport, int fd, Py_ssize_t position, Py_ssize_t size) except -1
 
+    @cython.locals(size=Py_ssize_t, sent=Py_ssize_t)
+    cpdef skip(self, Py_ssize_t count)
+
     @cython.locals(size=Py_ssize_t)
     cpdef warm(self)
 
@@ -35,7 +40,16 @@ cdef class Outbound:
     @cython.locals(size=Py_ssize_t)
     cdef _advance(self, Py_ssize_t sent)
 
-    @cython.locals(left=Py_ssize_t, warm=Py_ssize_t, done=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(left=Py_ssize_t, warm=Py_ssize_t)
     cdef Py_ssize_t _cached(self, int fd, Py_ssize_t position, Py_ssize_t size, Py_ssize_t most) except -1
+
+@cython.locals(
+    pos=Py_ssize_t, sent=Py_ssize_t, number=Py_ssize_t, fd=int, position=Py_ssize_t, left=Py_ssize_t, cut=Py_ssize_t,
+    flags=int, count=Py_ssize_t, most=Py_ssize_t, piece=Py_ssize_t)
+cdef Py_ssize_t send_at_once(
+    int to, uint8_t[::1] out, Py_ssize_t size, int64_t[::1] cuts, list files) except -1
+
+@cython.locals(done=Py_ssize_t, end=Py_ssize_t)
+cdef Py_ssize_t _cached_from(int fd, Py_ssize_t position, Py_ssize_t size) except -1
 
 cdef bint _is_cached(int fd, Py_ssize_t position) except -1

@@ -9,6 +9,7 @@ one of every chunk of it, and the piece ends before the first chunk that the ker
 that is the next one, an executor reads it first, so that a cold reader does not stall the event loop. Apache Kafka lets
 such a read block a network thread; here it would block every connection.
 Between the pieces of a long range other connections get their turn.
+What a shortcut answers is sent without the queue (`send_at_once`), except for what is left.
 Compiled, as `connection` is.
 """
 
@@ -41,6 +42,7 @@ _EMPTY: "deque[bytes | FileRange]" = deque()
 _JOIN_BYTES_MAX = 256 << 10
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _CHUNK_BYTES, _FILE_BYTES = COLD_READ_CHUNK_BYTES, FILE_SEND_BYTES_MAX  # as C integers
+_MORE = MORE
 _READ_BYTES = 128 << 10  # read from a file for each send of TLS, which makes eight records of it in one call
 
 
@@ -162,6 +164,15 @@ class Outbound:
             PyErr_SetFromErrno(OSError)
         return sent
 
+    def skip(self, count: int) -> None:
+        """Takes that many bytes out of the queue, which `send_at_once` has sent."""
+        while count > 0:
+            first = self._queue[0]
+            size = len(first) if isinstance(first, bytes) else first.size
+            sent = min(count, size - self._offset)
+            self._advance(sent)
+            count -= sent
+
     def warm(self) -> None:
         """Reads the next chunk into the page cache. Blocks, so it runs on an executor while the event loop does not
         send. Raises `OSError` for a read that the disk fails: it must not fail inside `sendfile`."""
@@ -221,15 +232,58 @@ class Outbound:
         warm = self._warm_until - self._offset
         if warm > 0:
             return min(left, warm)
-        if not _is_cached(fd, position):
-            return 0
-        done = 0
-        while done < left:
-            end = min(done + _CHUNK_BYTES, left)
-            if not _is_cached(fd, position + end - 1):
-                break
-            done = end
-        return done
+        return _cached_from(fd, position, left)
+
+
+def send_at_once(to: int, out: memoryview, size: int, cuts: memoryview, files: list[FileRange]) -> int:
+    """Sends the bytes `out[:size]` to a plain socket, and each file range before its place in `cuts`, as far as the
+    socket takes them and the page cache has them. Returns how many bytes were sent; a failure comes again when the rest
+    is sent. Nothing may be queued.
+
+    A client that waits is woken as early as possible, for it takes longer to wake than the rest to be sent: the bytes
+    before a long range leave by themselves, and its first chunk before the next ones are probed. Compiled only."""
+    pos = sent = number = 0
+    while number < len(files):
+        range_ = files[number]
+        fd, position, left, cut = range_.file.fd, range_.position, range_.size, cuts[number]
+        if cut > pos:
+            flags = MSG_NOSIGNAL if left > _CHUNK_BYTES else MSG_NOSIGNAL | _MORE
+            count: int = send(to, cython.address(out[pos]), cut - pos, flags)
+            if count != cut - pos:
+                return sent + max(count, 0)
+            sent += count
+            pos = cut
+        most = _CHUNK_BYTES
+        while left > 0:
+            piece = _cached_from(fd, position, min(left, most))
+            if not piece:
+                return sent
+            with cython.nogil:
+                count = send_file(to, fd, position, piece)
+            if count != piece:
+                return sent + max(count, 0)
+            sent += count
+            position += count
+            left -= count
+            most = _FILE_BYTES
+        number += 1
+    if size > pos:
+        count = send(to, cython.address(out[pos]), size - pos, MSG_NOSIGNAL)
+        sent += max(count, 0)
+    return sent
+
+
+def _cached_from(fd: int, position: int, size: int) -> int:
+    """How many of the `size` bytes from `position` on the page cache has, by the chunk."""
+    if not _is_cached(fd, position):
+        return 0
+    done = 0
+    while done < size:
+        end = min(done + _CHUNK_BYTES, size)
+        if not _is_cached(fd, position + end - 1):
+            break
+        done = end
+    return done
 
 
 def _is_cached(fd: int, position: int) -> bool:

@@ -290,7 +290,7 @@ def test_a_failed_handshake_ends_the_connection(certificate: Path) -> None:
 class FileAnswers(Shortcut):
     """Answers a request with itself, a range of a file, a comma, the other ranges, and a full stop."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+    def __init__(self, ranges: Sequence[Range | bytes]) -> None:
         super().__init__()
         self.ranges = ranges
 
@@ -379,3 +379,24 @@ def test_a_shortcuts_answer_out_of_a_file_that_ends_early_closes_the_connection(
         served.connection.hand_over(ShortWay(FileAnswers(ranges)), 1 << 20)
         served.ask(b"a")
         assert "ends before the end" in served.reason
+
+
+def test_a_shortcuts_answer_may_have_bytes_among_the_ranges_of_files(tmp_path: Path) -> None:
+    content = random_bytes("a file", 1000)
+    (tmp_path / "segment").write_bytes(content)
+    loop = SkippingLoop()
+    served = Served(loop)
+    with (tmp_path / "segment").open("rb") as file:
+        chunks: list[Range | bytes] = [bytes(40_000), Range(OpenedFile(file.fileno()), 0, 1000), b"few"]
+        served.connection.hand_over(ShortWay(FileAnswers(chunks)), 1 << 20)
+        served.ask(b"a")
+        expected = b"a" + bytes(40_000) + b"," + content + b"few."
+        received = b""
+        while len(received) < len(expected):
+            got = served.peer.recv(1 << 20)
+            assert got, served.reason
+            received += got
+    assert received == expected
+    served.connection.close("the test is over")
+    served.peer.close()
+    loop.close()

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
 from time import monotonic_ns
-from typing import Protocol
+from typing import Any, Protocol
 
 try:
     import cython
@@ -121,8 +121,8 @@ class Shortcut:
 
     def __init__(self) -> None:
         self.out = memoryview(bytearray(_OUT_BYTES))
-        self.files: list[FileRange] = []
-        """The file ranges of the last answer. The connection takes them out."""
+        self.files: Chunks = []
+        """The file ranges of the last answer, or their bytes. The connection takes them out."""
         self.cuts = memoryview(array("q", bytes(8 * _FILES_MAX)))
         """For each of the file ranges the place in `out` before which it is sent, ascending."""
 
@@ -374,9 +374,13 @@ class Connection:
         sent = file_bytes = 0
         if cython.compiled and self._direct_fd >= 0:
             for each in shortcut.files:
+                if isinstance(each, bytes):  # the queue joins it with what is around it
+                    file_bytes = _FILE_BYTES + 1
+                    break
                 file_bytes += each.size
             if file_bytes <= _FILE_BYTES:  # more is sent in turns with other connections
-                sent = send_at_once(self._direct_fd, shortcut.out, size, shortcut.cuts, shortcut.files)
+                ranges: Any = shortcut.files
+                sent = send_at_once(self._direct_fd, shortcut.out, size, shortcut.cuts, ranges)
                 if sent == size + file_bytes:
                     shortcut.files.clear()
                     if self._unsent:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.fetch import plain_follow
+from headrace.broker.request.throttling import Throttling
 from headrace.log import upkeep
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network import connection as connections
@@ -338,3 +339,45 @@ def test_fetches_are_answered_alike_and_leave_the_same_state(seed: int, tmp_path
 
     run()
     assert taken[0] == taken[1] > 3, f"of {taken[3]} requests in a session, few take the shortest way"
+
+
+def test_a_quota_that_comes_while_a_followers_fetch_waits_does_not_count_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[object] = []
+
+    def count(*what: object) -> float:
+        counted.append(what)
+        return 0.0
+
+    monkeypatch.setattr(Throttling, "_request_wait", count)
+
+    def request(world: World, session_epoch: int) -> m.FetchRequest:
+        epoch = world.nodes.states["a"].leader_epoch
+        wanted = Wanted(partition=0, current_leader_epoch=epoch, last_fetched_epoch=-1, partition_max_bytes=1 << 20)
+        return m.FetchRequest(
+            session_epoch=session_epoch,
+            replica_state=m.FetchRequest.ReplicaState(replica_id=2, replica_epoch=70),
+            topics=[asked("a", wanted)] if not session_epoch else [],
+            max_wait_ms=500 * session_epoch,
+            min_bytes=1,
+            max_bytes=1 << 20,
+        )
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                opened = world.send(2, request(world, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                waiting = world.send(2, request(world, 1))
+                await settled()
+                assert not waiting.done()
+                world.leader.throttling.is_active = True
+                world.leader.append("a", "x")
+                await settled()
+                assert waiting.done()
+                assert not counted, world.way
+
+    run()

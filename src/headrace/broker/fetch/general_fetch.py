@@ -44,6 +44,7 @@ def general_fetch(
     ctx.request_bytes = len(frame)
     ctx.take_place(slot, timed)
     if session is not None:
+        ctx.is_of_broker = session.is_follower  # the admission has let a broker open it
         fetch: Fetch = SessionFetch(ctx, request, session, epoch)
     else:
         topics, number = [], 0

@@ -64,6 +64,23 @@ def test_times_bound_both_parts(broker: str, topic: str, table: Path, low: int, 
     assert places(found.to_arrow()) == expected(range(low, min(high, 150)))
 
 
+def test_the_start_of_a_time_is_not_beyond_the_last_stable_offset(broker: str, topic: str, table: Path) -> None:
+    produce(broker, topic, 10)
+    run_once(broker, topic, table)
+    with Producer(broker, transactional_id=f"{topic}-open") as producer, Cluster(broker) as cluster:
+        producer.init_transactions()
+        producer.begin()
+        for number in range(3):
+            producer.send(topic, b"open", partition=0, timestamp_ms=100_000 + 1000 * number)
+        producer.flush()
+        for second in (101, 1000):  # the first record of the time is an open one; there is none
+            found = whole_topic.find(cluster, topic, table, since=datetime.fromtimestamp(second, UTC))
+            assert found.starts[TopicPartition(topic, 0)] == 5
+        producer.commit()
+        found = whole_topic.find(cluster, topic, table, since=datetime.fromtimestamp(101, UTC))
+        assert found.starts[TopicPartition(topic, 0)] == 6
+
+
 def test_records_of_other_times_are_not_decoded(
     broker: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

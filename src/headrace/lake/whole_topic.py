@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.consumer.fetching import READ_COMMITTED
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.settings import ClientSettings
 from headrace.client.operations.admin import EARLIEST, LATEST, Admin
@@ -277,8 +278,9 @@ def _schema(snapshot: LoadTable, columns: Sequence[str] | None) -> pa.Schema:
 
 def _not_before(admin: Admin, starts: Mapping[TopicPartition, int], since: datetime) -> dict[TopicPartition, int]:
     """The later of each start and the first record of the time. Records without order in time stay included: the first
-    one at or after `since` has no other such record before it."""
-    found = admin.list_offsets(dict.fromkeys(starts, int(since.timestamp() * 1000)))
+    one at or after `since` has no other such record before it. None is beyond the last stable offset, where a reader of
+    committed records would find nothing."""
+    found = admin.list_offsets(dict.fromkeys(starts, int(since.timestamp() * 1000)), isolation_level=READ_COMMITTED)
     late = [each for each, one in found.items() if one.offset < 0]
-    ends = admin.list_offsets(dict.fromkeys(late, LATEST)) if late else {}
+    ends = admin.list_offsets(dict.fromkeys(late, LATEST), isolation_level=READ_COMMITTED) if late else {}
     return {each: max(start, int(ends.get(each, found[each]).offset)) for each, start in starts.items()}

@@ -45,7 +45,7 @@ fast: $(STAMP)
 # Only tests marked peer, spark or cluster get a second try. The run ends with a list of the tests that needed it.
 # Three workers on two cores: a third of the time the tests of two wait for timeouts and for programs of others.
 test: lint  ## run everything that CI runs
-	@$(PY) -m pytest -q -n 3 --dist loadgroup --second-tries --durations 10 -m "not soak"
+	@$(PY) -m pytest -q -n 4 --dist loadgroup --second-tries --durations 10 -m "not soak"
 
 # Example: make soak SEEDS=10000 TESTS=tests/simulation. HEADRACE_SEED=… FROM=… continues an interrupted run.
 SEEDS ?= 2000

@@ -79,4 +79,4 @@ def test_a_thread_waits_for_items_and_for_the_end() -> None:
     queue.end()
     thread.join()
     assert sorted(got) == list(range(1000))
-    assert queue.is_empty
+    assert len(queue) == 0

@@ -98,7 +98,6 @@ class FairQueue(Generic[T]):
                 self._of[entrance] = items  # behind the others
             return item
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return self._tokens.empty()
+    def __len__(self) -> int:
+        """How many items wait; about, while others put and get."""
+        return self._tokens.qsize()

@@ -9,11 +9,11 @@
                                                                └─ complete ──▶ the server makes a Connection
 
 Signing takes OpenSSL up to a millisecond, without Python's lock: on a thread it delays no produce. There is one thread,
-so a storm of clients waits in a queue, in which the entrances take turns. The thread rests between two of them, three
-times as long as a step takes, since it competes with the event loop for a core and for Python's lock: with a lower
-priority instead it would lose its core while it has the lock. A silent connection has no state of OpenSSL. Everything
-is bounded: the time in each state, the connections in it (above the limit the oldest of the entrance that has most is
-closed), and the log lines.
+so a storm of clients waits in a queue, in which the entrances take turns. When many wait the thread rests between two
+of them, three times as long as a step takes, since it competes with the event loop for a core and for Python's lock:
+with a lower priority instead it would lose its core while it has the lock. A silent connection has no state of OpenSSL.
+Everything is bounded: the time in each state, the connections in it (above the limit the oldest of the entrance that
+has most is closed), and the log lines.
 """
 
 import asyncio
@@ -45,6 +45,9 @@ _ALERT = bytes.fromhex("15030300020228")
 _NOT_TLS = (
     "the client does not speak TLS: it has to set security.protocol=SSL (or SASL_SSL), or connect to another listener"
 )
+_STORM = 8
+"""So many waiting handshakes are a storm."""
+
 _RESTS_PER_STEP = 3  # a storm's p99 of produces is 2.4 times the calm one, at half of the handshakes a second
 _CLOSES_PER_TURN = 20  # each takes up to fifty microseconds
 
@@ -209,7 +212,7 @@ class Handshakes:
         self._queue.put(this, this.entrance.name)
 
     def _work(self) -> None:
-        """The thread: steps one handshake after the other. While others wait it rests after each, so that a storm of
+        """The thread: steps one handshake after the other. While many wait it rests after each, so that a storm of
         clients takes a quarter of a core."""
         while (this := self._queue.get()) is not None:
             began = time.thread_time()
@@ -221,7 +224,7 @@ class Handshakes:
                     self._loop.call_soon_threadsafe(self._take)
                 except RuntimeError:  # the loop has ended
                     return
-            if not self._queue.is_empty and not self._is_closed:
+            if len(self._queue) >= _STORM and not self._is_closed:
                 time.sleep(_RESTS_PER_STEP * (time.thread_time() - began))
 
     def _take(self) -> None:

@@ -54,7 +54,7 @@ from tests.simulation.plan import SHARE_STATE_PARTITIONS, Plan, draw
 from tests.simulation.scheduler import Exhausted, Scheduler
 from tests.simulation.share_members import ShareWorker, read_from_start, undrained
 from tests.simulation.store import Ensemble
-from tests.simulation.tenancy import Tenancy
+from tests.simulation.tenancy import LODGER, Tenancy
 from tests.simulation.timeline import Timeline
 from tests.simulation.transactional_workers import Application, CommittedReader, Processor, Writer
 
@@ -454,7 +454,8 @@ class Cluster:
     def _settle_instances(self) -> None:
         """Lets the operator end what it is at, and the controller count what is stored."""
         self.scheduler.run(lambda: self.tenancy.has_ended, 2 * SETTLING_US)
-        if grace_us := self.tenancy.grace_left_us():
+        grace_us = self.tenancy.grace_left_us()
+        if grace_us or LODGER not in self.tenancy.definitions:  # it may have gone at the end of that time
             self.scheduler.run(lambda: self.tenancy.has_ended, grace_us + SETTLING_US)
         self.history.instances_left += self.tenancy.left()
         limited = [name for name, each in self.tenancy.definitions.items() if each.capacity is not None]

@@ -121,6 +121,9 @@ REGRESSIONS = (
         241952033494, "the simulator counted the use of a transactional id from an answer that came seconds late"
     ),
     Regression(
+        471033806715, "the simulator gave an instance no time to be seen gone that went at the end of its patience"
+    ),
+    Regression(
         792320548059, "the simulator did not wait for a time-out by the clock of a coordinator that was set back"
     ),
 )

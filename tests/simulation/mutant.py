@@ -17,3 +17,5 @@ class Mutant(NamedTuple):
     patch: Patch
     plan: Plan
     kinds: frozenset[str]
+    first_seed: int = 0
+    """Where to begin, for a bug that shows in few seeds."""

@@ -72,11 +72,7 @@ def find(
 
     Raises InvalidConfig, UnsupportedTableError and KafkaError.
     """
-    return find_in(cluster, topic, find_table(cluster, topic, table, job), since)
-
-
-def find_in(cluster: Cluster, topic: str, place: FoundTable, since: datetime | None = None) -> WholeTopic:
-    """The newest snapshot of a table. Raises InvalidConfig, UnsupportedTableError and KafkaError."""
+    place = find_table(cluster, topic, table, job)
     return find_after(cluster, topic, place, newest_of(place), since)
 
 

@@ -48,7 +48,7 @@ _NOT_TLS = (
 _STORM = 8
 """So many waiting handshakes are a storm."""
 
-_RESTS_PER_STEP = 3  # of 0, 1, 3 and 6 the one that costs produces little and clients half (docs/performance.md)
+_RESTS_PER_STEP = 3  # of 0, 1, 3 and 6 the one that costs produces little and clients half
 _CLOSES_PER_TURN = 20  # each takes up to fifty microseconds
 
 

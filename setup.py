@@ -16,6 +16,7 @@ COMPILED = (
     "headrace.protocol.plain_fetch",
     "headrace.protocol.conversation.frames",
     "headrace.network.outbound",
+    "headrace.network.receive_pass",
     "headrace.network.connection",
     "headrace.log.append_state",
     "headrace.log.plain_read",

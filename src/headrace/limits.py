@@ -88,6 +88,12 @@ DECISIONS_PER_SLICE = 2000
 REQUESTS_PER_TURN_MAX = 64
 """Requests of one connection handled in one turn of the event loop, before other connections get their turn."""
 
+RECEIVERS_PER_TURN_MAX = 256
+"""Connections that are read in one turn of the event loop, before whatever else it has to do."""
+
+RECEIVERS_OF_THE_LOOP = 4
+"""Connections that the event loop watches itself: one pass over the sockets of a few gains nothing."""
+
 SHORT_ANSWER_BYTES_MAX = 512
 """Of an answer that is written without the dispatcher, which has one topic's name at most."""
 

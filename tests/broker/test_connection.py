@@ -14,6 +14,7 @@ import pytest
 
 from headrace.limits import RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
 from headrace.network.connection import Connection, Held, Shortcut
+from headrace.network.receive_pass import ReceivePass
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport
 from headrace.network.transport import PlainTransport, Transport
@@ -75,8 +76,9 @@ class Served:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(certificate)
             transport = TlsTransport(context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
+        self.receive_pass = ReceivePass(loop, 0)
         self.connection = Connection(
-            transport, "PLAINTEXT", inbound, self.dispatch, self, loop, ResponseMemory(UNLIMITED)
+            transport, "PLAINTEXT", inbound, self.dispatch, self, loop, ResponseMemory(UNLIMITED), self.receive_pass
         )
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -125,6 +127,7 @@ def served() -> Iterator[Served]:
     yield found
     found.connection.close("the test is over")
     found.peer.close()
+    found.receive_pass.close()
     loop.close()
 
 

@@ -3,12 +3,13 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from headrace.network.outbound cimport Outbound
+from headrace.network.receive_pass cimport ReceivePass, Receiver
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
 cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _FILE_BYTES
 
-cdef class Connection
+cdef class Connection(Receiver)
 
 cdef class Shortcut:
     cdef readonly uint8_t[::1] out
@@ -33,7 +34,8 @@ cdef class Slot:
     cdef public Py_ssize_t size, memory
     cdef public object abandon
 
-cdef class Connection:
+cdef class Connection(Receiver):
+    cdef ReceivePass _receive_pass
     cdef object _transport, _loop, _owner, _dispatch, _receive_into, _slots, _frames, _throttle
     cdef object _memory
     cdef FrameReader _inbound
@@ -43,7 +45,7 @@ cdef class Connection:
     cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
     cdef int _reasons, _fd, _direct_fd
     cdef double _throttled_until_ms
-    cdef bint _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
+    cdef bint _is_beginning, _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
     cdef readonly bint is_timed
     cdef readonly str host, peer
     cdef public str software, principal, listener
@@ -56,7 +58,7 @@ cdef class Connection:
     cpdef _read_if_reading(self)
 
     @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t, answered=Py_ssize_t, inbound=FrameReader, shortcut=Shortcut)
-    cpdef _on_readable(self)
+    cpdef on_readable(self)
 
     @cython.locals(count=Py_ssize_t, octets=uint8_t[::1])
     cdef Py_ssize_t _receive(self) except -1

@@ -42,6 +42,7 @@ from headrace.limits import (
     SHORT_ANSWER_BYTES_MAX,
 )
 from headrace.network.outbound import FileRange, Outbound, Progress
+from headrace.network.receive_pass import ReceivePass, Receiver
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
 from headrace.network.transport import Transport, Wants
@@ -195,15 +196,15 @@ class Owner(Protocol):
         """Removes a closed connection."""
 
 
-class Connection:
+class Connection(Receiver):
     """One accepted stream, owned by the event loop."""
 
     __slots__ = (
-        "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_buffering",
-        "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory", "_outbound",
-        "_owner", "_reasons", "_receive_into", "_shortcut", "_slots", "_throttle", "_throttled_until_ms",
-        "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted", "host", "is_timed", "listener",
-        "looked_ns", "peer", "principal", "received_ns", "session", "software",
+        "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
+        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory",
+        "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots", "_throttle",
+        "_throttled_until_ms", "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted", "host",
+        "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "session", "software",
     )  # fmt: skip
 
     def __init__(
@@ -215,11 +216,13 @@ class Connection:
         owner: Owner,
         loop: asyncio.AbstractEventLoop,
         memory: ResponseMemory,
+        receive_pass: ReceivePass,
         *,
         is_timed: bool = False,
     ) -> None:
         """`is_timed`: whether the times of requests are measured, which metrics need."""
         self.is_timed = is_timed
+        self._receive_pass = receive_pass
         self._transport, self._loop, self._owner, self._dispatch = transport, loop, owner, dispatch
         self._shortcut = _shortcut_of(dispatch)
         self._fd, self._direct_fd = transport.fileno(), transport.direct_fd
@@ -237,7 +240,7 @@ class Connection:
         self._throttle: asyncio.TimerHandle | None = None
         self._throttled_until_ms = 0.0
         self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
-        self._is_guarded = self._is_postponed = False
+        self._is_guarded = self._is_postponed = self._is_beginning = False
         self.listener = listener
         self.host, port = transport.address()
         self.peer = f"{self.host}:{port}"
@@ -257,7 +260,7 @@ class Connection:
         if wants is Wants.NOTHING:
             self._read_again()
         elif wants is Wants.READ:
-            self._is_reading = True
+            self._is_reading = self._is_beginning = True
             self._loop.add_reader(self._fd, self._go_on_beginning)
         else:
             self._is_sending = True
@@ -275,7 +278,8 @@ class Connection:
 
     # -- in
 
-    def _on_readable(self) -> None:
+    def on_readable(self) -> None:
+        """See `Receiver`."""
         inbound = self._inbound
         try:
             count = self._receive()
@@ -410,7 +414,7 @@ class Connection:
 
     def _read_if_reading(self) -> None:
         if self._is_reading:
-            self._on_readable()
+            self.on_readable()
 
     def _take_up(self, frames: list[memoryview]) -> int:
         """Dispatches as many frames as the limits allow; returns their number."""
@@ -637,14 +641,18 @@ class Connection:
 
     def _read_again(self) -> None:
         self._is_reading = True
-        self._loop.add_reader(self._fd, self._on_readable)
+        self._receive_pass.add(self._fd, self)
         if self._is_buffering:
             self._read_pending()
 
     def _stop_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._fd)
+            if self._is_beginning:
+                self._is_beginning = False
+                self._loop.remove_reader(self._fd)
+            else:
+                self._receive_pass.remove(self._fd)
 
     # -- end
 

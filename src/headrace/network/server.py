@@ -20,6 +20,7 @@ from headrace.network.connection import Connection, Dispatch
 from headrace.network.connection_limits import ConnectionLimits
 from headrace.network.entrances import Entrance, ListenerTls, Route, ServerNames
 from headrace.network.listeners import Listener
+from headrace.network.receive_pass import ReceivePass
 from headrace.network.refusals import Refusals
 from headrace.network.response_memory import ResponseMemory
 from headrace.network.transport import PlainTransport, Transport, plain_address
@@ -104,7 +105,7 @@ class Server:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts to accept connections."""
-        self._loop = loop
+        self._loop, self._receive_pass = loop, ReceivePass(loop)
         for sock, listener in self._bound:
             tls = None if self.tls is None else self.tls.get(listener.name)
             self._serve(Entrance(listener.name, sock, tls=tls))
@@ -318,7 +319,17 @@ class Server:
         is_timed = bool(config.metrics_listen)
         dispatch = self._dispatch if route is None else route.dispatch
         assert dispatch is not None
-        connection = Connection(transport, name, inbound, dispatch, self, self._loop, self._memory, is_timed=is_timed)
+        connection = Connection(
+            transport,
+            name,
+            inbound,
+            dispatch,
+            self,
+            self._loop,
+            self._memory,
+            self._receive_pass,
+            is_timed=is_timed,
+        )
         connection.principal = principal
         self._connections.add(connection)
         if route is not None:
@@ -395,3 +406,4 @@ class Server:
             self.handshakes.close()
         for connection in list(self._connections):
             connection.close("the broker is shutting down")
+        self._receive_pass.close()

@@ -1,0 +1,22 @@
+# The C types of receive_pass.py's names; receive_pass.py itself stays plain Python.
+cimport cython
+
+cdef int _PER_TURN_MAX
+
+cdef class Receiver:
+    cpdef on_readable(self)
+
+cdef class ReceivePass:
+    cdef object _loop, _poll
+    cdef list _receivers
+    cdef int _left_to_loop, _of_the_loop, _poll_fd
+    cdef int[::1] _ready
+
+    cpdef add(self, int fd, Receiver receiver)
+    cpdef remove(self, int fd)
+
+    @cython.locals(number=int, count=int, ready=int[::1])
+    cpdef take_turn(self)
+
+    @cython.locals(receiver=Receiver)
+    cdef _call(self, int fd)

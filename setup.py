@@ -7,6 +7,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 COMPILED = (
+    "headrace.octets",
     "headrace.records.format2.kernel",
     "headrace.records.legacy.message_kernel",
     "headrace.records.format2.rows",

@@ -100,9 +100,7 @@ def setting() -> Iterator[Setting]:
         found = dispatcher_of(broker)
         compiled = found.shortcut
         assert isinstance(compiled, Shortcuts)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connections, "Shortcut", uncompiled(connections).Shortcut)
-            module = uncompiled(plain_fetch)
+        module = uncompiled(plain_fetch, connections)
         shortcuts = {"compiled": compiled, "uncompiled": Uncompiled(module, found, compiled.fetches), "general": None}
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in TOPICS]
         answer, _ = m.MetadataResponse.decode(

@@ -35,9 +35,7 @@ Wanted = m.FetchRequest.FetchPartition
 
 
 def uncompiled_module() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "Shortcut", uncompiled(connections).Shortcut)
-        return uncompiled(plain_follow)
+    return uncompiled(plain_follow, connections)
 
 
 class World:

@@ -95,9 +95,7 @@ def setting() -> Iterator[Setting]:
         dispatchers = [each for each in gc.get_objects() if type(each) is Dispatcher]
         (found,) = (each for each in dispatchers if each._services.config.log_dirs == (str(broker.data),))
         assert isinstance(found.shortcut, Shortcuts)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connections, "Shortcut", uncompiled(connections).Shortcut)
-            module = uncompiled(produce_shortcut)
+        module = uncompiled(produce_shortcut, connections)
         shortcuts = {"compiled": found.shortcut, "uncompiled": Uncompiled(module, found)}
         names = [name_of(way, topic) for way in WAYS for topic in TOPICS]
         asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names])

@@ -1,7 +1,5 @@
 """The short reading of a plain Produce agrees with the general decoder, and its answer with the general encoder."""
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,19 +11,9 @@ from headrace.protocol import messages as m
 from headrace.protocol import plain_produce as compiled
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header, response_header, write_request_header
+from tests.uncompiled import uncompiled
 
-
-def uncompiled_module() -> ModuleType:
-    """The module's source run as plain Python, beside the compiled one."""
-    source = Path(compiled.__file__).with_name("plain_produce.py")
-    spec = importlib.util.spec_from_file_location("headrace_uncompiled_plain_produce", source)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-FORMS = [compiled, uncompiled_module()]
+FORMS = [compiled, uncompiled(compiled)]
 VERSIONS = st.integers(3, 13)
 names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=200)
 parts = st.lists(st.tuples(st.integers(0, (1 << 31) - 1), st.binary(min_size=1, max_size=300)), min_size=1, max_size=4)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.cpython.array import resize_smart

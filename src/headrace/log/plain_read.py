@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.posix.unistd import pread

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 from headrace.errors import InvalidRequest
 from headrace.limits import (

@@ -21,7 +21,7 @@ from typing import Protocol
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 from headrace.limits import COLD_READ_CHUNK_BYTES, FILE_SEND_BYTES_MAX
 from headrace.network.transport import MORE, Transport

@@ -15,7 +15,16 @@ from __future__ import annotations
 from array import array
 from typing import TypeAlias
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
+from headrace.octets import Buffer
+
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
+if not cython.compiled:
+    from headrace.octets import int16_at, int32_at, int64_at, is_ascii, length_at, put16, put32, put64, put_length
+
 Ints: TypeAlias = "array[int] | memoryview"
 
 VERSION_MIN, VERSION_MAX = 4, 18
@@ -46,56 +55,16 @@ _ROW_FIELDS, _ROWS_MAX = 8, PARTITIONS_MAX
 _MIN, _MAX, _NOT_PLAIN = VERSION_MIN, VERSION_MAX, -1
 _LOG_START_FROM, _SESSIONS_FROM, _LEADER_EPOCHS_FROM, _RACK_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 7, 9, 11, 12, 13
 _NO_REPLICA_FROM = 15
-_REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX, _FETCH = 31, 16, 28, 1
+_REQUEST_BYTES_MIN, _UUID_BYTES, _FETCH = 31, 16, 1
 _REPLICA_ID, _REPLICA_EPOCH = 8, 9
 _REPLICA_BYTES, _REPLICA_TAG, _REPLICA_STATE_BYTES = 16, 1, 13
-
-
-def _int16(buf: Buffer, pos: int) -> int:
-    value = buf[pos] << 8 | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-def _int32(buf: Buffer, pos: int) -> int:
-    first = buf[pos]
-    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
-
-
-def _int64(buf: Buffer, pos: int) -> int:
-    return _int32(buf, pos) << 32 | _int32(buf, pos + 4) & 0xFFFFFFFF
-
-
-def _length_at(buf: Buffer, pos: int, end: int, width: int) -> tuple[int, int]:
-    """A length of `width` bytes (0: compact) and the position behind it; position -1 if it is cut off."""
-    if width:
-        if end - pos < width:
-            return 0, -1
-        return (_int16(buf, pos) if width == 2 else _int32(buf, pos)), pos + width
-    value, shift = 0, 0
-    while pos < end and shift <= _VARINT_BITS_MAX:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, pos
-        shift += 7
-    return 0, -1
-
-
-def _is_ascii(buf: Buffer, pos: int, end: int) -> bool:
-    while pos < end:
-        if buf[pos] >= 0x80:
-            return False
-        pos += 1
-    return True
 
 
 def read_plain_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -> int:
     """The number of partitions in the plain Fetch `buf[pos:end]` of a consumer, or `NOT_PLAIN`.
 
     Fills `found` (see `API_VERSION` and those behind), and for each partition a row of `rows` (see `TOPIC_AT`)."""
-    return _read_fetch(buf, pos, end, False, found, rows)
+    return _read_fetch(cython.address(buf[0]) if cython.compiled else buf, pos, end, False, found, rows)
 
 
 def is_of_follower(buf: Buffer, pos: int, end: int) -> bool:
@@ -116,26 +85,26 @@ def read_follower_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints
     """As `read_plain_fetch`, of a follower that says its broker epoch: version 15 or later."""
     if not is_of_follower(buf, pos, end):
         return _NOT_PLAIN
-    at = end - _REPLICA_BYTES
-    found[_REPLICA_ID], found[_REPLICA_EPOCH] = _int32(buf, at + 3), _int64(buf, at + 7)
+    at, octets = end - _REPLICA_BYTES, cython.address(buf[0]) if cython.compiled else buf
+    found[_REPLICA_ID], found[_REPLICA_EPOCH] = int32_at(octets, at + 3), int64_at(octets, at + 7)
     if found[_REPLICA_ID] < 0:
         return _NOT_PLAIN
-    return _read_fetch(buf, pos, at, True, found, rows)
+    return _read_fetch(octets, pos, at, True, found, rows)
 
 
 def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints, rows: Ints) -> int:
     """The number of partitions. A follower's is read up to its tagged field."""
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1] != _FETCH:
         return _NOT_PLAIN
-    version = _int16(buf, pos + 2)
+    version = int16_at(buf, pos + 2)
     if version < _MIN or version > _MAX:
         return _NOT_PLAIN
     is_flexible = version >= _FLEXIBLE_FROM
     string_width, array_width = (0, 0) if is_flexible else (2, 4)
-    found[_VERSION], found[_CORRELATION] = version, _int32(buf, pos + 4)
-    length, pos = _length_at(buf, pos + 8, end, 2)
+    found[_VERSION], found[_CORRELATION] = version, int32_at(buf, pos + 4)
+    length, pos = length_at(buf, pos + 8, end, 2)
     if length > 0:
-        if length > end - pos or not _is_ascii(buf, pos, pos + length):
+        if length > end - pos or not is_ascii(buf, pos, pos + length):
             return _NOT_PLAIN
         pos += length
     elif length < -1:
@@ -152,13 +121,13 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
     if end - pos < fixed:
         return _NOT_PLAIN
     if version < _NO_REPLICA_FROM:
-        if _int32(buf, pos) != -1:
+        if int32_at(buf, pos) != -1:
             return _NOT_PLAIN
         pos += 4
     found[_MAX_WAIT], found[_MIN_BYTES], found[_MAX_BYTES] = (
-        _int32(buf, pos),
-        _int32(buf, pos + 4),
-        _int32(buf, pos + 8),
+        int32_at(buf, pos),
+        int32_at(buf, pos + 4),
+        int32_at(buf, pos + 8),
     )
     isolation = buf[pos + 12]
     if isolation > 1:
@@ -167,9 +136,9 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
     pos += 13
     found[_SESSION_ID], found[_SESSION_EPOCH] = 0, -1
     if version >= _SESSIONS_FROM:
-        found[_SESSION_ID], found[_SESSION_EPOCH] = _int32(buf, pos), _int32(buf, pos + 4)
+        found[_SESSION_ID], found[_SESSION_EPOCH] = int32_at(buf, pos), int32_at(buf, pos + 4)
         pos += 8
-    topics, pos = _length_at(buf, pos, end, array_width)
+    topics, pos = length_at(buf, pos, end, array_width)
     if pos < 0 or topics < 0 or topics > _ROWS_MAX:
         return _NOT_PLAIN
     count, row, row_bytes = 0, 0, 16
@@ -186,32 +155,32 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
             if pos > end:
                 return _NOT_PLAIN
         else:
-            length, start = _length_at(buf, pos, end, string_width)
-            if start < 0 or length < 1 or length > end - start or not _is_ascii(buf, start, start + length):
+            length, start = length_at(buf, pos, end, string_width)
+            if start < 0 or length < 1 or length > end - start or not is_ascii(buf, start, start + length):
                 return _NOT_PLAIN
             pos = start + length
         topic_end = pos
-        partitions, pos = _length_at(buf, pos, end, array_width)
+        partitions, pos = length_at(buf, pos, end, array_width)
         if pos < 0 or partitions < 1 or partitions > _ROWS_MAX - count or partitions * row_bytes > end - pos:
             return _NOT_PLAIN
         count += partitions
         while partitions:
             partitions -= 1
-            rows[row + _TOPIC_AT], rows[row + _TOPIC_END], rows[row + _INDEX] = start, topic_end, _int32(buf, pos)
+            rows[row + _TOPIC_AT], rows[row + _TOPIC_END], rows[row + _INDEX] = start, topic_end, int32_at(buf, pos)
             pos += 4
             rows[row + _LEADER_EPOCH] = rows[row + _LAST_EPOCH] = rows[row + _LOG_START] = -1
             if version >= _LEADER_EPOCHS_FROM:
-                rows[row + _LEADER_EPOCH] = _int32(buf, pos)
+                rows[row + _LEADER_EPOCH] = int32_at(buf, pos)
                 pos += 4
-            rows[row + _OFFSET] = _int64(buf, pos)
+            rows[row + _OFFSET] = int64_at(buf, pos)
             pos += 8
             if is_flexible:
-                rows[row + _LAST_EPOCH] = _int32(buf, pos)
+                rows[row + _LAST_EPOCH] = int32_at(buf, pos)
                 pos += 4
             if version >= _LOG_START_FROM:
-                rows[row + _LOG_START] = _int64(buf, pos)
+                rows[row + _LOG_START] = int64_at(buf, pos)
                 pos += 8
-            rows[row + _PARTITION_MAX] = _int32(buf, pos)
+            rows[row + _PARTITION_MAX] = int32_at(buf, pos)
             pos += 4
             if is_flexible:
                 if buf[pos]:
@@ -223,11 +192,11 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
                 return _NOT_PLAIN
             pos += 1
     if version >= _SESSIONS_FROM:
-        length, pos = _length_at(buf, pos, end, array_width)
+        length, pos = length_at(buf, pos, end, array_width)
         if pos < 0 or length:  # forgotten topics
             return _NOT_PLAIN
     if version >= _RACK_FROM:
-        length, pos = _length_at(buf, pos, end, string_width)
+        length, pos = length_at(buf, pos, end, string_width)
         if pos < 0 or length:
             return _NOT_PLAIN
     if is_flexible and not is_follower:
@@ -237,58 +206,29 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
     return count if pos == end else _NOT_PLAIN
 
 
-def _put16(out: memoryview, pos: int, value: int) -> int:
-    out[pos] = value >> 8 & 0xFF
-    out[pos + 1] = value & 0xFF
-    return pos + 2
-
-
-def _put32(out: memoryview, pos: int, value: int) -> int:
-    out[pos] = value >> 24 & 0xFF
-    out[pos + 1] = value >> 16 & 0xFF
-    out[pos + 2] = value >> 8 & 0xFF
-    out[pos + 3] = value & 0xFF
-    return pos + 4
-
-
-def _put64(out: memoryview, pos: int, value: int) -> int:
-    return _put32(out, _put32(out, pos, value >> 32), value)
-
-
-def _put_varint(out: memoryview, pos: int, value: int) -> int:
-    while value > 0x7F:
-        out[pos] = value & 0x7F | 0x80
-        value >>= 7
-        pos += 1
-    out[pos] = value
-    return pos + 1
-
-
 def begin_fetch_answer(fields: Ints, session_id: int, topics: int, out: memoryview, start: int) -> int:
     """Writes an answer's beginning to `out[start:]`, with a place for its size. Returns the position behind it."""
-    version = fields[_VERSION]
-    pos = _put32(out, start + 4, fields[_CORRELATION])
+    version, to = fields[_VERSION], cython.address(out[0]) if cython.compiled else out
+    pos = put32(to, start + 4, fields[_CORRELATION])
     if version >= _FLEXIBLE_FROM:
-        out[pos] = 0
+        to[pos] = 0
         pos += 1
-    pos = _put32(out, pos, 0)  # throttle time
+    pos = put32(to, pos, 0)  # throttle time
     if version >= _SESSIONS_FROM:
-        pos = _put32(out, _put16(out, pos, 0), session_id)
-    return _put_varint(out, pos, topics + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, topics)
+        pos = put32(to, put16(to, pos, 0), session_id)
+    return put_length(to, pos, topics, 0 if version >= _FLEXIBLE_FROM else 4)
 
 
 def put_topic(fields: Ints, name: Buffer, at: int, end: int, partitions: int, out: memoryview, pos: int) -> int:
     """Writes the beginning of a topic: its name, or its id, in `name[at:end]`."""
-    version = fields[_VERSION]
-    if version < _FLEXIBLE_FROM:
-        pos = _put16(out, pos, end - at)
-    elif version < _IDS_FROM:
-        pos = _put_varint(out, pos, end - at + 1)
+    version, to = fields[_VERSION], cython.address(out[0]) if cython.compiled else out
+    if version < _IDS_FROM:
+        pos = put_length(to, pos, end - at, 0 if version >= _FLEXIBLE_FROM else 2)
     while at < end:
-        out[pos] = name[at]
+        to[pos] = name[at]
         at += 1
         pos += 1
-    return _put_varint(out, pos, partitions + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, partitions)
+    return put_length(to, pos, partitions, 0 if version >= _FLEXIBLE_FROM else 4)
 
 
 def end_topic(fields: Ints, out: memoryview, pos: int) -> int:
@@ -303,18 +243,18 @@ def put_partition(
     fields: Ints, index: int, high_watermark: int, stable: int, log_start: int, size: int, out: memoryview, pos: int
 ) -> int:
     """Writes a partition without an error, up to its `size` bytes of records. `stable`: the last stable offset."""
-    version = fields[_VERSION]
-    pos = _put16(out, _put32(out, pos, index), 0)
-    pos = _put64(out, _put64(out, pos, high_watermark), stable)
+    version, to = fields[_VERSION], cython.address(out[0]) if cython.compiled else out
+    array_width = 0 if version >= _FLEXIBLE_FROM else 4
+    pos = put16(to, put32(to, pos, index), 0)
+    pos = put64(to, put64(to, pos, high_watermark), stable)
     if version >= _LOG_START_FROM:
-        pos = _put64(out, pos, log_start)
-    aborted = 0 if fields[_COMMITTED] else -1  # transactions: none, or null
-    pos = _put_varint(out, pos, aborted + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, aborted)
+        pos = put64(to, pos, log_start)
+    pos = put_length(to, pos, 0 if fields[_COMMITTED] else -1, array_width)  # aborted transactions: none, or null
     if version >= _RACK_FROM:
-        pos = _put32(out, pos, -1)  # no preferred replica
-    return _put_varint(out, pos, size + 1) if version >= _FLEXIBLE_FROM else _put32(out, pos, size)
+        pos = put32(to, pos, -1)  # no preferred replica
+    return put_length(to, pos, size, array_width)
 
 
 def end_fetch_answer(size: int, out: memoryview, start: int) -> None:
     """Writes the size of an answer that begins at `start`, without the size field."""
-    _put32(out, start, size)
+    put32(cython.address(out[0]) if cython.compiled else out, start, size)

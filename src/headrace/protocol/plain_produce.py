@@ -25,13 +25,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
+if not cython.compiled:
+    from headrace.octets import int16_at, int32_at, is_ascii, length_at
+
 VERSION_MIN, VERSION_MAX = 3, 13
 _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 8, 9, 13
 
 _REQUEST_BYTES_MIN = 30
 _CLIENT_AT = 10
 _UUID_BYTES = 16
-_VARINT_BITS_MAX = 28
 _PARTITIONS_MAX = 10_000
 """More of them are no plain request either: what is made of each is bounded elsewhere."""
 
@@ -87,46 +94,6 @@ class PlainProduce:
         return True
 
 
-def _int16(buf: memoryview, pos: int) -> int:
-    value = buf[pos] << 8 | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-def _int32(buf: memoryview, pos: int) -> int:
-    value = buf[pos] << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
-
-
-def _compact(buf: memoryview, pos: int, end: int) -> tuple[int, int]:
-    """A compact length, decoded, and the position behind it; position -1 if it is cut off."""
-    value, shift = 0, 0
-    while pos < end and shift <= _VARINT_BITS_MAX:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, pos
-        shift += 7
-    return 0, -1
-
-
-def _length_at(buf: memoryview, pos: int, end: int, width: int) -> tuple[int, int]:
-    """A length of `width` bytes (0: compact) and the position behind it; position -1 if it is cut off."""
-    if width == 0:
-        return _compact(buf, pos, end)
-    if end - pos < width:
-        return 0, -1
-    return (_int16(buf, pos) if width == 2 else _int32(buf, pos)), pos + width
-
-
-def _is_ascii(buf: memoryview, pos: int, end: int) -> bool:
-    while pos < end:
-        if buf[pos] >= 0x80:
-            return False
-        pos += 1
-    return True
-
-
 def read_plain_produce(frame: memoryview) -> PlainProduce | None:
     """The plain request in a frame; None for any other frame."""
     end = len(frame)
@@ -135,16 +102,17 @@ def read_plain_produce(frame: memoryview) -> PlainProduce | None:
     return _read(frame, frame, end)
 
 
-def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
-    """`buf` and `frame` are the same bytes: the first for parsing, the second for views of the records."""
-    version = _int16(buf, 2)
+def _read(octets: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
+    """`octets` and `frame` are the same bytes: the first for parsing, the second for views of the records."""
+    buf = cython.address(octets[0]) if cython.compiled else octets
+    version = int16_at(buf, 2)
     if version < VERSION_MIN or version > VERSION_MAX:
         return None
     is_flexible = version >= _FLEXIBLE_FROM
     string_width, array_width = (0, 0) if is_flexible else (2, 4)
-    length, pos = _length_at(buf, 8, end, 2)
+    length, pos = length_at(buf, 8, end, 2)
     if length > 0:
-        if length > end - pos or not _is_ascii(buf, pos, pos + length):
+        if length > end - pos or not is_ascii(buf, pos, pos + length):
             return None
         pos += length
     elif length < -1:
@@ -154,14 +122,14 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
         if pos >= end or buf[pos]:  # tagged fields of the header
             return None
         pos += 1
-    length, pos = _length_at(buf, pos, end, string_width)
+    length, pos = length_at(buf, pos, end, string_width)
     if pos < 0 or length != -1 or end - pos < 6:
         return None
-    acks = _int16(buf, pos)
+    acks = int16_at(buf, pos)
     if acks != 1 and acks != -1:
         return None
-    timeout_ms = _int32(buf, pos + 2)
-    topics, pos = _length_at(buf, pos + 6, end, array_width)
+    timeout_ms = int32_at(buf, pos + 2)
+    topics, pos = length_at(buf, pos + 6, end, array_width)
     if pos < 0 or topics < 1 or topics > _PARTITIONS_MAX:
         return None
     batches: list[PlainBatch] = []
@@ -174,12 +142,12 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
                 return None
             topic: str | bytes = frame[start:pos].tobytes()
         else:
-            length, start = _length_at(buf, pos, end, string_width)
-            if start < 0 or length < 1 or length > end - start or not _is_ascii(buf, start, start + length):
+            length, start = length_at(buf, pos, end, string_width)
+            if start < 0 or length < 1 or length > end - start or not is_ascii(buf, start, start + length):
                 return None
             pos = start + length
             topic = str(frame[start:pos], "ascii")
-        partitions, pos = _length_at(buf, pos, end, array_width)
+        partitions, pos = length_at(buf, pos, end, array_width)
         if pos < 0 or partitions < 1 or partitions > _PARTITIONS_MAX:
             return None
         counts.append(partitions)
@@ -187,8 +155,8 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
             partitions -= 1
             if end - pos < 4:
                 return None
-            index = _int32(buf, pos)
-            length, start = _length_at(buf, pos + 4, end, array_width)
+            index = int32_at(buf, pos)
+            length, start = length_at(buf, pos + 4, end, array_width)
             if start < 0 or length < 1 or length > end - start:
                 return None
             pos = start + length
@@ -207,7 +175,7 @@ def _read(buf: memoryview, frame: memoryview, end: int) -> PlainProduce | None:
         pos += 1
     if pos != end:
         return None
-    return PlainProduce(version, _int32(buf, 4), acks, timeout_ms, batches, counts, frame, client_end)
+    return PlainProduce(version, int32_at(buf, 4), acks, timeout_ms, batches, counts, frame, client_end)
 
 
 def _uvarint(value: int) -> bytes:

@@ -17,9 +17,17 @@ from __future__ import annotations
 from array import array
 from typing import TypeAlias
 
+from headrace.octets import Buffer
 from headrace.protocol.plain_produce import VERSION_MAX, VERSION_MIN
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
+if not cython.compiled:
+    from headrace.octets import int16_at, int32_at, is_ascii, length_at, put16, put32, put64, put_length
+
 Ints: TypeAlias = "array[int] | memoryview"
 
 API_VERSION, CORRELATION_ID, TOPICS, ANSWER_BYTES, HEAD_FIELDS = range(5)
@@ -35,59 +43,27 @@ _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSE
 _ROW_FIELDS, _ROWS_MAX = ROW_FIELDS, ROWS_MAX
 _MIN, _MAX = VERSION_MIN, VERSION_MAX
 _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 8, 9, 13
-_REQUEST_BYTES_MIN, _UUID_BYTES, _VARINT_BITS_MAX = 30, 16, 28
+_REQUEST_BYTES_MIN, _UUID_BYTES = 30, 16
 _ANSWER_HEAD_BYTES, _ANSWER_TOPIC_BYTES, _ANSWER_ROW_BYTES = 24, 12, 40  # at most; a topic's without its name
-
-
-def _int16(buf: Buffer, pos: int) -> int:
-    value = buf[pos] << 8 | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-def _int32(buf: Buffer, pos: int) -> int:
-    first = buf[pos]
-    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
-
-
-def _length_at(buf: Buffer, pos: int, end: int, width: int) -> tuple[int, int]:
-    """A length of `width` bytes (0: compact) and the position behind it; position -1 if it is cut off."""
-    if width:
-        if end - pos < width:
-            return 0, -1
-        return (_int16(buf, pos) if width == 2 else _int32(buf, pos)), pos + width
-    value, shift = 0, 0
-    while pos < end and shift <= _VARINT_BITS_MAX:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, pos
-        shift += 7
-    return 0, -1
-
-
-def _is_ascii(buf: Buffer, pos: int, end: int) -> bool:
-    while pos < end:
-        if buf[pos] >= 0x80:
-            return False
-        pos += 1
-    return True
 
 
 def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
     """Fills `found`, of `PLACES`, if `buf[pos:end]` is a plain Produce. Returns the number of its batches, else 0."""
+    return _read(cython.address(buf[0]) if cython.compiled else buf, pos, end, found)
+
+
+def _read(buf: Buffer, pos: int, end: int, found: Ints) -> int:
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1]:
         return 0
-    version = _int16(buf, pos + 2)
+    version = int16_at(buf, pos + 2)
     if version < _MIN or version > _MAX:
         return 0
     is_flexible = version >= _FLEXIBLE_FROM
     string_width, array_width = (0, 0) if is_flexible else (2, 4)
-    found[_VERSION], found[_CORRELATION] = version, _int32(buf, pos + 4)
-    length, pos = _length_at(buf, pos + 8, end, 2)
+    found[_VERSION], found[_CORRELATION] = version, int32_at(buf, pos + 4)
+    length, pos = length_at(buf, pos + 8, end, 2)
     if length > 0:
-        if length > end - pos or not _is_ascii(buf, pos, pos + length):
+        if length > end - pos or not is_ascii(buf, pos, pos + length):
             return 0
         pos += length
     elif length < -1:
@@ -96,13 +72,13 @@ def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
         if pos >= end or buf[pos]:  # tagged fields of the header
             return 0
         pos += 1
-    length, pos = _length_at(buf, pos, end, string_width)
+    length, pos = length_at(buf, pos, end, string_width)
     if pos < 0 or length != -1 or end - pos < 6:
         return 0
-    acks = _int16(buf, pos)
+    acks = int16_at(buf, pos)
     if acks != 1 and acks != -1:
         return 0
-    topics, pos = _length_at(buf, pos + 6, end, array_width)
+    topics, pos = length_at(buf, pos + 6, end, array_width)
     if pos < 0 or topics < 1 or topics > _ROWS_MAX:
         return 0
     found[_TOPICS], answer_bytes = topics, _ANSWER_HEAD_BYTES
@@ -114,15 +90,15 @@ def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
             if pos > end:
                 return 0
         else:
-            length, topic_at = _length_at(buf, pos, end, string_width)
+            length, topic_at = length_at(buf, pos, end, string_width)
             if topic_at < 0 or length < 1 or length > end - topic_at:
                 return 0
             pos = topic_at + length
-            if not _is_ascii(buf, topic_at, pos):
+            if not is_ascii(buf, topic_at, pos):
                 return 0
         topic_end = pos
         answer_bytes += topic_end - topic_at + _ANSWER_TOPIC_BYTES
-        of_topic, pos = _length_at(buf, pos, end, array_width)
+        of_topic, pos = length_at(buf, pos, end, array_width)
         if pos < 0 or of_topic < 1 or of_topic > _ROWS_MAX - count:
             return 0
         count += of_topic
@@ -131,10 +107,14 @@ def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
         while left:
             if end - pos < 4:
                 return 0
-            length, start = _length_at(buf, pos + 4, end, array_width)
+            length, start = length_at(buf, pos + 4, end, array_width)
             if start < 0 or length < 1 or length > end - start:
                 return 0
-            found[row + _TOPIC_AT], found[row + _TOPIC_END], found[row + _INDEX] = topic_at, topic_end, _int32(buf, pos)
+            found[row + _TOPIC_AT], found[row + _TOPIC_END], found[row + _INDEX] = (
+                topic_at,
+                topic_end,
+                int32_at(buf, pos),
+            )
             pos = start + length
             found[row + _RECORDS_AT], found[row + _RECORDS_END] = start, pos
             if is_flexible:
@@ -159,80 +139,53 @@ def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
     return count
 
 
-def _put16(out: memoryview, pos: int, value: int) -> int:
-    out[pos] = value >> 8 & 0xFF
-    out[pos + 1] = value & 0xFF
-    return pos + 2
-
-
-def _put32(out: memoryview, pos: int, value: int) -> int:
-    out[pos] = value >> 24 & 0xFF
-    out[pos + 1] = value >> 16 & 0xFF
-    out[pos + 2] = value >> 8 & 0xFF
-    out[pos + 3] = value & 0xFF
-    return pos + 4
-
-
-def _put64(out: memoryview, pos: int, value: int) -> int:
-    return _put32(out, _put32(out, pos, value >> 32), value)
-
-
-def _put_length(out: memoryview, pos: int, value: int, width: int) -> int:
-    """A length of `width` bytes (0: compact)."""
-    if width == 2:
-        return _put16(out, pos, value)
-    if width == 4:
-        return _put32(out, pos, value)
-    value += 1
-    while value > 0x7F:
-        out[pos] = value & 0x7F | 0x80
-        value >>= 7
-        pos += 1
-    out[pos] = value
-    return pos + 1
-
-
 def write_placed_answer(buf: Buffer, found: Ints, count: int, out: memoryview, start: int = 0) -> int:
     """Writes the whole frame that answers the request in `buf` with these places, of which every batch was appended.
 
     It goes to `out[start:]`, which has room for as many bytes as the head tells. Returns the frame's end."""
+    if cython.compiled:
+        return _write(cython.address(buf[0]), found, count, cython.address(out[0]), start)
+    return _write(buf, found, count, out, start)
+
+
+def _write(buf: Buffer, found: Ints, count: int, out: memoryview, start: int) -> int:
     version = found[_VERSION]
     is_flexible = version >= _FLEXIBLE_FROM
     string_width, array_width = (0, 0) if is_flexible else (2, 4)
-    pos = _put32(out, start + 4, found[_CORRELATION])
+    pos = put32(out, start + 4, found[_CORRELATION])
     if is_flexible:
         out[pos] = 0
         pos += 1
-    pos = _put_length(out, pos, found[_TOPICS], array_width)
+    pos = put_length(out, pos, found[_TOPICS], array_width)
     row = _HEAD_FIELDS
     while count:
         left, at, topic_end = found[row + _OF_TOPIC], found[row + _TOPIC_AT], found[row + _TOPIC_END]
         if version < _IDS_FROM:
-            pos = _put_length(out, pos, topic_end - at, string_width)
+            pos = put_length(out, pos, topic_end - at, string_width)
         while at < topic_end:
             out[pos] = buf[at]
             at += 1
             pos += 1
-        pos = _put_length(out, pos, left, array_width)
+        pos = put_length(out, pos, left, array_width)
         count -= left
         while left:
-            pos = _put16(out, _put32(out, pos, found[row + _INDEX]), 0)
-            pos = _put64(out, _put64(out, pos, found[row + _BASE_OFFSET]), -1)
+            pos = put16(out, put32(out, pos, found[row + _INDEX]), 0)
+            pos = put64(out, put64(out, pos, found[row + _BASE_OFFSET]), -1)
             if version >= _LOG_START_FROM:
-                pos = _put64(out, pos, found[row + _LOG_START])
+                pos = put64(out, pos, found[row + _LOG_START])
             if is_flexible:  # no record errors, no message, no tags
                 out[pos], out[pos + 1], out[pos + 2] = 1, 0, 0
                 pos += 3
             elif version >= _MESSAGES_FROM:
-                pos = _put16(out, _put32(out, pos, 0), -1)
+                pos = put16(out, put32(out, pos, 0), -1)
             row += _ROW_FIELDS
             left -= 1
         if is_flexible:
             out[pos] = 0
             pos += 1
-    pos = _put32(out, pos, 0)  # the throttle time
+    pos = put32(out, pos, 0)  # the throttle time
     if is_flexible:
         out[pos] = 0
         pos += 1
-    _put32(out, start, pos - start - 4)
+    put32(out, start, pos - start - 4)
     return pos

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 from headrace.broker.metrics.traffic cimport Traffic
 from headrace.log.append_state cimport LogEnd
 from headrace.network.connection cimport Connection, Shortcut
+from headrace.octets cimport bytes_at, text_at
 from headrace.protocol.produce_places cimport read_produce_places, write_placed_answer
 from headrace.records.format2.plain_batch cimport is_plain
 from headrace.replication.replica_offsets cimport ReplicaOffsets
@@ -55,7 +56,3 @@ cdef class ProduceShortcut(Shortcut):
 
 @cython.locals(pos=Py_ssize_t)
 cdef inline bint _is_same(const uint8_t[::1] name, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t size) noexcept
-
-cdef inline bytes _bytes(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end)
-
-cdef inline str _text(const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end)

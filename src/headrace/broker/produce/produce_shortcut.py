@@ -32,12 +32,12 @@ from headrace.topics import INTERNAL_TOPICS
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
-    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-    from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
     from cython.cimports.headrace.clock_calls import wall_ms
+else:
+    from headrace.octets import bytes_at, text_at
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
@@ -184,13 +184,13 @@ class ProduceShortcut(Shortcut):
         names the same topic again and again, so that the last name often is the next one."""
         size = end - at
         if self._request[_VERSION] >= _IDS_FROM:
-            topic: str | None = self._services.metadata.snapshot.names_by_id.get(_bytes(octets, at, end))
+            topic: str | None = self._services.metadata.snapshot.names_by_id.get(bytes_at(octets, at, end))
             return None if topic is None or topic in INTERNAL_TOPICS else topic
         if size == self._name_bytes and _is_same(self._name, octets, at, size):
             return self._named
         if size > _NAME_BYTES_MAX:
             return None
-        named = _text(octets, at, end)
+        named = text_at(octets, at, end)
         if named in INTERNAL_TOPICS:
             return None
         self._name[:size], self._name_bytes = octets[at:end], size
@@ -212,20 +212,3 @@ def _is_same(name: memoryview, buf: memoryview, start: int, size: int) -> bool:
             return False
         pos += 1
     return True
-
-
-def _bytes(buf: memoryview, start: int, end: int) -> bytes:
-    if cython.compiled:
-        found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(buf[start])), end - start)
-        return found
-    return bytes(buf[start:end])
-
-
-def _text(buf: memoryview, start: int, end: int) -> str:
-    """ASCII as text."""
-    if cython.compiled:
-        text: str = PyUnicode_DecodeASCII(
-            cython.cast(cython.p_char, cython.address(buf[start])), end - start, cython.NULL
-        )
-        return text
-    return str(buf[start:end], "ascii")

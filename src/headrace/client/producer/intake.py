@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 from headrace.client.core.cluster import Cluster
 from headrace.client.core.failures import ClientClosed

@@ -25,7 +25,7 @@ from typing import TypeAlias
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy

@@ -28,7 +28,7 @@ from headrace.records.codecs.crc import crc32c
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.headrace.log.cleaning.compaction_kernel import index, mark

@@ -20,7 +20,7 @@ from headrace.records.format2.kernel import walk
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.headrace.records.codecs.crc32c_words import (

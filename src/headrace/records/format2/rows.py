@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize

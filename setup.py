@@ -24,6 +24,8 @@ COMPILED = (
     "headrace.replication.replica_offsets",
     "headrace.broker.metrics.traffic",
     "headrace.broker.produce.produce_shortcut",
+    "headrace.broker.fetch.waiting_fetch",
+    "headrace.broker.fetch.plain_session",
     "headrace.broker.fetch.plain_fetch",
     "headrace.broker.fetch.plain_follow",
     "headrace.broker.request.shortcuts",

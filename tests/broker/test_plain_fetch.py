@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from headrace.broker.fetch import plain_fetch
+from headrace.broker.fetch import plain_fetch, plain_session, waiting_fetch
 from headrace.broker.fetch.plain_fetch import PlainFetches
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.shortcuts import Shortcuts
@@ -100,7 +100,7 @@ def setting() -> Iterator[Setting]:
         found = dispatcher_of(broker)
         compiled = found.shortcut
         assert isinstance(compiled, Shortcuts)
-        module = uncompiled(plain_fetch, connections)
+        module = uncompiled(plain_fetch, connections, waiting_fetch, plain_session)
         shortcuts = {"compiled": compiled, "uncompiled": Uncompiled(module, found, compiled.fetches), "general": None}
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in TOPICS]
         answer, _ = m.MetadataResponse.decode(
@@ -487,7 +487,7 @@ def test_a_fetch_that_waited_holds_no_file_of_what_it_was_answered_with(setting:
         wire.produce(PLAIN, batch(), partition=0)
         assert len(client.receive()) > 100
     kept = [each.operation for _, _, each in setting.dispatcher._services.purgatory._deadlines]
-    assert any(isinstance(each, plain_fetch.WaitingFetch) for each in kept)
+    assert any(isinstance(each, waiting_fetch.WaitingFetch) for each in kept)
     slots = [each for fetch in kept for each in gc.get_referents(fetch) if isinstance(each, connections.Slot)]
     assert not [slot.chunks for slot in slots if slot.chunks is not None]
     client.close()

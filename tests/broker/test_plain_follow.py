@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.broker.fetch import plain_follow
+from headrace.broker.fetch import plain_follow, plain_session, waiting_fetch
 from headrace.broker.request.throttling import Throttling
 from headrace.log import upkeep
 from headrace.metadata.entity_configs import TOPICS
@@ -35,7 +35,7 @@ Wanted = m.FetchRequest.FetchPartition
 
 
 def uncompiled_module() -> ModuleType:
-    return uncompiled(plain_follow, connections)
+    return uncompiled(plain_follow, connections, waiting_fetch, plain_session)
 
 
 class World:

@@ -18,7 +18,7 @@ from array import array
 try:
     import cython
 except ImportError:
-    from headrace.records import uncompiled as cython
+    from headrace import uncompiled as cython
 
 from headrace.limits import RECEIVERS_OF_THE_LOOP, RECEIVERS_PER_TURN_MAX
 

@@ -2,9 +2,11 @@
 
     Heartbeat                the one member of a classic group
     ConsumerGroupHeartbeat   the one member of a group of KIP-848, which has its assignment and tells nothing new
-    OffsetCommit             of one partition, by the member of either
+    OffsetCommit             of one partition and of twenty, by the member of either
+    OffsetFetch              of one partition and of twenty, by the classic one
 
-From the readable event to the response, without the calls of the socket; the best of many rounds of 50 requests.
+From the readable event to the response, without the calls of the socket, on the general way and on the one that the
+broker takes; the best and the median of many rounds of 50 requests, the ways in turns.
 
     python benchmarks/coordination/group_phases.py [--json]
 """
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -32,7 +35,7 @@ from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
 
 TOPIC, MEMBER = "phases", "A" * 22
-ROUNDS, REQUESTS = 60, 50
+PARTITIONS, ROUNDS, REQUESTS = 20, 60, 50
 SETTLED_S = 1.1
 SETTINGS = {"listeners": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 
@@ -78,7 +81,9 @@ async def asked(broker: Services, request: Message, version: int) -> Any:
     return response.decode(version, memoryview(heard.sent)[4:], position)[0]
 
 
-def listening(broker: Services, request: Message, version: int) -> tuple[Connection, Listening]:
+def listening(
+    broker: Services, request: Message, version: int, *, has_shortcut: bool = True
+) -> tuple[Connection, Listening]:
     """A connection on which the request comes whenever it is read, and what it answers."""
     made: list[Listening] = []
 
@@ -86,30 +91,42 @@ def listening(broker: Services, request: Message, version: int) -> tuple[Connect
         made.append(Listening(frame))
         return made[-1]
 
-    connection = phases.connected(broker, framed(request, version), loopback=loopback)
+    connection = phases.connected(broker, framed(request, version), has_shortcut=has_shortcut, loopback=loopback)
     return connection, made[-1]
 
 
-async def micros(broker: Services, request: Message, version: int) -> float:
-    """The CPU of one request in the best round."""
-    connection, heard = listening(broker, request, version)
-    rounds = []
+async def micros(broker: Services, request: Message, version: int) -> dict[str, float]:
+    """The CPU of one request."""
+    ways = {way: listening(broker, request, version, has_shortcut=way == "short") for way in ("general", "short")}
+    rounds: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(ROUNDS):
-        began = time.process_time()
-        for _ in range(REQUESTS):
-            connection._on_readable()
-        await until(lambda: connection.is_idle)
-        rounds.append((time.process_time() - began) / REQUESTS * 1e6)
-        heard.sent.clear()
-    return min(rounds)
+        for way, (connection, heard) in ways.items():
+            began = time.process_time()
+            for _ in range(REQUESTS):
+                connection._on_readable()
+            await until(lambda connection=connection: connection.is_idle)
+            rounds[way].append((time.process_time() - began) / REQUESTS * 1e6)
+            heard.sent.clear()
+    return {
+        f"{way}, {name}": of(each) for way, each in rounds.items() for name, of in (("best", min), ("median", median))
+    }
 
 
-def commit(group_id: str, epoch: int, member_id: str) -> m.OffsetCommitRequest:
-    """A commit of one partition."""
-    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
-    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+def commit(group_id: str, epoch: int, member_id: str, count: int = 1) -> m.OffsetCommitRequest:
+    """A commit of so many partitions."""
+    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition
+    partitions = [partition(partition_index=number, committed_offset=5) for number in range(count)]
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
     return m.OffsetCommitRequest(
         group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id, topics=[topic]
+    )
+
+
+def fetch(group_id: str, count: int) -> m.OffsetFetchRequest:
+    """A fetch of the offsets of so many partitions."""
+    topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(range(count)))
+    return m.OffsetFetchRequest(
+        groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=[topic])]
     )
 
 
@@ -150,11 +167,11 @@ async def new_member(broker: Services) -> int:
     return epoch
 
 
-async def measure() -> dict[str, float]:
+async def measure() -> dict[str, dict[str, float]]:
     """Measures all with a broker in this process."""
     with tempfile.TemporaryDirectory() as directory:
         async with running(parse_broker({**SETTINGS, "log.dirs": directory})) as (broker, _):
-            await broker.controller.create_topics([RequestedTopic(TOPIC)])
+            await broker.controller.create_topics([RequestedTopic(TOPIC, PARTITIONS)])
             await broker.groups.topic.ensure()
             await until(lambda: not broker.groups.availability(0))
             generation, member_id = await classic_member(broker)
@@ -165,7 +182,10 @@ async def measure() -> dict[str, float]:
                 "Heartbeat": await micros(broker, beat, 4),
                 "ConsumerGroupHeartbeat": await micros(broker, new_beat, 1),
                 "OffsetCommit, classic": await micros(broker, commit("classic", generation, member_id), 8),
+                "… of 20 partitions": await micros(broker, commit("classic", generation, member_id, PARTITIONS), 8),
                 "OffsetCommit, KIP-848": await micros(broker, commit("new", epoch, MEMBER), 9),
+                "OffsetFetch": await micros(broker, fetch("classic", 1), 8),
+                "… of 20 offsets": await micros(broker, fetch("classic", PARTITIONS), 8),
             }
 
 
@@ -178,8 +198,9 @@ def main() -> None:
     if options.json:
         print(json.dumps(results, indent=1))
         return
-    for name, value in results.items():
-        print(f"{name:26} {value:6.2f}")
+    print(f"{'':26}", *(f"{name:>16}" for name in next(iter(results.values()))))
+    for name, values in results.items():
+        print(f"{name:26}", *(f"{value:16.2f}" for value in values.values()))
 
 
 if __name__ == "__main__":

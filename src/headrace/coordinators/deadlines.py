@@ -40,6 +40,14 @@ class Deadlines(Generic[Key]):
         if heaped is None or at_ms < heaped:
             self._push(key, at_ms)
 
+    def postpone(self, key: Key, at_ms: int) -> bool:
+        """As `set`, for a key whose deadline does not come earlier by this. False, with nothing done, for another."""
+        known_ms = self._at_ms.get(key)
+        if known_ms is None or at_ms < known_ms:
+            return False
+        self._at_ms[key] = at_ms
+        return True
+
     def cancel(self, key: Key) -> None:
         """Removes the deadline of `key`, if it has one."""
         self._at_ms.pop(key, None)

@@ -221,6 +221,11 @@ class CoordinatorRuntime(Generic[R, Then]):
 
     # Actions
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that the coordinator decided is executed: what is appended now is behind it in the log."""
+        return not (self._queue or self._is_running)
+
     def run(self, actions: Iterable[Action[Then]]) -> None:
         """Executes actions that the coordinator decided; of thousands, some now and the others in the next turns of the
         event loop."""

@@ -157,18 +157,23 @@ class Dispatcher:
     @cached_property
     def shortcut(self) -> Shortcut | None:
         """Answers the most frequent requests before they come here. Made for the first connection."""
-        from headrace.broker.fetch.plain_fetch import PlainFetches  # a start imports no handler either
+        from headrace.broker.coordinator_host.plain_groups import PlainGroups  # a start imports no handler either
+        from headrace.broker.fetch.plain_fetch import PlainFetches
         from headrace.broker.fetch.plain_follow import PlainFollows
         from headrace.broker.produce.produce_shortcut import ProduceShortcut
         from headrace.broker.request.shortcuts import Shortcuts
 
-        produce, fetch = self.handlers.get(ApiKey.PRODUCE), self.handlers.get(ApiKey.FETCH)
-        if produce is None or fetch is None:
+        keys = (
+            ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT,
+        )  # fmt: skip
+        if any(key not in self.handlers for key in keys):
             return None
+        produces, fetches, *of_groups = (self.handlers[key].times for key in keys)
         return Shortcuts(
-            ProduceShortcut(self._services, produce.times, self._append_rest),
-            PlainFetches(self._services, fetch.times),
-            PlainFollows(self._services, fetch.times),
+            ProduceShortcut(self._services, produces, self._append_rest),
+            PlainFetches(self._services, fetches),
+            PlainFollows(self._services, fetches),
+            PlainGroups(self._services, *of_groups),
         )
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:

@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport uint8_t
 
+from headrace.broker.coordinator_host.plain_groups cimport PlainGroups
 from headrace.broker.fetch.plain_fetch cimport PlainFetches
 from headrace.broker.fetch.plain_follow cimport PlainFollows
 from headrace.broker.produce.produce_shortcut cimport ProduceShortcut
@@ -14,6 +15,7 @@ cdef class Shortcuts(Shortcut):
     cdef readonly ProduceShortcut produces
     cdef readonly PlainFetches fetches
     cdef readonly PlainFollows follows
+    cdef readonly PlainGroups groups
     cdef Shortcut _last
 
     @cython.locals(answer_end=Py_ssize_t)

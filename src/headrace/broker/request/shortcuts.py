@@ -7,6 +7,7 @@ Compiled, as they are; it also runs uncompiled.
 
 from __future__ import annotations
 
+from headrace.broker.coordinator_host.plain_groups import PlainGroups
 from headrace.broker.fetch.plain_fetch import PlainFetches
 from headrace.broker.fetch.plain_follow import PlainFollows
 from headrace.broker.produce.produce_shortcut import ProduceShortcut
@@ -20,13 +21,15 @@ _PRODUCE, _FETCH = 0, 1
 class Shortcuts(Shortcut):
     """The shortest ways of one dispatcher, which share the buffer of answers."""
 
-    __slots__ = ("_last", "fetches", "follows", "produces")
+    __slots__ = ("_last", "fetches", "follows", "groups", "produces")
 
-    def __init__(self, produces: ProduceShortcut, fetches: PlainFetches, follows: PlainFollows) -> None:
+    def __init__(
+        self, produces: ProduceShortcut, fetches: PlainFetches, follows: PlainFollows, groups: PlainGroups
+    ) -> None:
         super().__init__()
-        self.produces, self.fetches, self.follows = produces, fetches, follows
+        self.produces, self.fetches, self.follows, self.groups = produces, fetches, follows, groups
         self._last: Shortcut = produces
-        for each in (produces, fetches, follows):
+        for each in (produces, fetches, follows, groups):
             each.share(self)
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
@@ -44,7 +47,8 @@ class Shortcuts(Shortcut):
                     return answer_end
             self._last = self.fetches
             return self.fetches.answer(connection, octets, start, end, at)
-        return 0
+        self._last = self.groups
+        return self.groups.answer(connection, octets, start, end, at)
 
     def timed(self, connection: Connection) -> Timed:
         """See `Shortcut`."""

@@ -17,7 +17,7 @@ Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from itertools import islice
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.consumer.requests import ConsumerRequests
     from headrace.coordinators.groups.kind import GroupsOfKind
     from headrace.coordinators.groups.modern.topics import Topics
+    from headrace.coordinators.groups.offsets import CommittedOffset
     from headrace.coordinators.groups.registry import GroupNumber
     from headrace.coordinators.groups.replies import Reply
     from headrace.coordinators.groups.share.group import ShareGroup
@@ -168,6 +169,23 @@ class GroupCoordinator:
             committer = Committer(request.member_id, request.group_instance_id, epoch, api_version)
             commits.commit(group, request, committer, reply, group_event)
         return group_event.actions
+
+    def plain_committer(
+        self, group_id: str, committer: Committer, partitions: Collection[TopicPartition]
+    ) -> Group | None:
+        """The group of a commit that is stored if the log takes it at once. None if it is refused, if it creates
+        its group, or if another one of the group is being written."""
+        group = self._groups.get(group_id)
+        if group is None or group.offsets.pending or group.commit_fault(committer, partitions) is not ErrorCode.NONE:
+            return None
+        return group
+
+    def committed_at_once(
+        self, group: Group, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
+    ) -> None:
+        """Takes over the offsets of a plain commit that is in the log and durable. They have their `record_offset`."""
+        group.committing(committer, self._groups.event(now_ms))
+        group.offsets.stored(offsets)
 
     def commit_in_transaction(
         self,

@@ -55,6 +55,11 @@ class GroupOffsets:
                 self._keep_newer(partition, offset._replace(record_offset=record_offset))
             self._settle(partition, offset)
 
+    def stored(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Takes over a commit that went to the log at once; it has its `record_offset`, and was never pending."""
+        for partition, offset in offsets.items():
+            self._keep_newer(partition, offset)
+
     def failed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Drops a commit whose write failed."""
         for partition, offset in offsets.items():

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from headrace.coordinators.groups.classic import joining, leaving, rebalance, syncing
 from headrace.coordinators.groups.classic.answers import join_refused, sync_refused
 from headrace.coordinators.groups.classic.describing import ClassicGroupDescription, describe
-from headrace.coordinators.groups.classic.group import ClassicGroup
+from headrace.coordinators.groups.classic.group import ClassicGroup, GroupState
 from headrace.coordinators.groups.classic.records import write_group, write_group_key
 from headrace.coordinators.groups.group import NO_MEMBER_ID, GroupKind
-from headrace.coordinators.groups.group_event import TimerKind
+from headrace.coordinators.groups.group_event import Timer, TimerKind
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.group import Group
-    from headrace.coordinators.groups.group_event import Actions, GroupEvent, Then, Timer
+    from headrace.coordinators.groups.group_event import Actions, GroupEvent, Then
     from headrace.coordinators.groups.kind import GroupsOfKind
     from headrace.coordinators.groups.registry import Groups
     from headrace.coordinators.groups.replies import Reply
@@ -122,6 +122,15 @@ class ClassicGroups:
         if group is not None and group.kind is GroupKind.CONSUMER:
             return self._consumer().classic_heartbeat(group, request, self._groups.event(now_ms))
         return ErrorCode.UNKNOWN_MEMBER_ID
+
+    def keep_alive(self, group: Group, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> bool:
+        """Does what `heartbeat` does about a member of a stable group. False, with nothing done, in any other case."""
+        if not isinstance(group, ClassicGroup) or group.state is not GroupState.STABLE:
+            return False
+        if generation != group.generation or group.member_fault(member_id, instance_id) is not ErrorCode.NONE:
+            return False
+        at_ms = now_ms + group.members[member_id].session_timeout_ms
+        return self._groups.deadlines.postpone(Timer(TimerKind.SESSION, group.group_id, member_id), at_ms)
 
     def leave(
         self, group_id: str, identities: Iterable[m.LeaveGroupRequest.MemberIdentity], now_ms: int

@@ -33,7 +33,7 @@ from headrace.coordinators.groups.consumer.records import (
     gone,
 )
 from headrace.coordinators.groups.consumer.regular_expressions import check_regular_expression, is_refresh_due
-from headrace.coordinators.groups.group_event import TimerKind
+from headrace.coordinators.groups.group_event import Timer, TimerKind
 from headrace.coordinators.groups.modern.modern_group import hash_of
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -132,34 +132,64 @@ def steady_heartbeat(
     """What `heartbeat` does about a member that tells nothing new and has nothing to learn, as most heartbeats are.
 
     None, with nothing done, for any other heartbeat, also if something is due that the next heartbeat begins."""
-    member = group.members.get(request.member_id)
     if (
-        member is None
-        or request.member_epoch != member.epoch
-        or member.epoch <= JOINING_EPOCH
-        or request.instance_id is not None
+        request.instance_id is not None
         or request.rack_id is not None
         or request.rebalance_timeout_ms != -1
         or request.subscribed_topic_names is not None
         or request.subscribed_topic_regex is not None
         or request.server_assignor is not None
         or request.topic_partitions is not None
-        or member.client_id != client.client_id
-        or member.client_host != client.client_host
-        or member.classic is not None
-        or not member.is_reconciled(group.target_epoch)
-        or group.epoch > group.target_epoch
-        or group.regexes
-        or group.is_refresh_due(group_event.now_ms)
     ):
+        return None
+    now_ms = group_event.now_ms
+    member = _steady_member(
+        group, request.member_id, request.member_epoch, client.client_id, client.client_host, now_ms
+    )
+    if member is None:
         return None
     session_ms = groups.number(group.group_id, "consumer.session.timeout.ms")
     group_event.start(TimerKind.SESSION, group, session_ms, member.member_id)
     return m.ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=_interval_ms(groups, group, member, group_event.now_ms),
+        heartbeat_interval_ms=_interval_ms(groups, group, member, now_ms),
     )
+
+
+def _steady_member(
+    group: ConsumerGroup, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
+) -> ConsumerMember | None:
+    """The member of a heartbeat that tells nothing else, if it has nothing to learn and nothing is due in its group."""
+    member = group.members.get(member_id)
+    if (
+        member is None
+        or epoch != member.epoch
+        or epoch <= JOINING_EPOCH
+        or member.client_id != client_id
+        or member.client_host != client_host
+        or member.classic is not None
+        or not member.is_reconciled(group.target_epoch)
+        or group.epoch > group.target_epoch
+        or group.regexes
+        or group.is_refresh_due(now_ms)
+    ):
+        return None
+    return member
+
+
+def keep_alive(
+    groups: Groups, group: ConsumerGroup, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
+) -> int:
+    """Does what `steady_heartbeat` does, given what such a heartbeat tells. Returns the interval until the next one in
+    ms; 0, with nothing done, in any other case."""
+    member = _steady_member(group, member_id, epoch, client_id, client_host, now_ms)
+    if member is None:
+        return 0
+    at_ms = now_ms + groups.number(group.group_id, "consumer.session.timeout.ms")
+    if not groups.deadlines.postpone(Timer(TimerKind.SESSION, group.group_id, member_id), at_ms):
+        return 0
+    return _interval_ms(groups, group, member, now_ms)
 
 
 def new_member_id(groups: Groups) -> str:

@@ -20,6 +20,7 @@ from headrace.coordinators.groups.consumer.heartbeat import (
     RequestClient,
     Resolving,
     heartbeat,
+    keep_alive,
     new_member_id,
     refresh,
     steady_heartbeat,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.assignors.assignor import TargetAssignment
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.classic.requests import ClassicGroups
+    from headrace.coordinators.groups.group import Group
     from headrace.coordinators.groups.group_event import Actions, GroupEvent, Timer
     from headrace.coordinators.groups.registry import Groups
     from headrace.coordinators.groups.replies import Reply
@@ -85,6 +87,18 @@ class ConsumerRequests:
         self._groups, self._classic = groups, classic
 
     # Requests
+
+    def keep_alive(
+        self, group: Group, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
+    ) -> int:
+        """Does what `heartbeat` does about a member that tells nothing but its epoch, and has nothing to learn. Returns
+        the interval until its next heartbeat in ms; 0, with nothing done, in any other case."""
+        if not isinstance(group, ConsumerGroup) or group.writes.is_busy:
+            return 0
+        interval_ms = keep_alive(self._groups, group, member_id, epoch, client_id, client_host, now_ms)
+        if interval_ms and group.writes.has_begun:
+            group.replaced = None
+        return interval_ms
 
     def heartbeat(
         self,

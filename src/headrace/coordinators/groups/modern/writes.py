@@ -213,6 +213,11 @@ class Writes(Generic[W]):
         """Whether the end of a write is awaited."""
         return self._in_flight is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the end of a write is awaited, or others wait for it: an answer waits too."""
+        return self._in_flight is not None or bool(self._waiting)
+
     def unwritten(self) -> list[KeyValue]:
         """The records that wait; they must precede the tombstones of the group's records."""
         return [record for each in self._waiting for record in each.encoded]

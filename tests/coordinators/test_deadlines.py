@@ -49,3 +49,17 @@ def test_heartbeats_do_not_make_it_grow() -> None:
         deadlines.next_ms()
         assert deadlines.pop_due(now_ms) is None
     assert len(deadlines._heap) == 1
+
+
+def test_a_deadline_is_postponed_only_if_it_is_there_and_comes_later() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    assert not deadlines.postpone("a", 5)
+    assert deadlines.next_ms() is None
+    deadlines.set("a", 5)
+    assert not deadlines.postpone("a", 4)
+    assert deadlines.next_ms() == 5
+    assert deadlines.postpone("a", 5)
+    assert deadlines.postpone("a", 9)
+    assert deadlines.pop_due(8) is None
+    assert deadlines.pop_due(9) == "a"
+    assert not deadlines.postpone("a", 20)

@@ -12,6 +12,7 @@ epochs of threads are forgotten the epochs of a loaded streams group start again
 
 import pytest
 
+from headrace.coordinators.deadlines import Deadlines
 from headrace.coordinators.groups.consumer import heartbeat
 from headrace.coordinators.groups.consumer.assigning import Assigning
 from headrace.coordinators.groups.consumer.members import MemberState
@@ -47,6 +48,7 @@ def sessions_not_extended(patch: pytest.MonkeyPatch) -> None:
             begun.add(session)
 
     patch.setattr(GroupEvent, "start", first_time_only)
+    patch.setattr(Deadlines, "postpone", lambda self, key, at_ms: True)
 
 
 def partition_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -92,6 +94,7 @@ def offsets_not_kept(patch: pytest.MonkeyPatch) -> None:
             appended(self, offsets, record_offset)
 
     patch.setattr(GroupOffsets, "appended", some)
+    patch.setattr(GroupOffsets, "stored", lambda self, offsets: None)
 
 
 def tasks_not_waited_for(patch: pytest.MonkeyPatch) -> None:

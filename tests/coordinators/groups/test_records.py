@@ -18,6 +18,7 @@ from headrace.coordinators.groups.records import (
     write_offset_key,
 )
 from headrace.errors import CorruptMessage, KafkaError
+from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
 OFFSET_KEY = "00010006676f6c64656e000b706565722d67726f75707300000000"
@@ -119,7 +120,27 @@ def test_offset_keys_come_back(group_id: str, topic: str, partition: int) -> Non
     assert read_offset_key(key) == OffsetKey(group_id, TopicPartition(topic, partition))
 
 
-@given(INT64, INT32, NAMES, INT64, st.binary(min_size=16, max_size=16))
+@given(NAMES, NAMES, INT32, INT64, INT32, INT64)
+def test_keys_and_offsets_are_what_the_schemas_say(
+    group_id: str, text: str, partition: int, offset: int, epoch: int, at_ms: int
+) -> None:
+    key = m.OffsetCommitKey(group=group_id, topic=text, partition=partition)
+    assert write_offset_key(group_id, TopicPartition(text, partition)) == b"\0\x01" + key.encode(1)
+    value = m.OffsetCommitValue(offset=offset, metadata=text, commit_timestamp=at_ms, leader_epoch=epoch)
+    assert write_offset(CommittedOffset(offset, epoch, text, at_ms)) == b"\0\x03" + value.encode(3)
+
+
+def test_names_that_no_key_has_room_for_are_refused() -> None:
+    longest, longer = "g" * 32_767, "g" * 32_768
+    assert read_offset_key(write_offset_key(longest, TopicPartition(longest, 0))).group_id == longest
+    for group_id, topic in ((longer, "t"), ("g", longer)):
+        with pytest.raises(ValueError, match="OffsetCommitKey"):
+            write_offset_key(group_id, TopicPartition(topic, 0))
+    with pytest.raises(ValueError, match="OffsetCommitValue"):
+        write_offset(CommittedOffset(1, 1, longer, 1))
+
+
+@given(INT64, INT32, NAMES, INT64, st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)))
 def test_offsets_come_back(offset: int, epoch: int, metadata: str, at_ms: int, topic_id: bytes) -> None:
     committed = CommittedOffset(offset, epoch, metadata, at_ms, topic_id=topic_id, record_offset=1)
     assert read_offset(write_offset(committed), 1) == committed

@@ -35,8 +35,10 @@ from headrace.errors import CorruptMessage, ErrorCode, KafkaError
 from headrace.limits import COORDINATOR_ACTIONS_PER_TURN_MAX, COORDINATOR_LOAD_CHUNK_BYTES
 from headrace.log.segment.batch_scan import records_in
 from headrace.records.any_format import any_crc_is_valid, iter_any_headers
-from headrace.records.format2.batch import Record, encode_batch
+from headrace.records.format2.build import batch_of_rows
 from headrace.records.format2.control import read_marker
+from headrace.records.format2.header import HEADER_BYTES
+from headrace.records.format2.rows import RowBuffer
 from headrace.types import NO_PRODUCER, TopicPartition
 
 if TYPE_CHECKING:
@@ -254,14 +256,16 @@ class CoordinatorRuntime(Generic[R, Then]):
         self.run(())
 
     def _append(self, append: Append[Then]) -> None:
-        records = [Record(0, append.timestamp_ms, key, value) for key, value in append.records]
+        rows = RowBuffer(HEADER_BYTES)
+        for record_key, value in append.records:
+            rows.append(record_key, value, append.timestamp_ms, ())
         key = TopicPartition(self._topic, append.partition)
         timeout_ms, producer = self._append_timeout_ms, append.producer
         if producer is None:
-            appending = self._appends.append(key, encode_batch(records), timeout_ms=timeout_ms)
+            appending = self._appends.append(key, batch_of_rows(rows), timeout_ms=timeout_ms)
         else:
-            batch = encode_batch(
-                records,
+            batch = batch_of_rows(
+                rows,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 base_sequence=0,  # Apache Kafka's; nobody checks it, since a coordinator's batches have no sequences

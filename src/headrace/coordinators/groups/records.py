@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset
 from headrace.errors import CorruptMessage
+from headrace.limits import INT16_MAX
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
@@ -23,6 +24,7 @@ OFFSET_KEY_VERSIONS = range(2)
 VALUE_VERSIONS = range(5)
 
 VERSION = Struct(">h")
+_KEY_HEAD, _VALUE_HEAD, _INT32, _INT64 = Struct(">hh"), Struct(">hqih"), Struct(">i"), Struct(">q")
 
 
 class OffsetKey(NamedTuple):
@@ -58,14 +60,21 @@ def read_offset_key(key: bytes) -> OffsetKey:
 
 
 def write_offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    key = m.OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
-    return VERSION.pack(1) + key.encode(1)
+    group, topic = group_id.encode(), partition.topic.encode()
+    if len(group) > INT16_MAX or len(topic) > INT16_MAX:
+        key = m.OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+        return VERSION.pack(1) + key.encode(1)
+    # Without a message object: each committed offset is a record.
+    return _KEY_HEAD.pack(1, len(group)) + group + VERSION.pack(len(topic)) + topic + _INT32.pack(partition.partition)
 
 
 def write_offset(committed: CommittedOffset) -> bytes:
     """The value of a committed offset."""
     has_expiry = committed.expire_timestamp_ms != NO_EXPIRY
     version = 1 if has_expiry else 3 if committed.topic_id == NO_TOPIC_ID else 4
+    if version == 3 and len(metadata := committed.metadata.encode()) <= INT16_MAX:
+        head = _VALUE_HEAD.pack(version, committed.offset, committed.leader_epoch, len(metadata))
+        return head + metadata + _INT64.pack(committed.commit_timestamp_ms)
     value = m.OffsetCommitValue(
         offset=committed.offset,
         metadata=committed.metadata,

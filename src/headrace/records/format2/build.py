@@ -89,6 +89,7 @@ def batch_of_rows(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Build one batch of the records in a `RowBuffer`, which has HEADER_BYTES free bytes at its start.
 
@@ -100,7 +101,8 @@ def batch_of_rows(
     else:
         batch = batch[:HEADER_BYTES] + compress(codec, memoryview(batch)[HEADER_BYTES : rows.end], level)
     first_ms, max_ms = rows.timestamps_ms[0], rows.max_timestamp
-    write_header(batch, codec, first_ms, max_ms, producer_id, producer_epoch, base_sequence, count)
+    attributes = codec | (TRANSACTIONAL_BIT if is_transactional else 0)
+    write_header(batch, attributes, first_ms, max_ms, producer_id, producer_epoch, base_sequence, count)
     return batch
 
 

@@ -187,13 +187,13 @@ class Member:
         assert self.answer(syncing, 3).error_code == 0
         return self
 
-    def subscribe(self) -> "Member":
+    def subscribe(self, instance_id: str | None = None) -> "Member":
         """Joins by KIP-848, and comes to its assignment."""
         heartbeat = m.ConsumerGroupHeartbeatRequest
         self.member_id = MEMBER
         request = heartbeat(
             group_id=self.group, member_id=MEMBER, member_epoch=0, rebalance_timeout_ms=60_000,
-            subscribed_topic_names=["some"], topic_partitions=[],
+            subscribed_topic_names=["some"], topic_partitions=[], instance_id=instance_id,
         )  # fmt: skip
         for _ in range(3):
             answer = self.answer(request, 1)
@@ -204,7 +204,13 @@ class Member:
                     heartbeat.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
                     for each in answer.assignment.topic_partitions
                 ]
-            request = heartbeat(group_id=self.group, member_id=MEMBER, member_epoch=self.epoch, topic_partitions=owned)
+            request = heartbeat(
+                group_id=self.group,
+                member_id=MEMBER,
+                member_epoch=self.epoch,
+                topic_partitions=owned,
+                instance_id=instance_id,
+            )
         return self
 
     def state(self) -> object:
@@ -359,6 +365,26 @@ def test_heartbeats_of_consumer_groups(
     same(setting, new, new_beat(), version, client=None)
     same(setting, new, new_beat(), version)
     assert same(setting, new, new_beat(), version) == good
+
+
+def test_heartbeats_of_static_members_of_consumer_groups(setting: Setting) -> None:
+    members = [each.subscribe("i") for each in members_of(setting, "pinned")]
+    setting.clock.ms += CALM_MS
+
+    def told(instance_id: str | None, member_id: str = MEMBER) -> Any:
+        return lambda member: m.ConsumerGroupHeartbeatRequest(
+            group_id=member.group, member_id=member_id, member_epoch=member.epoch, instance_id=instance_id
+        )
+
+    before = setting.taken()
+    good = same(setting, members, told("i"), 1)
+    assert same(setting, members, told(None), 1) == good
+    assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
+    for each in (told("other"), told(""), told("\u00fc"), told("i", "B" * 22)):
+        assert same(setting, members, each, 1) != good
+    assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
+    for member in members:
+        member.close()
 
 
 def test_a_member_that_is_to_learn_something_hears_it(setting: Setting) -> None:

@@ -24,7 +24,11 @@ heartbeats = st.builds(
     m.HeartbeatRequest, group_id=long_names, generation_id=int32, member_id=long_names, group_instance_id=instances
 )
 consumer_heartbeats = st.builds(
-    m.ConsumerGroupHeartbeatRequest, group_id=long_names, member_id=long_names, member_epoch=int32
+    m.ConsumerGroupHeartbeatRequest,
+    group_id=long_names,
+    member_id=long_names,
+    member_epoch=int32,
+    instance_id=instances,
 )
 Topic, Partition = (
     m.OffsetCommitRequest.OffsetCommitRequestTopic,
@@ -112,7 +116,9 @@ def test_a_consumer_heartbeat_that_tells_nothing_is_read_and_answered(
 ) -> None:
     read = Read(form, "read_plain_consumer_heartbeat", frame_of(request, version, client))
     assert read.result
-    assert read.head() == (version, 7, client, request.group_id, request.member_epoch, request.member_id, None)
+    assert read.head() == (
+        version, 7, client, request.group_id, request.member_epoch, request.member_id, request.instance_id,
+    )  # fmt: skip
     answer = m.ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=interval_ms
     )
@@ -127,7 +133,6 @@ def test_a_consumer_heartbeat_that_tells_nothing_is_read_and_answered(
 @pytest.mark.parametrize(
     "told",
     [
-        {"instance_id": "i"},
         {"rack_id": "r"},
         {"rebalance_timeout_ms": 5},
         {"subscribed_topic_names": []},

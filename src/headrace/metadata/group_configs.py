@@ -38,12 +38,14 @@ class GroupConfigs:
         self.settings = settings
         """Every config that groups have, by name."""
         self._values: dict[str, dict[str, Value]] = {}
+        self._defaults: dict[str, Value] = {}  # those that were asked for
         self._listeners: list[Callable[[str], None]] = []
         entities.on_change(GROUPS, self._take)
 
     def broker_changed(self, broker: BrokerConfig) -> None:
         """Takes the broker's settings, some of which change while it runs, as defaults and bounds."""
         self._broker = broker
+        self._defaults.clear()
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with the id of a group whose configs changed."""
@@ -51,8 +53,10 @@ class GroupConfigs:
 
     def default(self, name: str) -> Value:
         """The value of a config for groups that do not set it."""
-        each = self.settings[name]
-        return self._of_broker(each.broker_name) if each.broker_name else each.setting.default
+        if name not in self._defaults:
+            each = self.settings[name]
+            self._defaults[name] = self._of_broker(each.broker_name) if each.broker_name else each.setting.default
+        return self._defaults[name]
 
     def value(self, group: str, name: str) -> Value:
         """The effective value of a config of a group."""

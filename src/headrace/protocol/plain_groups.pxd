@@ -33,7 +33,7 @@ cdef bint _read_heartbeat(Octets buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::
 cpdef bint read_plain_consumer_heartbeat(
     const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
 
-@cython.locals(nulls=int)
+@cython.locals(nulls=int, start=int64_t)
 cdef bint _read_consumer_heartbeat(Octets buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
 
 cpdef int read_plain_commit(

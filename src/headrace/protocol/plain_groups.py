@@ -3,7 +3,7 @@
 """The plain requests of a group's member: their fields in arrays of integers, and their answers.
 
     Heartbeat                0-4    all texts in ASCII, no tagged fields
-    ConsumerGroupHeartbeat   0-1    nothing but the group, the member and its epoch: it tells nothing new
+    ConsumerGroupHeartbeat   0-1    nothing but the group, the member, its instance and its epoch
     OffsetCommit             2-10   no retention time; at most `PARTITIONS_MAX` partitions, by names in ASCII or by ids
 
 No object is made: the request stays in the buffer of received bytes, and the arrays have the places of its parts. Any
@@ -140,13 +140,16 @@ def _read_consumer_heartbeat(buf: Buffer, pos: int, end: int, found: Ints) -> bo
     if pos < 0 or found[_VERSION] < 0 or found[_VERSION] > _CONSUMER_MAX:
         return False
     pos = _read_member(buf, pos, end, True, True, found)
+    if pos < 0:
+        return False
+    start, pos = _text_at(buf, pos, end, 0)
+    found[_INSTANCE], found[_INSTANCE + 1] = start, pos
     nulls = 5 if found[_VERSION] >= _CONSUMER_REGEX_FROM else 4
-    if pos < 0 or end - pos != 6 + nulls:
+    if pos < 0 or end - pos != 5 + nulls:
         return False
-    found[_INSTANCE] = found[_INSTANCE + 1] = -1
-    if buf[pos] or buf[pos + 1] or int32_at(buf, pos + 2) != -1:  # instance, rack, rebalance timeout
+    if buf[pos] or int32_at(buf, pos + 1) != -1:  # rack, rebalance timeout
         return False
-    pos += 6
+    pos += 5
     while pos < end:  # topics, regular expression, assignor, partitions, and tagged fields
         if buf[pos]:
             return False

@@ -145,14 +145,16 @@ class PlainGroups(Shortcut):
         group = self._coordinator.find(text_at(octets, request[_GROUP], request[_GROUP + 1]))
         if group is None or group.kind is not GroupKind.CONSUMER or not self._services.features.level("group.version"):
             return 0
-        interval_ms = self._coordinator.consumer.keep_alive(
-            group,
+        from headrace.coordinators.groups.consumer.heartbeat import Steady  # with the first consumer group
+
+        told = Steady(
             text_at(octets, request[_MEMBER], request[_MEMBER + 1]),
             request[_EPOCH],
+            self._nullable(octets, request[_INSTANCE], request[_INSTANCE + 1]),
             self._nullable(octets, request[_CLIENT], request[_CLIENT + 1]) or "",
             "/" + connection.host,
-            self._runtime.now_ms(),
         )
+        interval_ms = self._coordinator.consumer.keep_alive(group, told, self._runtime.now_ms())
         if not interval_ms:
             return 0
         return write_consumer_heartbeat_answer(request, interval_ms, octets, self.out, at)

@@ -133,8 +133,7 @@ def steady_heartbeat(
 
     None, with nothing done, for any other heartbeat, also if something is due that the next heartbeat begins."""
     if (
-        request.instance_id is not None
-        or request.rack_id is not None
+        request.rack_id is not None
         or request.rebalance_timeout_ms != -1
         or request.subscribed_topic_names is not None
         or request.subscribed_topic_regex is not None
@@ -143,9 +142,8 @@ def steady_heartbeat(
     ):
         return None
     now_ms = group_event.now_ms
-    member = _steady_member(
-        group, request.member_id, request.member_epoch, client.client_id, client.client_host, now_ms
-    )
+    told = Steady(request.member_id, request.member_epoch, request.instance_id, client.client_id, client.client_host)
+    member = _steady_member(group, told, now_ms)
     if member is None:
         return None
     session_ms = groups.number(group.group_id, "consumer.session.timeout.ms")
@@ -157,15 +155,25 @@ def steady_heartbeat(
     )
 
 
-def _steady_member(
-    group: ConsumerGroup, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
-) -> ConsumerMember | None:
+class Steady(NamedTuple):
+    """What every heartbeat tells, and all that most do."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+def _steady_member(group: ConsumerGroup, told: Steady, now_ms: int) -> ConsumerMember | None:
     """The member of a heartbeat that tells nothing else, if it has nothing to learn and nothing is due in its group."""
+    member_id, epoch, instance_id, client_id, client_host = told
     member = group.members.get(member_id)
     if (
         member is None
         or epoch != member.epoch
         or epoch <= JOINING_EPOCH
+        or (instance_id is not None and group.static_members.get(instance_id) != member_id)
         or member.client_id != client_id
         or member.client_host != client_host
         or member.classic is not None
@@ -178,16 +186,14 @@ def _steady_member(
     return member
 
 
-def keep_alive(
-    groups: Groups, group: ConsumerGroup, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
-) -> int:
+def keep_alive(groups: Groups, group: ConsumerGroup, told: Steady, now_ms: int) -> int:
     """Does what `steady_heartbeat` does, given what such a heartbeat tells. Returns the interval until the next one in
     ms; 0, with nothing done, in any other case."""
-    member = _steady_member(group, member_id, epoch, client_id, client_host, now_ms)
+    member = _steady_member(group, told, now_ms)
     if member is None:
         return 0
     at_ms = now_ms + groups.number(group.group_id, "consumer.session.timeout.ms")
-    if not groups.deadlines.postpone(Timer(TimerKind.SESSION, group.group_id, member_id), at_ms):
+    if not groups.deadlines.postpone(Timer(TimerKind.SESSION, group.group_id, told.member_id), at_ms):
         return 0
     return _interval_ms(groups, group, member, now_ms)
 

@@ -19,6 +19,7 @@ from headrace.coordinators.groups.consumer.group import ConsumerGroup
 from headrace.coordinators.groups.consumer.heartbeat import (
     RequestClient,
     Resolving,
+    Steady,
     heartbeat,
     keep_alive,
     new_member_id,
@@ -88,14 +89,12 @@ class ConsumerRequests:
 
     # Requests
 
-    def keep_alive(
-        self, group: Group, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
-    ) -> int:
-        """Does what `heartbeat` does about a member that tells nothing but its epoch, and has nothing to learn. Returns
-        the interval until its next heartbeat in ms; 0, with nothing done, in any other case."""
+    def keep_alive(self, group: Group, told: Steady, now_ms: int) -> int:
+        """Does what `heartbeat` does about a member that tells no more, and has nothing to learn. Returns the interval
+        until its next heartbeat in ms; 0, with nothing done, in any other case."""
         if not isinstance(group, ConsumerGroup) or group.writes.is_busy:
             return 0
-        interval_ms = keep_alive(self._groups, group, member_id, epoch, client_id, client_host, now_ms)
+        interval_ms = keep_alive(self._groups, group, told, now_ms)
         if interval_ms and group.writes.has_begun:
             group.replaced = None
         return interval_ms

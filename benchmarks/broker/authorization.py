@@ -83,7 +83,7 @@ async def measure() -> dict[str, float]:
         fill(rules)
         admission.rules_changed(rules)
         frame = produce_frame()
-        without, kept, made = (connected(each, frame)._on_readable for each in (plain, ruled, ruled))
+        without, kept, made = (connected(each, frame).on_readable for each in (plain, ruled, ruled))
 
         def changed() -> None:
             admission.rules_changed(rules)

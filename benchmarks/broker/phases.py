@@ -26,6 +26,7 @@ from headrace.broker.services import Services
 from headrace.config import parse_broker
 from headrace.controller.decisions.topics import RequestedTopic
 from headrace.network.connection import Connection
+from headrace.network.receive_pass import ReceivePass
 from headrace.network.request_times import RequestTimes
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.transport import PlainTransport
@@ -137,8 +138,8 @@ def connected(
     inbound = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), 1 << 20)
     still = Still()
     transport = Dropping(loopback(bytes(frame)))  # type: ignore[arg-type]
-    memory = ResponseMemory(UNLIMITED)
-    return Connection(transport, "PLAINTEXT", inbound, dispatcher, still, still, memory)  # type: ignore[arg-type]
+    memory, receive_pass = ResponseMemory(UNLIMITED), ReceivePass(still)  # type: ignore[arg-type]
+    return Connection(transport, "PLAINTEXT", inbound, dispatcher, still, still, memory, receive_pass)  # type: ignore[arg-type]
 
 
 def framing(frame: bytearray) -> float:
@@ -189,7 +190,7 @@ def short(broker: Services, frame: bytearray) -> dict[str, float]:
         "  of it: append": micros(lambda: partition.append(each.records, header, now_ms=now, acks=-1)),
         "    of that: the write": micros(lambda: written.file.write(each.records, written.size)),
         "  of it: answer": micros(lambda: write_plain_answer(request, [(1, -1, 0)])),
-        "whole": micros(connected(broker, frame)._on_readable),
+        "whole": micros(connected(broker, frame).on_readable),
     }
 
 
@@ -209,8 +210,8 @@ async def measure() -> dict[str, dict[str, float]]:
             fetched["  of the handler: read"] = micros(
                 lambda: log.read(end - 100, 64 << 10, end_offset=end, at_least_one=True)
             )
-            fetched["whole, the general way"] = micros(connected(broker, frame, has_shortcut=False)._on_readable)
-            fetched["whole, the shortest way"] = micros(connected(broker, frame)._on_readable)
+            fetched["whole, the general way"] = micros(connected(broker, frame, has_shortcut=False).on_readable)
+            fetched["whole, the shortest way"] = micros(connected(broker, frame).on_readable)
             return results | {"fetch": fetched}
 
 

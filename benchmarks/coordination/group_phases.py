@@ -73,7 +73,7 @@ async def until(is_done: Callable[[], object]) -> None:
 async def asked(broker: Services, request: Message, version: int) -> Any:
     """The response to a request that may have to wait."""
     connection, heard = listening(broker, request, version)
-    connection._on_readable()
+    connection.on_readable()
     await until(lambda: heard.sent)
     assert request.API_KEY is not None
     _, position = read_response_header(heard.sent[4:], request.API_KEY, version)
@@ -103,7 +103,7 @@ async def micros(broker: Services, request: Message, version: int) -> dict[str, 
         for way, (connection, heard) in ways.items():
             began = time.process_time()
             for _ in range(REQUESTS):
-                connection._on_readable()
+                connection.on_readable()
             await until(lambda connection=connection: connection.is_idle)
             rounds[way].append((time.process_time() - began) / REQUESTS * 1e6)
             heard.sent.clear()

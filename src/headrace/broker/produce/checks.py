@@ -13,7 +13,6 @@ from headrace.errors import ErrorCode, InvalidRecord, KafkaError, KeylessRecord
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import BatchHeader
-from headrace.records.format2.recompression import recompress
 from headrace.records.format2.validation import check_produced
 
 CODECS = {
@@ -64,6 +63,8 @@ def checked_batch(
         check_timestamps(header.base_timestamp, header.max_timestamp, config, now_ms)
     wanted = config.compression_type
     if wanted != "producer" and CODECS[wanted] != header.codec:
+        from headrace.records.format2.recompression import recompress  # few topics have a codec of their own
+
         return CheckedBatch(
             *recompress(view, header, CODECS[wanted], config.compression_level, max_bytes=decompressed_bytes_max)
         )

@@ -12,7 +12,7 @@ every change of an ISR unless told otherwise, and owns the clock that lag is mea
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -61,11 +61,12 @@ from headrace.metadata.registry import ensure_cluster
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.embedded import EmbeddedStore
 from headrace.network.peers.broker_addresses import BrokerAddresses
+from headrace.network.peers.loan import Asker
 from headrace.network.peers.peers import HeldConnection, PeerAddress, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message
-from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.protocol.headers import read_request_header, read_response_header, write_request_header
 from headrace.records.format2.batch import Record, encode_batch, read_header
 from headrace.replication.partition_state import LeaderAndIsr
 from headrace.types import BrokerId, LeaderEpoch, TopicPartition
@@ -126,6 +127,10 @@ class InProcessPeers:
         self.asked: list[Message] = []
         self.newest: dict[str, int] = {}
         """The newest version, by the request's class, that others are taken to serve."""
+        self.lends = True
+        """Whether followers may take the shortest way."""
+        self.lent = 0
+        """Requests that took it."""
 
     async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
         node = self._nodes.up.get(to.id)
@@ -139,6 +144,48 @@ class InProcessPeers:
         name = type(request).__name__
         version = min(self.newest.get(name, request.VERSIONS[-1]), request.VERSIONS[-1])
         frame = write_request_header(key, version, 1, "node") + request.encode(version)
+        data = await self._answer_to(pipe, frame, to, name)
+        _, pos = read_response_header(data, key, version)
+        return answer.decode(version, data, pos)[0]
+
+    def lend(
+        self, to: PeerAddress, asker: Asker, request: type[Message], answer: type[R], *, timeout_ms: int, lane: str = ""
+    ) -> Awaitable[R | None] | None:
+        pipe, name = self._pipes.get((to.id, lane)), request.__name__
+        node = self._nodes.up.get(to.id)
+        if not self.lends or pipe is None or pipe.served.is_closed or pipe.answers or node is None:
+            return None
+        if (self._own, to.id) in self._nodes.cuts or pipe.served._dispatch is not node.dispatcher:
+            return None
+        version = min(self.newest.get(name, request.VERSIONS[-1]), request.VERSIONS[-1])
+        size = asker.ask(1, version, b"node")
+        return self._lent(to, pipe, asker, request, answer, version, size) if size else None
+
+    async def _lent(
+        self,
+        to: PeerAddress,
+        pipe: _Pipe,
+        asker: Asker,
+        request: type[Message],
+        answer: type[R],
+        version: int,
+        size: int,
+    ) -> R | None:
+        key = ApiKey(cast(int, request.API_KEY))
+        while size:
+            frame = bytes(asker.out[4:size])
+            assert frame == bytes(asker.out[:size])[4:] and int.from_bytes(asker.out[:4], "big") == size - 4
+            _, pos = read_request_header(frame)
+            self.asked.append(request.decode(version, frame, pos)[0])
+            self.lent += 1
+            data = await self._answer_to(pipe, frame, to, request.__name__)
+            if not asker.take(cast(Any, data), 0, len(data)):
+                _, pos = read_response_header(data, key, version)
+                return answer.decode(version, data, pos)[0]
+            size = asker.ask(1, version, b"node")
+        return None
+
+    async def _answer_to(self, pipe: _Pipe, frame: bytes, to: PeerAddress, name: str) -> bytes:
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         pipe.answers.append(waiting)
         pipe.on_bytes(frame)
@@ -149,8 +196,7 @@ class InProcessPeers:
             await held.wait()
         if (to.id, self._own) in self._nodes.cuts:
             raise PeerUnreachable(f"the answer of node {to.id} is lost")
-        _, pos = read_response_header(data, key, version)
-        return answer.decode(version, data, pos)[0]
+        return data
 
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> HeldConnection:
         raise PeerUnreachable("nobody watches anybody here")

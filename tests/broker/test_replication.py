@@ -64,8 +64,8 @@ async def test_a_session_says_only_what_changed(tmp_path: Path) -> None:
         incremental = [each for each in fetches if each.session_epoch > 0]
         assert fetches[0].session_epoch == 0
         assert len(incremental) >= 2
-        last = [topic.topic for each in incremental[-3:] for topic in each.topics]
-        assert set(last) <= {"u"}
+        last = [topic.topic_id for each in incremental[-3:] for topic in each.topics]
+        assert set(last) <= {topic_id("u")}
 
 
 @in_virtual_time

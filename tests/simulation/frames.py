@@ -11,12 +11,13 @@ Everything is encoded and decoded by the broker's own codec: bytes travel.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headrace.broker.handlers import all_modules
 from headrace.errors import InvalidRequest
 from headrace.log.segment_list import SegmentRange
 from headrace.network.connection import WAITS, Held, Slot
+from headrace.network.peers.loan import Asker
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -57,6 +58,9 @@ class Caller:
         self._over = asyncio.Event()
         self.on_frame: Callable[[ApiKey, bytes], None] = lambda key, frame: None
         """Called with each answer as it arrived."""
+        self._asker: Asker | None = None  # to which it is lent
+        self._late: asyncio.TimerHandle | None = None  # of a loan
+        self._timeout_ms = 0
 
     async def broken(self) -> None:
         """Returns when it is not open any more."""
@@ -72,7 +76,55 @@ class Caller:
         self._waiting.append((waiting, answer, key, version))
         return waiting
 
+    def lend(
+        self, asker: Asker, request: type[Message], answer: type[R], timeout_ms: int
+    ) -> "asyncio.Future[R | None] | None":
+        """See `Peers.lend`."""
+        key, version = newest_version(request())
+        if not self.is_open or self._waiting or not self._ask_on(asker, version, timeout_ms):
+            return None
+        self._asker = asker
+        waiting: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((waiting, answer, key, version))
+        self._timeout_ms = timeout_ms
+        waiting.add_done_callback(self._end_loan)
+        return waiting
+
+    def _ask_on(self, asker: Asker, version: int, timeout_ms: int) -> bool:
+        size = asker.ask(self._correlation + 1, version, self._client_id.encode())
+        if size:
+            self._correlation += 1
+            self._end.send(bytes(asker.out[4:size]))
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(timeout_ms / 1000, self.close, "the time was up")
+        return bool(size)
+
+    def _end_loan(self, waiting: "asyncio.Future[Any]") -> None:
+        self._asker = None
+        if self._late is not None:
+            self._late.cancel()
+        if waiting.cancelled():
+            self.close("nobody waits")
+
+    def _is_taken(self, asker: Asker, frame: bytes) -> bool:
+        """Whether the one who has borrowed this takes an answer, and goes on or ends."""
+        waiting, _, _, version = self._waiting[0]
+        assert self._late is not None
+        self._late.cancel()
+        if not asker.take(cast(Any, frame), 0, len(frame)):
+            self._asker = None
+            return False
+        if not self._ask_on(asker, version, self._timeout_ms):
+            self._asker = None
+            self._waiting.popleft()
+            waiting.set_result(None)
+        return True
+
     def _on_answer(self, frame: bytes) -> None:
+        key = self._waiting[0][2]
+        if self._asker is not None and not self._waiting[0][0].done() and self._is_taken(self._asker, frame):
+            self.on_frame(key, frame)
+            return
         waiting, answer, key, version = self._waiting.popleft()
         self.on_frame(key, frame)
         _, pos = read_response_header(frame, key, version)
@@ -117,6 +169,13 @@ class SimPeers:
         except TimeoutError:
             caller.close("the time was up")
             raise PeerUnreachable(f"broker {to.id} did not answer within {timeout_ms} ms") from None
+
+    def lend(
+        self, to: PeerAddress, asker: Asker, request: type[Message], answer: type[R], *, timeout_ms: int, lane: str = ""
+    ) -> "asyncio.Future[R | None] | None":
+        """See `Peers.lend`."""
+        caller = self._callers.get((to, lane))
+        return None if caller is None else caller.lend(asker, request, answer, timeout_ms)
 
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> Caller:
         """See `Peers.hold`."""

@@ -19,6 +19,13 @@ PIECE_BYTES = 256 << 10
 """Bytes checked and appended at once: a few milliseconds of work, even if each record is a batch of its own."""
 
 
+class LeaderOffsets(NamedTuple):
+    """What a leader says of a partition beside the records."""
+
+    high_watermark: int
+    log_start_offset: int
+
+
 def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:
     """The largest epoch up to `epoch` in the log, and its end offset; (-1, -1) if none is known."""
     log = partition.log
@@ -46,8 +53,16 @@ def whole_batches(records: memoryview, bytes_max: int) -> tuple[int, BatchHeader
     return end, first
 
 
+def append_all(
+    partition: Partition, answer: LeaderOffsets | m.FetchResponse.PartitionData, records: memoryview, now_ms: int
+) -> None:
+    """Appends all pieces of `records`, which are few. Raises as `append_piece`."""
+    while records := append_piece(partition, answer, records, now_ms):
+        pass
+
+
 def append_piece(
-    partition: Partition, answer: m.FetchResponse.PartitionData, records: memoryview, now_ms: int
+    partition: Partition, answer: LeaderOffsets | m.FetchResponse.PartitionData, records: memoryview, now_ms: int
 ) -> memoryview:
     """Appends the first piece of `records`, and applies the leader's high watermark and log start offset from `answer`.
     Returns the records that are left.
@@ -68,7 +83,9 @@ def append_piece(
     return records[size:] if size else records[:0]
 
 
-def apply_offsets(partition: Partition, answer: m.FetchResponse.PartitionData, end_offset: int, now_ms: int) -> None:
+def apply_offsets(
+    partition: Partition, answer: LeaderOffsets | m.FetchResponse.PartitionData, end_offset: int, now_ms: int
+) -> None:
     """Applies the leader's high watermark, up to `end_offset`, and its log start offset. Raises `StorageError`."""
     log = partition.log
     partition.state.on_replicated(log.log_end_offset, min(answer.high_watermark, end_offset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.metadata.model import NO_UUID
 from headrace.replication.follower import comparison_start
 from headrace.types import NO_EPOCH, TopicPartition
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from headrace.broker.replication.replication_quota import ReplicationQuota
     from headrace.network.peers.peers import PeerAddress, Peers
     from headrace.types import BrokerId
+
+BYTES_PER_TURN = 256 << 10
+"""Bytes appended in one turn of the event loop."""
 
 BACKOFF_MIN_S = 0.02
 """The first back-off; each further one is twice as long, up to `replica.fetch.backoff.ms`."""
@@ -40,10 +44,13 @@ class FetchSettings(NamedTuple):
 class Followed:
     """A partition that a fetcher replicates from its leader, in one leader epoch."""
 
-    __slots__ = ("compared", "has_epochs", "is_checked", "lag", "leader_epoch", "partition", "refusals", "retry_at")
+    __slots__ = (
+        "compared", "has_epochs", "is_checked", "lag", "leader_epoch", "partition", "refusals", "retry_at", "topic_id",
+    )  # fmt: skip
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        self.topic_id = partition.log.topic_id or NO_UUID
         self.leader_epoch = partition.leader_epoch
         self.retry_at = 0.0
         self.refusals = 0  # in a row

@@ -4,6 +4,9 @@
           ▲                                                          │
           └── appended, truncated, or backing off ◀── `replication.follower` decides for each partition
 
+Most fetches take a shorter way, without message objects and without a task for each (`plain_fetches`). Whatever has to
+be decided is decided here.
+
 A fetcher ends when it has no partition left. A response for a partition is dropped if its leader or epoch has changed
 meanwhile: LeaderAndIsr then gives a fetcher another `Followed`. Other work gets its turn between the pieces of a
 response. If a topic requires a flush before records count, the next fetch waits for the flush, since fetching from an
@@ -20,7 +23,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.broker.replication import follower_log, leader_offsets
-from headrace.broker.replication.following import FetcherServices, Followed
+from headrace.broker.replication.following import BYTES_PER_TURN, FetcherServices, Followed
+from headrace.broker.replication.plain_fetches import Following, PlainFetches
 from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_code
 from headrace.metadata.model import NO_UUID
 from headrace.network.peers.peers import PeerUnreachable
@@ -46,9 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BYTES_PER_TURN = 256 << 10
-"""Bytes appended in one turn of the event loop."""
-
 QUOTA_PAUSE_S = 0.1
 """How long a throttled partition is left out of fetches while the replication quota is exceeded."""
 
@@ -67,15 +68,14 @@ class ReplicaFetcher:
     ) -> None:
         self.leader, self._services, self._loop = leader, services, loop
         self._lane = f"fetch-{number}"
-        self.partitions: dict[TopicPartition, Followed] = {}
-        self._session_partitions: dict[TopicPartition, Followed] = {}  # the partitions in the leader's fetch session
-        # Dictionaries keep the order of insertion, so that the same events make the same requests.
-        self._changed: dict[TopicPartition, None] = {}  # the next fetch tells the session
-        self._uncut: dict[TopicPartition, None] = {}  # to be compared, but may be longer than the leader's log
-        self._delayed: dict[TopicPartition, None] = {}  # left out of fetches until their `retry_at`
-        self._ids: dict[str, bytes] = {}
-        self._names: dict[bytes, str] = {}
         self._conversation = FetchSessionClient()
+        self._following = following = Following(self._conversation, self._cannot_follow)
+        self.partitions: dict[TopicPartition, Followed] = following.partitions
+        self._changed, self._uncut, self._delayed = following.changed, following.uncut, following.delayed
+        self._ids = following.ids
+        self._names: dict[bytes, str] = {}
+        self._session_partitions: dict[TopicPartition, Followed] = {}  # the partitions in the leader's fetch session
+        self._plain = PlainFetches(following, services)
         self._wake = asyncio.Event()
         self._failures = 0  # of whole fetches in a row
         self._is_old = False
@@ -147,6 +147,8 @@ class ReplicaFetcher:
         if self._uncut:
             await self._cut_to_leader_end(address)
         await self._until_flushed()
+        if await self._fetch_plainly(address):
+            return True
         request = self._request()
         if request is None:
             return False
@@ -157,15 +159,41 @@ class ReplicaFetcher:
             timeout_ms=self._services.settings.socket_timeout_ms,
             lane=self._lane,
         )
+        await self._answered(answer, address)
+        return True
+
+    async def _fetch_plainly(self, address: PeerAddress) -> bool:
+        """Fetches the shortest way as long as it goes, and handles the answer at which it ends. Whether it has."""
+        lent = self._services.peers.lend(
+            address,
+            self._plain,
+            m.FetchRequest,
+            m.FetchResponse,
+            timeout_ms=self._services.settings.socket_timeout_ms,
+            lane=self._lane,
+        )
+        if lent is None:
+            return False
+        taken = self._plain.taken
+        try:
+            answer = await lent
+        finally:
+            if self._plain.taken != taken:
+                self._failures = 0
+        if answer is not None:
+            await self._answered(answer, address)
+        return True
+
+    async def _answered(self, answer: m.FetchResponse, address: PeerAddress) -> None:
         if self._conversation.answered(answer.error_code, answer.session_id):
             self._failures = 0
+            self._services.quota.is_exceeded(self._loop.time())  # fills up, before the answer counts
             await self._take(answer, address)
         elif answer.error_code:
             log.info("broker %d ended the fetch session: %s", self.leader, known_code(answer.error_code).name)
             if answer.error_code not in _OF_SESSIONS:
                 self._failures += 1
                 await asyncio.sleep(self._services.settings.backoff_s(self._failures))
-        return True
 
     def _rest_and_return(self) -> None:
         """Resumes partitions whose back-off is over, and backs off throttled ones while the quota is exceeded."""
@@ -231,10 +259,15 @@ class ReplicaFetcher:
             [] if is_full else [key for key in self._changed if key not in wanted and key in self._session_partitions]
         )
         if is_full:
-            self._session_partitions = {}
-        self._session_partitions.update(wanted)
+            self._session_partitions.clear()
+            self._following.by_id.clear()
         for key in gone:
-            del self._session_partitions[key]
+            self._leave_session(key)
+        for key, each in wanted.items():
+            self._leave_session(key)
+            self._session_partitions[key] = each
+            if each.topic_id != NO_UUID:
+                self._following.by_id[each.topic_id, key.partition] = each
         self._changed.clear()
         if not self._session_partitions:
             self._conversation.handle_error()
@@ -255,6 +288,11 @@ class ReplicaFetcher:
                 replica_id=services.broker_id, replica_epoch=services.broker_epoch()
             )
         return request
+
+    def _leave_session(self, key: TopicPartition) -> None:
+        each = self._session_partitions.pop(key, None)
+        if each is not None:
+            self._following.by_id.pop((each.topic_id, key.partition), None)
 
     def _topics(self, wanted: dict[TopicPartition, Followed]) -> list[m.FetchRequest.FetchTopic]:
         topics: dict[str, m.FetchRequest.FetchTopic] = {}
@@ -300,12 +338,15 @@ class ReplicaFetcher:
                 try:
                     size += await self._take_one(key, each, data, address)
                 except (KafkaError, OSError) as error:
-                    log.error("%s cannot follow broker %d: %s", key, self.leader, error)
-                    self._delay(key, each)
+                    self._cannot_follow(key, each, error)
                     continue
                 if size >= BYTES_PER_TURN:
                     size = 0
                     await asyncio.sleep(0)
+
+    def _cannot_follow(self, key: TopicPartition, each: Followed, error: Exception) -> None:
+        log.error("%s cannot follow broker %d: %s", key, self.leader, error)
+        self._delay(key, each)
 
     async def _take_one(
         self, key: TopicPartition, each: Followed, data: m.FetchResponse.PartitionData, address: PeerAddress

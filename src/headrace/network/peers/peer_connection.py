@@ -4,6 +4,8 @@
 of it. A larger one has its own buffer, and messages decoded from it are views of that buffer: records that a follower
 fetches are copied once, by the kernel, before they are appended.
 
+A connection can be lent to somebody who sends many requests, one after another (`loan`).
+
 The first error ends the connection: all pending requests fail with its reason, and the owner opens another connection.
 """
 
@@ -12,10 +14,14 @@ from collections import deque
 from collections.abc import Mapping
 
 from headrace.errors import InvalidRequest
+from headrace.network.peers.loan import Asker, Loan
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.network.transport import Transport
 from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.asking import SCRATCH_BYTES, Conversation
+
+NO_ID = -1
+"""In the place of a correlation id for a loan, whose requests have one each."""
 
 
 class PeerConnection:
@@ -33,7 +39,7 @@ class PeerConnection:
     ) -> None:
         """`transport`: connected, after its handshake."""
         self._transport = transport
-        self._loop, self._name = loop, name
+        self._loop, self._name, self._client_id = loop, name, client_id
         self._conversation: Conversation[asyncio.Future[memoryview]] = Conversation(
             client_id, answer_bytes_max=answer_bytes_max, scratch_bytes=scratch_bytes
         )
@@ -62,6 +68,43 @@ class PeerConnection:
         if len(self._unsent) == 1:
             self._send()
         return answered
+
+    def lend(self, asker: Asker, version: int, *, timeout_ms: int) -> asyncio.Future[memoryview | None] | None:
+        """Lends the connection for requests of this version of their API: see `loan`. None if `asker` has none now, if
+        another request is in flight, or if the stream has bytes to change. Nothing else may be sent meanwhile."""
+        transport = self._transport
+        if self.failure is not None or len(self._conversation) or self._unsent or transport.direct_fd < 0:
+            return None
+        loan = Loan(
+            self,
+            transport,
+            self._conversation.reader,
+            asker,
+            version=version,
+            client_id=self._client_id.encode(),
+            timeout_ms=timeout_ms,
+            loop=self._loop,
+        )
+        if not loan.begin():
+            return None
+        self._conversation.expect(NO_ID, loan.answered)
+        self._loop.add_reader(transport.fileno(), loan.on_readable)
+        lent: asyncio.Future[memoryview | None] = loan.answered
+        return lent
+
+    def next_id(self) -> int:
+        """The correlation id of the next request of a loan."""
+        return self._conversation.next_id()
+
+    def send_rest(self, octets: bytes) -> None:
+        """Sends what the socket has not taken of a request of a loan."""
+        self._unsent.append(memoryview(octets))
+        self._send()
+
+    def give_back(self) -> None:
+        """Ends a loan."""
+        self._conversation.forget_first()
+        self._loop.add_reader(self._transport.fileno(), self._on_readable)
 
     async def broken(self) -> None:
         """Returns when the connection has ended."""

@@ -13,12 +13,13 @@ again before it is over, after the requests in flight and before any further one
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headrace.config import BrokerConfig
 from headrace.errors import AuthenticationFailed, InvalidRequest, KafkaError
 from headrace.limits import PEER_ANSWER_BYTES_MAX
+from headrace.network.peers.loan import Asker
 from headrace.network.peers.peer_authentication import authenticate
 from headrace.network.peers.peer_connection import PeerConnection
 from headrace.network.peers.peer_security import NO_SECURITY, PeerSecurity, peer_security
@@ -71,6 +72,13 @@ class PeerLinks:
         except TimeoutError:
             link.close(_late(timeout_ms))
             raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
+
+    def lend(
+        self, to: PeerAddress, asker: Asker, request: type[Message], answer: type[R], *, timeout_ms: int, lane: str = ""
+    ) -> Awaitable[R | None] | None:
+        """As `Peers.lend`."""
+        link = self._links.get((to, lane))
+        return None if link is None else link.lend(asker, request, answer, timeout_ms)
 
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> PeerConnection:
         """As `Peers.hold`."""
@@ -138,8 +146,39 @@ class _Link:
         else:
             waiting = self._send(connection, request)
         version, frame = waiting
+        return self._decoded(connection, answer, request.API_KEY, version, await frame)
+
+    def lend(
+        self, asker: Asker, request: type[Message], answer: type[R], timeout_ms: int
+    ) -> Awaitable[R | None] | None:
+        """As `Peers.lend`. A session that has to be renewed is not lent."""
+        connection = self._connection
+        if connection is None or self._security.login is not None or self._connecting.locked():
+            return None
+        version = connection.agreed.get(request.API_KEY or 0)
+        lent = None if version is None else connection.lend(asker, version, timeout_ms=timeout_ms)
+        if lent is None or version is None:
+            return None
+        return self._lent(connection, lent, answer, request.API_KEY, version)
+
+    async def _lent(
+        self,
+        connection: PeerConnection,
+        lent: asyncio.Future[memoryview | None],
+        answer: type[R],
+        api_key: int | None,
+        version: int,
+    ) -> R | None:
+        frame = await lent
+        return None if frame is None else self._decoded(connection, answer, api_key, version, frame)
+
+    def _decoded(
+        self, connection: PeerConnection, answer: type[R], api_key: int | None, version: int, frame: memoryview
+    ) -> R:
+        assert api_key is not None
         try:
-            return _decoded(answer, request, version, await frame)
+            _, pos = read_response_header(frame, api_key, version)
+            return answer.decode(version, frame, pos)[0]
         except InvalidRequest as error:
             connection.close(error.message)
             raise PeerUnreachable(f"{self._name} sent a malformed response: {error.message}") from error
@@ -278,12 +317,6 @@ class _Link:
         kind_of = PeerRefused if isinstance(failure, ConnectionRefusedError) else PeerUnreachable
         why = "its host name has no address" if failure is None else failure.strerror or str(failure)
         raise kind_of(f"the connection to {self._name} failed: {why}") from failure
-
-
-def _decoded(answer: type[R], request: Message, version: int, frame: memoryview) -> R:
-    assert request.API_KEY is not None
-    _, pos = read_response_header(frame, request.API_KEY, version)
-    return answer.decode(version, frame, pos)[0]
 
 
 def _late(timeout_ms: int) -> str:

@@ -5,11 +5,17 @@ followers (Fetch, OffsetForLeaderEpoch), and brokers that forward a client's req
 implements it over sockets; a simulation has its own implementation.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.codec.message import Message
 from headrace.types import BrokerId
+
+if TYPE_CHECKING:
+    from headrace.network.peers.loan import Asker
 
 R = TypeVar("R", bound=Message)
 """The class of the response."""
@@ -52,6 +58,15 @@ class Peers(Protocol):
         """Sends a request and returns the decoded response. Requests of one `lane` to one broker are sent and answered
         in the order of the calls. Each lane has its own connection, so that a long poll delays no other request.
         Raises `PeerUnreachable`."""
+        ...
+
+    def lend(
+        self, to: PeerAddress, asker: Asker, request: type[Message], answer: type[R], *, timeout_ms: int, lane: str = ""
+    ) -> Awaitable[R | None] | None:
+        """Lends a lane to `asker`, which writes requests of this class, one after another, and takes in their answers
+        (see `loan`). What is returned has to be awaited at once, and raises `PeerUnreachable`: it is the first answer
+        that the asker has left, or None once it has nothing more to ask. Returns None if the lane has no open
+        connection that can be lent (`send` opens it), or the asker nothing to ask."""
         ...
 
     async def hold(self, to: PeerAddress, *, timeout_ms: int) -> HeldConnection:

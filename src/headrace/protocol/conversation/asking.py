@@ -51,6 +51,15 @@ class Conversation(Generic[W]):
         """The number of requests in flight."""
         return len(self._in_flight)
 
+    @property
+    def reader(self) -> FrameReader:
+        """The frames of responses, for a caller that reads them itself."""
+        return self._reader
+
+    def forget_first(self) -> None:
+        """Takes out the oldest request in flight: the caller has its response."""
+        self._in_flight.popleft()
+
     def header(self, api_key: int, version: int) -> tuple[int, bytes]:
         """The correlation id of the next request, and its header."""
         correlation_id = self.next_id()

@@ -1,0 +1,195 @@
+# cython: language_level=3, annotation_typing=False, binding=False
+"""A connection to another broker, lent to somebody who sends one request after another over it.
+
+    lend ─▶ ask ─▶ send ─▶ readable ─▶ take ─▶ ask ─▶ …     no task and no future for a request
+                                        └── not taken, or nothing to ask ─▶ the loan ends, and its future tells
+
+The asker writes each request itself, and takes in each answer where it was received. One request is in flight. The
+first answer that the asker leaves, done nothing with, is the result of the loan; None if it has nothing more to ask.
+The connection ends the loan with its failure when it closes. Compiled, as `network.connection` is; it also runs
+uncompiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
+from headrace.errors import InvalidRequest
+
+if cython.compiled:
+    from cython.cimports.cpython.exc import PyErr_SetFromErrno
+    from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
+
+if TYPE_CHECKING:
+    from headrace.network.peers.peer_connection import PeerConnection
+    from headrace.network.transport import Transport
+    from headrace.protocol.conversation.frames import FrameReader
+
+_SIZE_BYTES, _ID_BYTES = 4, 4
+
+Lent = "asyncio.Future[memoryview | None]"
+
+
+class Asker:
+    """Writes requests, and takes in their answers."""
+
+    __slots__ = ("out",)
+
+    def __init__(self, bytes_max: int) -> None:
+        """`bytes_max`: of a request."""
+        self.out = memoryview(bytearray(bytes_max))
+
+    def ask(self, correlation_id: int, version: int, client_id: bytes) -> int:
+        """Writes the next request to the beginning of `out`, with its size before it. Returns its end; 0, with nothing
+        done, if there is none for now."""
+        raise NotImplementedError
+
+    def take(self, octets: memoryview, start: int, end: int) -> bool:
+        """Takes in the answer in `octets[start:end]`, with its header, which is valid until the call returns. False,
+        with nothing done, if somebody else has to read it."""
+        raise NotImplementedError
+
+
+class Loan:
+    """A lent connection."""
+
+    __slots__ = (
+        "_asked_at", "_asker", "_client_id", "_connection", "_direct_fd", "_id", "_late", "_loop", "_reader",
+        "_receive_into", "_timeout_s", "_transport", "_version", "answered",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: PeerConnection,
+        transport: Transport,
+        reader: FrameReader,
+        asker: Asker,
+        *,
+        version: int,
+        client_id: bytes,
+        timeout_ms: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`reader`: of the connection, which has received whole frames only. `timeout_ms`: of an answer."""
+        self._connection, self._transport, self._reader, self._asker = connection, transport, reader, asker
+        self._version, self._client_id, self._timeout_s, self._loop = version, client_id, timeout_ms / 1000, loop
+        self._direct_fd, self._receive_into = transport.direct_fd, transport.receive_into
+        self._id = 0
+        self._asked_at = 0.0
+        self._late: asyncio.TimerHandle | None = None
+        self.answered: Any = loop.create_future()
+        """The result of the loan."""
+
+    def begin(self) -> bool:
+        """Sends the first request. Whether there is one, and the socket has taken it."""
+        size = self._asker.ask(self._next_id(), self._version, self._client_id)
+        if not size:
+            return False
+        self._asked_at = self._loop.time()
+        self._late = self._loop.call_later(self._timeout_s, self._look_at_the_time)
+        self.answered.add_done_callback(self._note_done)
+        self._send(size)
+        return True
+
+    def on_readable(self) -> None:
+        """Receives, and takes in the answer if it is whole."""
+        reader = self._reader
+        try:
+            count = self._receive()
+            if count == 0:
+                self._connection.close("the peer closed the connection")
+                return
+            end = reader.end_of_frame(0, count)
+            if end == count:
+                self._take(reader._octets if cython.compiled else reader.target(), _SIZE_BYTES, end)
+                return
+            frames = reader.received(count)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._connection.close(error.strerror or str(error))
+            return
+        except InvalidRequest as error:
+            self._connection.close(f"the response is malformed: {error.message}")
+            return
+        if len(frames) == 1:
+            self._take(frames[0], 0, len(frames[0]))
+        elif frames:
+            self._connection.close("the response is malformed: there is another one behind it")
+
+    def _receive(self) -> int:
+        if cython.compiled and self._direct_fd >= 0 and self._reader._own is None:
+            octets = self._reader._octets
+            count: int = recv(self._direct_fd, cython.address(octets[0]), len(octets), 0)
+            if count < 0:
+                PyErr_SetFromErrno(OSError)
+            return count
+        return self._receive_into(self._reader.target())
+
+    def _take(self, octets: Any, start: int, end: int) -> None:
+        if self.answered.done():
+            return  # nobody waits any more, and the connection is about to be closed
+        if end - start < _ID_BYTES or _int32(octets, start) != self._id:
+            self._connection.close("the response is malformed: it has another correlation id")
+            return
+        try:
+            if not self._asker.take(octets, start, end):
+                self._end(memoryview(bytes(octets[start:end])))
+                return
+            size = self._asker.ask(self._next_id(), self._version, self._client_id)
+        except Exception as error:  # a bug of the broker: whoever waits logs it
+            self._connection.give_back()
+            self.answered.set_exception(error)
+            return
+        if size:
+            self._asked_at = self._loop.time()
+            self._send(size)
+        else:
+            self._end(None)
+
+    def _next_id(self) -> int:
+        self._id = self._connection.next_id()
+        return self._id
+
+    def _send(self, size: int) -> None:
+        out = self._asker.out
+        if cython.compiled and self._direct_fd >= 0:
+            sent: int = send(self._direct_fd, cython.address(out[0]), size, MSG_NOSIGNAL)
+        else:
+            try:
+                sent = self._transport.send(out[:size])
+            except OSError:
+                sent = 0
+        if sent != size:  # the connection sends the rest when it can, or finds out why not
+            self._connection.send_rest(bytes(out[max(sent, 0) : size]))
+
+    def _end(self, frame: memoryview | None) -> None:
+        self._connection.give_back()
+        self.answered.set_result(frame)
+
+    def _note_done(self, answered: Any) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        if answered.cancelled():
+            self._connection.close("its answer is not waited for any more")
+
+    def _look_at_the_time(self) -> None:
+        """Closes the connection if the answer is late: those behind it would be late, too."""
+        left_s = self._asked_at + self._timeout_s - self._loop.time()
+        if left_s > 0:
+            self._late = self._loop.call_later(left_s, self._look_at_the_time)
+        else:
+            self._connection.close(f"no response within {round(1000 * self._timeout_s)} ms")
+
+
+def _int32(buf: Any, pos: int) -> int:
+    first = buf[pos]
+    value: int = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+    return value - 0x100000000 if value >= 0x80000000 else value

@@ -2,6 +2,7 @@
 
     Heartbeat                the one member of a classic group
     ConsumerGroupHeartbeat   the one member of a group of KIP-848, which has its assignment and tells nothing new
+    ShareGroupHeartbeat      the same of a share group
     OffsetCommit             of one partition and of twenty, by the member of either
     OffsetFetch              of one partition and of twenty, by the classic one
 
@@ -167,6 +168,19 @@ async def new_member(broker: Services) -> int:
     return epoch
 
 
+async def share_member(broker: Services) -> int:
+    """The epoch of the member of a share group of one that has settled."""
+    request = m.ShareGroupHeartbeatRequest(
+        group_id="share", member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC]
+    )
+    for _ in range(5):
+        answer = await asked(broker, request, 1)
+        assert answer.error_code == 0
+        await asyncio.sleep(SETTLED_S)
+        request = m.ShareGroupHeartbeatRequest(group_id="share", member_id=MEMBER, member_epoch=answer.member_epoch)
+    return int(answer.member_epoch)
+
+
 async def measure() -> dict[str, dict[str, float]]:
     """Measures all with a broker in this process."""
     with tempfile.TemporaryDirectory() as directory:
@@ -176,11 +190,14 @@ async def measure() -> dict[str, dict[str, float]]:
             await until(lambda: not broker.groups.availability(0))
             generation, member_id = await classic_member(broker)
             epoch = await new_member(broker)
+            share_epoch = await share_member(broker)
+            share_beat = m.ShareGroupHeartbeatRequest(group_id="share", member_id=MEMBER, member_epoch=share_epoch)
             beat = m.HeartbeatRequest(group_id="classic", generation_id=generation, member_id=member_id)
             new_beat = m.ConsumerGroupHeartbeatRequest(group_id="new", member_id=MEMBER, member_epoch=epoch)
             return {
                 "Heartbeat": await micros(broker, beat, 4),
                 "ConsumerGroupHeartbeat": await micros(broker, new_beat, 1),
+                "ShareGroupHeartbeat": await micros(broker, share_beat, 1),
                 "OffsetCommit, classic": await micros(broker, commit("classic", generation, member_id), 8),
                 "… of 20 partitions": await micros(broker, commit("classic", generation, member_id, PARTITIONS), 8),
                 "OffsetCommit, KIP-848": await micros(broker, commit("new", epoch, MEMBER), 9),

@@ -3,13 +3,14 @@ groups cost the producers.
 
     join    1,000 members join a group and share the partitions of a topic, by KIP-848 and by the classic protocol:
             seconds until each partition has its owner, and CPU seconds of the broker
-    beats   the p99 of a paced producer without load, and while 1,000 groups of 3 members of KIP-848 heartbeat
+    beats   the p99 of a paced producer without load, and while 1,000 groups of 3 members of KIP-848 heartbeat; with
+            --elsewhere also while they heartbeat to another headrace: what the machine adds, and not the broker
 
 Both brokers have Kafka's default settings. Both run at the same time on this machine, but receive requests in turns.
 Reports medians of the rounds, and the ratio of each pair. Apache Kafka needs Java and Maven.
 
     python benchmarks/coordination/groups.py [join|beats] [--rounds 3] [--members 1000] [--partitions 1000]
-                                             [--groups 1000] [--seconds 20] [--alone] [--json]
+                                             [--groups 1000] [--seconds 20] [--alone] [--elsewhere] [--json]
 """
 
 import argparse
@@ -129,6 +130,32 @@ async def heartbeat(port: int, groups: int) -> None:
         task.cancel()
 
 
+@contextmanager
+def heartbeats(port: int, groups: int) -> Iterator[None]:
+    """Small groups that heartbeat, in a process of their own."""
+    command = [sys.executable, __file__, "members", str(port), str(groups)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as members:
+        assert members.stdout is not None
+        assert members.stdin is not None
+        if members.stdout.readline() != "complete\n":
+            raise RuntimeError(f"the members at port {port} ended with {members.wait()}")
+        yield
+        members.stdin.close()
+
+
+@contextmanager
+def another_broker() -> Iterator[int]:
+    """The port of another headrace, with the topic."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = HeadraceServer(Path(directory), SETTINGS).start()
+        try:
+            with Wire(server.bootstrap) as wire:
+                wire.create_topic(TOPIC, 3)
+            yield server.port
+        finally:
+            server.stop()
+
+
 def produce(peer: Peer, seconds: float) -> Produced:
     """One small record after the other, one every few milliseconds."""
     frame, latencies = produce_frame(TOPIC), []
@@ -168,18 +195,16 @@ def measure_heartbeats(options: argparse.Namespace) -> dict[str, object]:
         for peer in found:
             produce(peer, 3)  # warms it up
             unloaded = [produce(peer, options.seconds) for _ in range(options.rounds)]
-            command = [sys.executable, __file__, "members", str(peer.port), str(options.groups)]
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as members:
-                assert members.stdout is not None
-                if members.stdout.readline() != "complete\n":
-                    raise RuntimeError(f"{peer.name}: the members ended with {members.wait()}")
+            elsewhere = []
+            if options.elsewhere:
+                with another_broker() as port, heartbeats(port, options.groups):
+                    elsewhere = [produce(peer, options.seconds) for _ in range(options.rounds)]
+            with heartbeats(peer.port, options.groups):
                 before = cpu_s(peer)
                 loaded = [produce(peer, options.seconds) for _ in range(options.rounds)]
                 cpu = cpu_s(peer) - before
-                assert members.stdin is not None
-                members.stdin.close()
             quiet, busy = (statistics.median(each.p99_ms for each in runs) for runs in (unloaded, loaded))
-            results[peer.name] = {
+            of_peer = {
                 "unloaded_p99_ms": quiet,
                 "loaded_p99_ms": busy,
                 "ratio": busy / quiet,
@@ -187,6 +212,10 @@ def measure_heartbeats(options: argparse.Namespace) -> dict[str, object]:
                 "loaded_p50_ms": statistics.median(each.p50_ms for each in loaded),
                 "broker_cpu_share": cpu / options.seconds / options.rounds,
             }
+            if elsewhere:
+                p99_ms = statistics.median(each.p99_ms for each in elsewhere)
+                of_peer |= {"elsewhere_p99_ms": p99_ms, "ratio_to_elsewhere": busy / p99_ms}
+            results[peer.name] = of_peer
     return results
 
 
@@ -218,6 +247,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20, help="of a round of the producer")
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
+    parser.add_argument("--elsewhere", action="store_true", help="let the members heartbeat to another broker, too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = measure_joins(options) if options.what == "join" else measure_heartbeats(options)

@@ -5,6 +5,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -50,7 +51,9 @@ class Uncompiled(Shortcut):
 
     def __init__(self, module: ModuleType, dispatcher: Dispatcher) -> None:
         super().__init__()
-        keys = (m.HeartbeatRequest, m.ConsumerGroupHeartbeatRequest, m.OffsetCommitRequest)
+        keys = (
+            m.HeartbeatRequest, m.ConsumerGroupHeartbeatRequest, m.ShareGroupHeartbeatRequest, m.OffsetCommitRequest,
+        )  # fmt: skip
         times = [dispatcher.handlers[each.API_KEY].times for each in keys]
         self.plain: Any = module.PlainGroups(dispatcher._services, *times)
 
@@ -382,6 +385,47 @@ def test_heartbeats_of_static_members_of_consumer_groups(setting: Setting) -> No
     assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
     for each in (told("other"), told(""), told("\u00fc"), told("i", "B" * 22)):
         assert same(setting, members, each, 1) != good
+    assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
+    for member in members:
+        member.close()
+
+
+def test_heartbeats_of_share_groups(setting: Setting) -> None:
+    members = members_of(setting, "shares")
+
+    def told(epoch: int = 0, member_id: str = MEMBER, **more: Any) -> Any:
+        return lambda member: m.ShareGroupHeartbeatRequest(
+            **{"group_id": member.group, "member_id": member_id, "member_epoch": member.epoch + epoch} | more
+        )
+
+    def is_settled(member: Member) -> bool:
+        """Whether its topic is initialized, and assigned: the last heartbeat changed nothing."""
+        answer = member.answer(told()(member), 1)
+        member.epoch = answer.member_epoch
+        setting.clock.ms += CALM_MS
+        group: Any = setting.group(member.group)
+        return group.settled is not None and not group.writes.is_busy
+
+    for member in members:
+        joined = member.answer(
+            m.ShareGroupHeartbeatRequest(
+                group_id=member.group, member_id=MEMBER, member_epoch=0, subscribed_topic_names=["some"]
+            ),
+            1,
+        )
+        assert joined.error_code == 0
+        member.epoch = joined.member_epoch
+        eventually(partial(is_settled, member))
+    before = setting.taken()
+    good = same(setting, members, told(), 1)
+    assert same(setting, members, told(), 1) == good
+    assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
+    for each in (told(1), told(0, "who"), told(0, ""), told(0, "A" * 37), told(group_id="nowhere"), told(group_id="")):
+        assert same(setting, members, each, 1) != good
+    same(setting, members, told(-1), 1)
+    same(setting, members, told(rack_id="r"), 1)
+    same(setting, members, told(subscribed_topic_names=["some"]), 1)
+    same(setting, members, told(), 1, client="another")
     assert all(taken - before[way] == 2 for way, taken in setting.taken().items())
     for member in members:
         member.close()

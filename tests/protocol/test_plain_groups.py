@@ -130,6 +130,27 @@ def test_a_consumer_heartbeat_that_tells_nothing_is_read_and_answered(
 
 
 @FORMS
+@given(long_names, long_names, int32, clients, st.integers(1, 1 << 31 - 1))
+def test_a_share_heartbeat_that_tells_nothing_is_read_and_answered(
+    form: ModuleType, group_id: str, member_id: str, epoch: int, client: str | None, interval_ms: int
+) -> None:
+    request = m.ShareGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
+    read = Read(form, "read_plain_share_heartbeat", frame_of(request, 1, client))
+    assert read.result
+    assert read.head() == (1, 7, client, group_id, epoch, member_id, None)
+    answer = m.ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms)
+    out = memoryview(bytearray(9 + form.consumer_heartbeat_answer_bytes(read.fields)))
+    end = form.write_consumer_heartbeat_answer(read.fields, interval_ms, read.buf, out, 9)
+    assert out[9:end] == framed(request.API_KEY, 1, answer)
+    telling: tuple[dict[str, Any], ...] = (
+        {"rack_id": "r"}, {"subscribed_topic_names": []}, {"subscribed_topic_names": ["t"]},
+    )  # fmt: skip
+    for told in telling:
+        request = m.ShareGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch, **told)
+        assert not Read(form, "read_plain_share_heartbeat", frame_of(request, 1, client)).result
+
+
+@FORMS
 @pytest.mark.parametrize(
     "told",
     [
@@ -238,6 +259,7 @@ def test_every_prefix_of_a_request_and_every_longer_one_is_not_plain(form: Modul
     for name, request, versions in (
         ("read_plain_heartbeat", m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), range(5)),
         ("read_plain_consumer_heartbeat", m.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), range(2)),
+        ("read_plain_share_heartbeat", m.ShareGroupHeartbeatRequest(group_id="g", member_id="m"), range(1, 2)),
         ("read_plain_commit", m.OffsetCommitRequest(group_id="g", member_id="m", topics=topics), range(2, 11)),
     ):
         has_rows = name == "read_plain_commit"

@@ -8,8 +8,9 @@ from headrace.octets cimport (
 cdef int _VERSION, _CORRELATION, _CLIENT, _GROUP, _EPOCH, _MEMBER, _INSTANCE
 cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _OFFSET, _LEADER_EPOCH, _METADATA_AT, _METADATA_END
 cdef int _ROW_FIELDS, _ROWS_MAX, _NOT_PLAIN
-cdef int _HEARTBEAT, _CONSUMER_HEARTBEAT, _COMMIT, _HEADER_BYTES, _UUID_BYTES
+cdef int _HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT, _HEADER_BYTES, _UUID_BYTES
 cdef int _HEARTBEAT_FLEXIBLE_FROM, _HEARTBEAT_INSTANCES_FROM, _HEARTBEAT_MAX, _CONSUMER_REGEX_FROM, _CONSUMER_MAX
+cdef int _SHARE_VERSION
 cdef int _COMMIT_MIN, _COMMIT_MAX, _COMMIT_RETENTION_TO, _COMMIT_EPOCHS_FROM, _COMMIT_INSTANCES_FROM
 cdef int _COMMIT_FLEXIBLE_FROM, _COMMIT_IDS_FROM, _COMMIT_THROTTLE_FROM
 
@@ -35,6 +36,13 @@ cpdef bint read_plain_consumer_heartbeat(
 
 @cython.locals(nulls=int, start=int64_t)
 cdef bint _read_consumer_heartbeat(Octets buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
+
+cdef bint _has_nothing_else(Octets buf, Py_ssize_t pos, Py_ssize_t end) noexcept
+
+cpdef bint read_plain_share_heartbeat(
+    const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
+
+cdef bint _read_share_heartbeat(Octets buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
 
 cpdef int read_plain_commit(
     const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found, int64_t[::1] rows) noexcept

@@ -4,6 +4,7 @@
 
     Heartbeat                0-4    all texts in ASCII, no tagged fields
     ConsumerGroupHeartbeat   0-1    nothing but the group, the member, its instance and its epoch
+    ShareGroupHeartbeat      1      nothing but the group, the member and its epoch
     OffsetCommit             2-10   no retention time; at most `PARTITIONS_MAX` partitions, by names in ASCII or by ids
 
 No object is made: the request stays in the buffer of received bytes, and the arrays have the places of its parts. Any
@@ -48,9 +49,9 @@ NOT_PLAIN = -1
 _VERSION, _CORRELATION, _CLIENT, _GROUP, _EPOCH, _MEMBER, _INSTANCE = 0, 1, 2, 4, 6, 7, 9
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _OFFSET, _LEADER_EPOCH, _METADATA_AT, _METADATA_END = range(8)
 _ROW_FIELDS, _ROWS_MAX, _NOT_PLAIN = ROW_FIELDS, PARTITIONS_MAX, NOT_PLAIN
-_HEARTBEAT, _CONSUMER_HEARTBEAT, _COMMIT, _HEADER_BYTES, _UUID_BYTES = 12, 68, 8, 10, 16
+_HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT, _HEADER_BYTES, _UUID_BYTES = 12, 68, 76, 8, 10, 16
 _HEARTBEAT_FLEXIBLE_FROM, _HEARTBEAT_INSTANCES_FROM, _HEARTBEAT_MAX = 4, 3, 4
-_CONSUMER_REGEX_FROM, _CONSUMER_MAX = 1, 1
+_CONSUMER_REGEX_FROM, _CONSUMER_MAX, _SHARE_VERSION = 1, 1, 1
 _COMMIT_MIN, _COMMIT_MAX, _COMMIT_RETENTION_TO, _COMMIT_EPOCHS_FROM, _COMMIT_INSTANCES_FROM = 2, 10, 4, 6, 7
 _COMMIT_FLEXIBLE_FROM, _COMMIT_IDS_FROM, _COMMIT_THROTTLE_FROM = 8, 10, 3
 
@@ -149,12 +150,30 @@ def _read_consumer_heartbeat(buf: Buffer, pos: int, end: int, found: Ints) -> bo
         return False
     if buf[pos] or int32_at(buf, pos + 1) != -1:  # rack, rebalance timeout
         return False
-    pos += 5
-    while pos < end:  # topics, regular expression, assignor, partitions, and tagged fields
+    return _has_nothing_else(buf, pos + 5, end)  # topics, regular expression, assignor, partitions, and tagged fields
+
+
+def _has_nothing_else(buf: Buffer, pos: int, end: int) -> bool:
+    """Whether all that follows is null, and without tagged fields."""
+    while pos < end:
         if buf[pos]:
             return False
         pos += 1
     return True
+
+
+def read_plain_share_heartbeat(buf: Buffer, pos: int, end: int, found: Ints) -> bool:
+    """As `read_plain_heartbeat`, of a ShareGroupHeartbeat."""
+    return _read_share_heartbeat(cython.address(buf[0]) if cython.compiled else buf, pos, end, found)
+
+
+def _read_share_heartbeat(buf: Buffer, pos: int, end: int, found: Ints) -> bool:
+    pos = _read_header(buf, pos, end, _SHARE_HEARTBEAT, 0, found)
+    if pos < 0 or found[_VERSION] != _SHARE_VERSION:
+        return False
+    pos = _read_member(buf, pos, end, True, True, found)
+    found[_INSTANCE] = found[_INSTANCE + 1] = -1
+    return pos >= 0 and end - pos == 3 and _has_nothing_else(buf, pos, end)  # rack, topics, and tagged fields
 
 
 def read_plain_commit(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints) -> int:
@@ -260,8 +279,8 @@ def consumer_heartbeat_answer_bytes(found: Ints) -> int:
 
 
 def write_consumer_heartbeat_answer(found: Ints, interval_ms: int, buf: Buffer, out: memoryview, at: int) -> int:
-    """Writes the whole answer to the ConsumerGroupHeartbeat in `buf`, of a member that has nothing to learn, to
-    `out[at:]`. Returns its end."""
+    """Writes the whole answer to the ConsumerGroupHeartbeat or ShareGroupHeartbeat in `buf`, of a member that has
+    nothing to learn, to `out[at:]`. Returns its end."""
     to, start, end = cython.address(out[0]) if cython.compiled else out, found[_MEMBER], found[_MEMBER + 1]
     pos = put32(to, at + 4, found[_CORRELATION])
     to[pos] = 0

@@ -9,16 +9,16 @@ from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
 from headrace.protocol.plain_groups cimport (
     commit_answer_bytes, consumer_heartbeat_answer_bytes, read_plain_commit, read_plain_consumer_heartbeat,
-    read_plain_heartbeat, write_commit_answer, write_consumer_heartbeat_answer, write_heartbeat_answer)
+    read_plain_heartbeat, read_plain_share_heartbeat, write_commit_answer, write_consumer_heartbeat_answer, write_heartbeat_answer)
 from headrace.replication.replica_offsets cimport ReplicaOffsets
 
-cdef int _HEARTBEAT, _CONSUMER_HEARTBEAT, _COMMIT
+cdef int _HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT, _SHARE_MEMBER_BYTES_MAX
 cdef int _VERSION, _CLIENT, _GROUP, _EPOCH, _MEMBER, _INSTANCE
 cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _OFFSET, _LEADER_EPOCH, _METADATA_AT, _METADATA_END
 cdef int _ROW_FIELDS, _IDS_FROM
 
 cdef class PlainGroups(Shortcut):
-    cdef object _services, _admission, _throttling, _heartbeats, _consumer_heartbeats, _commits, _times
+    cdef object _services, _admission, _throttling, _heartbeats, _consumer_heartbeats, _share_heartbeats, _commits, _times
     cdef object _coordinator, _runtime
     cdef int64_t _metadata_bytes_max
     cdef int64_t[::1] _request, _rows
@@ -38,6 +38,11 @@ cdef class PlainGroups(Shortcut):
 
     @cython.locals(request=int64_t[::1], interval_ms=int64_t)
     cdef Py_ssize_t _consumer_heartbeat(
+        self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end,
+        Py_ssize_t at) except -1
+
+    @cython.locals(request=int64_t[::1], interval_ms=int64_t)
+    cdef Py_ssize_t _share_heartbeat(
         self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end,
         Py_ssize_t at) except -1
 

@@ -4,6 +4,7 @@
 
     Heartbeat                of a stable classic group, by a member in its generation
     ConsumerGroupHeartbeat   of a member that tells nothing new and has nothing to learn
+    ShareGroupHeartbeat      the same
     OffsetCommit             by a current member, of partitions that exist, where `__consumer_offsets` has no followers
 
 What is decided is the coordinator's (`keep_alive`, `plain_committer`); this module reads and writes bytes. In any other
@@ -21,6 +22,7 @@ from array import array
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.cluster.features import GROUP_VERSION, SHARE_VERSION
 from headrace.coordinators.groups.group import Committer, Group, GroupKind
 from headrace.coordinators.groups.offset_batch import write_offset_batch
 from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset
@@ -36,6 +38,7 @@ from headrace.protocol.plain_groups import (
     read_plain_commit,
     read_plain_consumer_heartbeat,
     read_plain_heartbeat,
+    read_plain_share_heartbeat,
     write_commit_answer,
     write_consumer_heartbeat_answer,
     write_heartbeat_answer,
@@ -57,7 +60,8 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX = 16 << 10
 """A commit whose batch is larger is not plain."""
 
-_HEARTBEAT, _CONSUMER_HEARTBEAT, _COMMIT = 12, 68, 8
+_HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT = 12, 68, 76, 8
+_SHARE_MEMBER_BYTES_MAX = 36  # see `handlers.share_group_heartbeat`
 _VERSION, _CLIENT, _GROUP, _EPOCH, _MEMBER, _INSTANCE = 0, 2, 4, 6, 7, 9
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _OFFSET, _LEADER_EPOCH, _METADATA_AT, _METADATA_END = range(8)
 _ROW_FIELDS, _IDS_FROM = ROW_FIELDS, 10
@@ -67,8 +71,9 @@ class PlainGroups(Shortcut):
     """The plain requests of members that come to a dispatcher."""
 
     __slots__ = (
-        "_admission", "_batch", "_commits", "_consumer_heartbeats", "_coordinator", "_features", "_heartbeats", "_keys",
-        "_metadata_bytes_max", "_names", "_request", "_rows", "_runtime", "_services", "_throttling", "_times", "taken",
+        "_admission", "_batch", "_commits", "_consumer_heartbeats", "_coordinator", "_heartbeats", "_keys",
+        "_metadata_bytes_max", "_names", "_request", "_rows", "_runtime", "_services", "_share_heartbeats",
+        "_throttling", "_times", "taken",
     )  # fmt: skip
 
     def __init__(
@@ -76,12 +81,14 @@ class PlainGroups(Shortcut):
         services: Services,
         heartbeats: RequestTimes,
         consumer_heartbeats: RequestTimes,
+        share_heartbeats: RequestTimes,
         commits: RequestTimes,
     ) -> None:
         """The times are those of all requests of the API."""
         super().__init__()
         self._services, self._admission, self._throttling = services, services.admission, services.throttling
         self._heartbeats, self._consumer_heartbeats, self._commits = heartbeats, consumer_heartbeats, commits
+        self._share_heartbeats = share_heartbeats
         self._times = heartbeats  # of the last request
         self._coordinator, self._runtime = services.groups.coordinator, services.groups.runtime
         self._metadata_bytes_max = services.config.offset_metadata_max_bytes
@@ -110,6 +117,9 @@ class PlainGroups(Shortcut):
         elif key == _CONSUMER_HEARTBEAT:
             self._times = self._consumer_heartbeats
             at = self._consumer_heartbeat(connection, octets, start, end, at)
+        elif key == _SHARE_HEARTBEAT:
+            self._times = self._share_heartbeats
+            at = self._share_heartbeat(connection, octets, start, end, at)
         elif key == _COMMIT:
             self._times = self._commits
             at = self._commit(octets, start, end, at)
@@ -143,7 +153,7 @@ class PlainGroups(Shortcut):
         if at + consumer_heartbeat_answer_bytes(request) > len(self.out):
             return 0
         group = self._coordinator.find(text_at(octets, request[_GROUP], request[_GROUP + 1]))
-        if group is None or group.kind is not GroupKind.CONSUMER or not self._services.features.level("group.version"):
+        if group is None or group.kind is not GroupKind.CONSUMER or not self._services.features.level(GROUP_VERSION):
             return 0
         from headrace.coordinators.groups.consumer.heartbeat import Steady  # with the first consumer group
 
@@ -155,6 +165,29 @@ class PlainGroups(Shortcut):
             "/" + connection.host,
         )
         interval_ms = self._coordinator.consumer.keep_alive(group, told, self._runtime.now_ms())
+        if not interval_ms:
+            return 0
+        return write_consumer_heartbeat_answer(request, interval_ms, octets, self.out, at)
+
+    def _share_heartbeat(self, connection: Connection, octets: Buffer, start: int, end: int, at: int) -> int:
+        request = self._request
+        if not read_plain_share_heartbeat(octets, start, end, request):
+            return 0
+        if request[_MEMBER + 1] - request[_MEMBER] > _SHARE_MEMBER_BYTES_MAX:
+            return 0
+        if at + consumer_heartbeat_answer_bytes(request) > len(self.out):
+            return 0
+        group = self._coordinator.find(text_at(octets, request[_GROUP], request[_GROUP + 1]))
+        if group is None or group.kind is not GroupKind.SHARE or not self._services.features.level(SHARE_VERSION):
+            return 0
+        interval_ms = self._coordinator.share.keep_alive(
+            group,
+            text_at(octets, request[_MEMBER], request[_MEMBER + 1]),
+            request[_EPOCH],
+            self._nullable(octets, request[_CLIENT], request[_CLIENT + 1]) or "",
+            "/" + connection.host,
+            self._runtime.now_ms(),
+        )
         if not interval_ms:
             return 0
         return write_consumer_heartbeat_answer(request, interval_ms, octets, self.out, at)

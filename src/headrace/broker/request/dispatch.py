@@ -164,7 +164,8 @@ class Dispatcher:
         from headrace.broker.request.shortcuts import Shortcuts
 
         keys = (
-            ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT,
+            ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT,
         )  # fmt: skip
         if any(key not in self.handlers for key in keys):
             return None

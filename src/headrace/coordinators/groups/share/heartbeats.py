@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.coordinators.assignors.assignor import NO_PARTITIONS, PartitionAssignorError
-from headrace.coordinators.groups.group_event import Actions, GroupEvent, TimerKind
+from headrace.coordinators.groups.group_event import Actions, GroupEvent, Timer, TimerKind
 from headrace.coordinators.groups.modern.modern_group import hash_of, is_interval_over
 from headrace.coordinators.groups.modern.subscriptions import Subscriptions, check_subscription
 from headrace.coordinators.groups.share.assigning import (
@@ -42,6 +42,7 @@ from headrace.protocol import messages as m
 
 if TYPE_CHECKING:
     from headrace.coordinators.assignors.assignor import TargetAssignment
+    from headrace.coordinators.groups.group import Group
     from headrace.coordinators.groups.replies import Reply
 
 
@@ -73,6 +74,34 @@ class ShareHeartbeats(ShareGroupLookup):
         except KafkaError as error:
             group_event.answer(reply, Beat(failed_heartbeat(error.code, error.message)))
         return group_event.actions
+
+    def keep_alive(
+        self, group: Group, member_id: str, epoch: int, client_id: str, client_host: str, now_ms: int
+    ) -> int:
+        """Does what `heartbeat` does about a member that tells nothing but its epoch, if it has nothing to learn and
+        nothing is due in its group. Returns the interval until its next heartbeat in ms; 0, with nothing done, in any
+        other case."""
+        if not isinstance(group, ShareGroup) or group.writes.is_busy or group.settled is None:
+            return 0
+        member = group.members.get(member_id)
+        if (
+            member is None
+            or epoch != member.member_epoch
+            or epoch != group.target_epoch
+            or epoch <= JOINS
+            or group.epoch > group.target_epoch
+            or member.client_id != client_id
+            or member.client_host != client_host
+            or group.is_refresh_due(now_ms)
+            or not group.settled.is_still(group.now(self._groups.topics.version))
+        ):
+            return 0
+        session_ms = self._number(group.group_id, "share.session.timeout.ms")
+        timer = Timer(TimerKind.SESSION, group.group_id, member_id)
+        if not self._groups.deadlines.postpone(timer, now_ms + session_ms):
+            return 0
+        group.session_timeout_ms = session_ms
+        return self._number(group.group_id, "share.heartbeat.interval.ms")
 
     def _beat(
         self,

@@ -28,6 +28,7 @@ from headrace.controller.decisions.control_requests import ControlRequest, Contr
 from headrace.controller.decisions.leader_election import ElectionKind
 from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults
 from headrace.metadata import znodes
+from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.model import Broker, Endpoint
 from headrace.metadata.registry import ensure_cluster
 from headrace.metadata.topic_configs import TopicConfigs
@@ -92,8 +93,9 @@ def a_controller(store: MetadataStore, broker: int, brokers: Brokers, configs: T
 async def failover(store: MetadataStore, partitions: int, topics: int, rounds: int) -> dict[str, object]:
     """Measure the figures with one metadata store."""
     await ensure_cluster(store)
-    configs = TopicConfigs(store, TopicConfig())
-    await configs.start()
+    entities = EntityConfigs(store)
+    configs = TopicConfigs(entities, TopicConfig())
+    await entities.start()
     for number in (1, VICTIM, 3):
         await store.create(znodes.broker(number), registration(number), ephemeral=True)
     brokers = Brokers()
@@ -124,7 +126,7 @@ async def failover(store: MetadataStore, partitions: int, topics: int, rounds: i
     await other.settled(timeout_ms=TIMEOUT_MS)
     taken_over_s = time.perf_counter() - started
     await other.close()
-    await configs.close()
+    await entities.close()
     walls, cpus = zip(*told_s, strict=True)
     return {
         "create_s": round(made_s, 2),
@@ -195,7 +197,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--trees", nargs="*", default=["embedded", *([] if missing_tools() else ["zookeeper"])])
+    parser.add_argument("--stores", nargs="*", default=["embedded", *([] if missing_tools() else ["zookeeper"])])
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
 

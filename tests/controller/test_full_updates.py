@@ -1,12 +1,18 @@
 """A broker that may have missed something is told everything, as all that there is; the others what changed."""
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from headrace.controller.controller_epoch import TOPICS_PER_SLICE, ControllerEpoch
 from headrace.controller.decisions.control_requests import ControllerIdentity, update_metadata
+from headrace.controller.decisions.topics import RequestedTopic
 from headrace.metadata import znodes
 from headrace.metadata.model import FULL_UPDATE
 from headrace.protocol import messages as m
-from headrace.types import BrokerId
+from headrace.types import BrokerId, TopicPartition
 from tests.controller.paper_brokers import Cluster, create, registration
 
 
@@ -47,6 +53,42 @@ async def test_a_topic_without_a_first_leader_is_named_so_that_nobody_takes_it_f
     assert (True, [("model", 1), ("leaderless", 0)]) in [
         (full, sorted(each, reverse=True)) for full, each in told(cluster, 1)
     ]
+
+
+async def test_a_new_controller_tells_many_topics_at_once_though_it_puts_them_together_in_turns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{number:02}" for number in range(3 * TOPICS_PER_SLICE)]
+    await cluster.controller.create_topics([RequestedTopic(name, 4, 3) for name in names])
+    turn = 0
+    sent_in: set[int] = set()
+    send = ControllerEpoch.send
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def noted(self: ControllerEpoch, partitions: Sequence[TopicPartition], **others: Any) -> Any:
+        sent_in.add(turn)
+        assert len(partitions) <= 4 * TOPICS_PER_SLICE
+        return send(self, partitions, **others)
+
+    async def is_elected() -> bool:
+        return cluster.controller.epoch == 2 and cluster.controller.is_active
+
+    monkeypatch.setattr(ControllerEpoch, "send", noted)
+    counting = asyncio.create_task(count())
+    cluster.forget()
+    await cluster.store.delete(znodes.CONTROLLER)
+    await cluster.until(is_elected)
+    counting.cancel()
+    assert len(sent_in) >= 3
+    for broker in (1, 2, 3):
+        assert told(cluster, broker)[-1] == (True, [(name, 4) for name in names])
+        led = [each for each in cluster.told[broker] if isinstance(each, m.LeaderAndIsrRequest)]
+        assert [sum(len(topic.partition_states) for topic in each.topic_states) for each in led] == [4 * len(names)]
 
 
 async def test_nobody_is_told_that_these_are_all_topics_while_one_cannot_be_read(cluster: Cluster) -> None:

@@ -1,5 +1,7 @@
 """The metadata store's JSON, byte for byte as Apache Kafka 3.9.2's own classes write it."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,51 @@ def test_leaderships_are_read_back(leader: int, epoch: int, controller_epoch: in
         BrokerId(leader), LeaderEpoch(epoch), ids(3, 1), controller_epoch, 6, 70, is_recovering=recovering
     )
     assert znodes.decode_leadership(znodes.encode_leadership(state), 6, 70) == state
+
+
+LEADERSHIPS = st.builds(
+    PartitionLeadership,
+    st.integers(-1, 2**31 - 1),
+    st.integers(0, 2**31 - 1),
+    st.lists(st.integers(0, 2**31 - 1), max_size=4).map(lambda numbers: ids(*numbers)),
+    st.integers(0, 2**31 - 1),
+    is_recovering=st.booleans(),
+    eligible=st.lists(st.integers(0, 9), max_size=2).map(lambda numbers: ids(*numbers)),
+)
+
+
+@given(LEADERSHIPS)
+def test_a_leadership_is_written_as_the_encoder_of_json_writes_it(state: PartitionLeadership) -> None:
+    value = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+        **({"leader_recovery_state": 1} if state.is_recovering else {}),
+        **({"eligible_leader_replicas": list(state.eligible)} if state.eligible else {}),
+    }
+    assert znodes.encode_leadership(state) == znodes.dump_json(value)
+
+
+@given(LEADERSHIPS, st.data())
+def test_a_leadership_is_read_by_its_pattern_as_by_the_decoder_of_json(
+    state: PartitionLeadership, data: st.DataObject
+) -> None:
+    node = bytearray(znodes.encode_leadership(state))
+    if data.draw(st.booleans()):
+        node[data.draw(st.integers(0, len(node) - 1))] = data.draw(st.sampled_from(b'0123456789-,:[]{}" \n\xb2'))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(znodes, "_PLAIN_LEADERSHIP", re.compile(b"(?!)"))
+        expected = read_or_refused(bytes(node))
+    assert read_or_refused(bytes(node)) == expected
+
+
+def read_or_refused(node: bytes) -> PartitionLeadership | None:
+    try:
+        return znodes.decode_leadership(node, 6, 70)
+    except znodes.CorruptNode:
+        return None
 
 
 @given(st.dictionaries(st.text(), st.text()))

@@ -185,6 +185,12 @@ async def test_what_is_not_a_path_is_refused(store: MetadataStore, path: str) ->
         await store.create(path)
 
 
+@pytest.mark.parametrize("path", ["/.a/a./...", "/é/a b", "/a/..b"])
+async def test_what_looks_unlike_a_path_and_is_one_is_written_and_read(store: MetadataStore, path: str) -> None:
+    await ensure_path(store, path)
+    assert await store.get_many([path, path + "x"]) == [await store.get(path), None]
+
+
 async def test_a_multi_is_done_in_order(store: MetadataStore) -> None:
     ops: list[Op] = [
         Create("/a"),

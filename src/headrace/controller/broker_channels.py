@@ -101,6 +101,7 @@ class Channel:
         self._sending: ControlBatch | None = None
         self._known: Mapping[BrokerId, Broker] = {}
         self._wake = asyncio.Event()
+        self._is_held = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller to broker {to.id}")
 
     @property
@@ -115,10 +116,11 @@ class Channel:
         return None if last is None else last.answered
 
     def batch(self) -> ControlBatch:
-        """The waiting batch. Add to it before the next await: the channel's task may take it then."""
+        """The waiting batch. Add to it before the next await, unless the channel is held: its task may take it then."""
         if not self._waiting:
             self._waiting.append(ControlBatch(asyncio.get_running_loop().create_future()))
-            self._wake.set()
+            if not self._is_held:
+                self._wake.set()
         return self._waiting[-1]
 
     def batch_after(self, partition: TopicPartition) -> ControlBatch:
@@ -128,6 +130,16 @@ class Channel:
             batch = ControlBatch(asyncio.get_running_loop().create_future())
             self._waiting.append(batch)
         return batch
+
+    def hold(self) -> None:
+        """Takes no batch until `release`: the waiting one is filled in several turns of the event loop."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """The end of `hold`."""
+        self._is_held = False
+        if self._waiting:
+            self._wake.set()
 
     def close(self) -> None:
         """Drops the waiting batches and completes their `answered`."""
@@ -140,7 +152,7 @@ class Channel:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
+            while self._waiting and not self._is_held:
                 self._sending = batch = self._waiting.popleft()
                 brokers = dict(self._brokers())
                 for request in batch.requests(self._sender, self._to, brokers, self._listener, self._known):

@@ -40,6 +40,7 @@ from headrace.metastore.store import (
     WatchEvent,
     ensure_path,
 )
+from headrace.rare_collections import rare_collections
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
@@ -205,7 +206,8 @@ class ControllerCandidate:
             self._fences,
         )
         self.active = active
-        await active.take_over()
+        with rare_collections():
+            await active.take_over()
 
     def _resign(self) -> None:
         if self.active is not None:

@@ -15,6 +15,7 @@ from headrace.controller.broker_channels import Channel, OnAnswer, SendRequest
 from headrace.controller.decisions.cluster_state import ClusterState
 from headrace.controller.decisions.control_requests import ControllerIdentity, leader_state, metadata_state, stop_state
 from headrace.errors import ErrorCode, KafkaError
+from headrace.in_slices import in_slices
 from headrace.metadata import znodes
 from headrace.metadata.model import Broker, PartitionLeadership
 from headrace.metastore.store import BadVersion, Check, Create, MetadataStore, NoNode, Op, OpResult, SessionLost, Set
@@ -27,6 +28,9 @@ BYTES_PER_MULTI_MAX = 512 * 1024
 """Keeps a multi below ZooKeeper's limit on a request (`jute.maxbuffer`, 1 MiB)."""
 
 _OP_OVERHEAD_BYTES = 64
+
+TOPICS_PER_SLICE = 10
+"""Topics whose partitions are put into requests in one turn of the event loop: each may have hundreds."""
 
 
 class NotController(KafkaError):
@@ -101,11 +105,12 @@ class ControllerEpoch:
 
         Another writer has changed the other partitions; they are read again into `state`.
         """
-        ops: list[Op] = [
-            Set(znodes.partition_state(*each), znodes.encode_leadership(new), new.partition_epoch)
-            for each, new in changes.items()
-        ]
-        by_path = {op.path: each for op, each in zip(ops, changes, strict=True)}
+        ops: list[Op] = []
+        by_path = {}
+        async for each, new in in_slices(changes.items()):
+            op = Set(znodes.partition_state(*each), znodes.encode_leadership(new), new.partition_epoch)
+            ops.append(op)
+            by_path[op.path] = each
         written: set[TopicPartition] = set()
         writing = [self._change(chunk, by_path, changes) for chunk in chunked(ops)]
         for done in await asyncio.gather(*writing, return_exceptions=True):  # no write outlives a failure of another
@@ -129,12 +134,14 @@ class ControllerEpoch:
                 ops, found = await self._without_stale(ops, by_path, changes)
                 written |= found
                 continue
-            known = {}
+            mzxid = self._newest_registration()
             for op, version in zip(ops, versions, strict=True):
                 assert isinstance(version, int)
-                known[by_path[op.path]] = changes[by_path[op.path]]._replace(partition_epoch=version)
-            self.remember(known)
-            return written | known.keys()
+                partition = by_path[op.path]
+                known = changes[partition]._replace(partition_epoch=version, mzxid=mzxid)
+                self.state.leadership[partition] = known
+                written.add(partition)
+            return written
         return written
 
     async def _without_stale(
@@ -187,9 +194,12 @@ class ControllerEpoch:
     def remember(self, written: Mapping[TopicPartition, PartitionLeadership]) -> None:
         """Updates `state` with leaderships that were written. Every known broker registered before the write, so
         `mzxid` is set to the newest registration's epoch."""
-        mzxid = max((broker.epoch for broker in self.state.brokers.values()), default=0)
+        mzxid = self._newest_registration()
         for partition, leadership in written.items():
             self.state.leadership[partition] = leadership._replace(mzxid=mzxid)
+
+    def _newest_registration(self) -> int:
+        return max((broker.epoch for broker in self.state.brokers.values()), default=0)
 
     # Sending
 
@@ -226,39 +236,53 @@ class ControllerEpoch:
         channels = self._to(to)
         if not channels:
             return {}
-        for channel in channels:
-            channel.batch().has_brokers = True
+        batches = [channel.batch() for channel in channels]
+        for batch in batches:
+            batch.has_brokers = True
         by_id = {channel.broker.id: channel for channel in channels}
+        topic = None
         for partition in partitions:
             metadata = metadata_state(self.state, partition)
             if metadata is None:
                 continue
-            topic_id = self.state.topics[partition.topic].id
-            for channel in channels:
-                batch = channel.batch()
+            if partition.topic != topic:
+                topic = partition.topic
+                topic_id = self.state.topics[topic].id
+                for batch in batches:
+                    batch.topic_ids[topic] = topic_id
+            for batch in batches:
                 batch.metadata[partition] = metadata
-                batch.topic_ids[partition.topic] = topic_id
-            if leaders and partition.topic not in self.state.deleting:
+            if leaders and topic not in self.state.deleting:
                 self._send_leader(partition, by_id, is_new=partition in new)
         return {channel.broker.id: channel.batch().answered for channel in channels}
 
-    def send_all(self, to: Iterable[Broker] | None = None) -> None:
+    async def send_all(self, to: Collection[Broker] | None = None) -> None:
         """Sends the whole cluster state to these brokers (all when None). They drop topics that it does not name:
         a topic may have been deleted while they could not be reached."""
-        if self.state.is_complete:
-            topic_ids = {topic.name: topic.id for topic in self.state.topics.values()}
-            for channel in self._to(to):
-                batch = channel.batch()
-                batch.is_full = True
-                batch.topic_ids.update(topic_ids)
-        self.send([partition for partition, _ in self.state.partitions()], to=to)
+        channels = self._to(to)
+        for channel in channels:
+            channel.hold()
+            channel.batch().has_brokers = True
+        try:
+            if self.state.is_complete:
+                topic_ids = {topic.name: topic.id for topic in self.state.topics.values()}
+                for channel in channels:
+                    batch = channel.batch()
+                    batch.is_full = True
+                    batch.topic_ids.update(topic_ids)
+            async for topic in in_slices(list(self.state.topics.values()), TOPICS_PER_SLICE):
+                self.send([TopicPartition(topic.name, number) for number in topic.partitions], to=to)
+        finally:
+            for channel in channels:
+                channel.release()
 
     def send_new(self, partition: TopicPartition, brokers: Iterable[BrokerId]) -> None:
         """Sends a partition's leader to brokers that must create their replica."""
         self._send_leader(partition, {each: self._channels[each] for each in brokers if each in self._channels}, True)
 
     def _send_leader(self, partition: TopicPartition, channels: Mapping[BrokerId, Channel], is_new: bool) -> None:
-        replicas = self.state.topics[partition.topic].partitions[partition.partition]
+        topic = self.state.topics[partition.topic]
+        replicas = topic.partitions[partition.partition]
         state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=is_new)
         for broker in replicas.replicas:
             channel = channels.get(broker)
@@ -268,7 +292,7 @@ class ControllerEpoch:
                 if before is not None and before.is_new and not is_new:
                     state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=True)
                 batch.lead[partition] = state
-                batch.topic_ids[partition.topic] = self.state.topics[partition.topic].id
+                batch.topic_ids[partition.topic] = topic.id
 
     def stop(self, partition: TopicPartition, brokers: Iterable[BrokerId], *, delete: bool) -> None:
         """Sends StopReplica of a partition to these brokers. The responses come to `on_answer`."""

@@ -4,6 +4,7 @@ import logging
 from functools import partial
 
 from headrace.controller.decisions.cluster_state import ClusterState
+from headrace.in_slices import in_slices
 from headrace.metadata import znodes
 from headrace.metadata.left_out_nodes import decode_or_leave_out, is_marked
 from headrace.metadata.model import Broker
@@ -11,6 +12,9 @@ from headrace.metastore.store import MetadataStore, Watch
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
+
+TOPICS_PER_SLICE = 10
+"""Topics that are decoded in one turn of the event loop: each may have hundreds of partitions."""
 
 
 async def load_brokers(store: MetadataStore, watch: Watch | None = None) -> dict[BrokerId, Broker]:
@@ -58,7 +62,7 @@ async def load_cluster(
     state = ClusterState(brokers=await load_brokers(store, on_brokers))
     names = await store.children(znodes.TOPICS, on_topics)
     nodes = await store.get_many([znodes.topic(name) for name in names], on_topic)
-    for name, node in zip(names, nodes, strict=True):
+    async for name, node in in_slices(zip(names, nodes, strict=True), TOPICS_PER_SLICE):
         topic = (
             None
             if node is None
@@ -76,7 +80,7 @@ async def load_cluster(
             )
     partitions = [partition for partition, _ in state.partitions()]
     states = await store.get_many([znodes.partition_state(*partition) for partition in partitions])
-    for partition, found in zip(partitions, states, strict=True):
+    async for partition, found in in_slices(zip(partitions, states, strict=True)):
         if found is not None:
             state.leadership[partition] = znodes.decode_leadership(found.data, found.version, found.mzxid)
     state.deleting = set(await store.children(znodes.DELETE_TOPICS)) & set(state.topics)

@@ -196,6 +196,20 @@ class TreeDatabase:
             self._data_watches[path].append((session, watch))
         return TreeNode._make(row)
 
+    def nodes(self, paths: Sequence[str], watch: Watch | None = None, session: int = 0) -> list[Node | None]:
+        """`find` of each path, as the interface has nodes: a new controller asks for tens of thousands at once."""
+        found: list[Node | None] = []
+        execute = self._db.execute
+        for path in paths:
+            check_path(path)
+            row = execute(
+                "SELECT data, version, czxid, mzxid, ephemeral_owner FROM node WHERE path = ?", (path,)
+            ).fetchone()
+            if row is not None and watch is not None:
+                self._data_watches[path].append((session, watch))
+            found.append(None if row is None else Node._make(row))
+        return found
+
     def get(self, path: str, watch: Watch | None = None, session: int = 0) -> TreeNode:
         """See `MetadataStore.get`."""
         entry = self.find(path, watch, session)
@@ -247,13 +261,7 @@ class TreeDatabase:
             case Create():
                 return self._create(op, session)
             case Set(path, data, version):
-                found = self._at_version(path, version)
-                self._db.execute(
-                    "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ?",
-                    (data, self._zxid, path),
-                )
-                self._events.append(WatchEvent(EventKind.CHANGED, path))
-                return found.version + 1
+                return self._set(path, data, version)
             case Delete(path, version):
                 self._delete(path, version)
             case Check(path, version):
@@ -288,6 +296,20 @@ class TreeDatabase:
         self._events.append(WatchEvent(EventKind.CREATED, path))
         self._events.append(WatchEvent(EventKind.CHILDREN, parent))
         return path
+
+    def _set(self, path: str, data: bytes, version: int) -> int:
+        """Writes over a node of that version; what refuses the write is looked for only if nothing was written."""
+        if version == ANY_VERSION:
+            version = self.get(path).version
+        written = self._db.execute(
+            "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ? AND version = ?",
+            (data, self._zxid, path, version),
+        )
+        if not written.rowcount:
+            self._at_version(path, version)
+        if path in self._data_watches:
+            self._events.append(WatchEvent(EventKind.CHANGED, path))
+        return version + 1
 
     def _delete(self, path: str, version: int) -> None:
         self._at_version(path, version)

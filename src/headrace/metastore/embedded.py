@@ -70,7 +70,7 @@ class EmbeddedStore:
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         """See `MetadataStore.get_many`; here all nodes are read at one moment."""
-        return await self._run(lambda store: [_node(store.find(path, watch)) for path in paths])
+        return await self._run(lambda store: store.nodes(paths, watch))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
         """See `MetadataStore.exists`."""

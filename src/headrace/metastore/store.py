@@ -19,6 +19,7 @@ next session, and watches live on in it.
 Source: ZooKeeper's programmer's guide. Left out: ACLs, containers, time-to-live, quotas, reconfiguration.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -197,9 +198,12 @@ class MetadataStore(Protocol):
         ...
 
 
+_PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\0]+)+")
+
+
 def check_path(path: str, *, sequential: bool = False) -> None:
     """Raises `BadPath` for an invalid path. A sequential node's path may end with `/`; its name is then the digits."""
-    if path == "/":
+    if path == "/" or _PLAIN_PATH.fullmatch(path):
         return
     body = path[1:-1] if sequential and path.endswith("/") else path[1:]
     parts = body.split("/")

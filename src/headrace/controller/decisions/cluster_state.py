@@ -103,6 +103,8 @@ class ClusterState:
 
     def online(self, partition: TopicPartition) -> Mapping[BrokerId, Broker]:
         """The live brokers without those whose replica of the partition is on a failed log directory."""
+        if not self.offline_replicas:
+            return self.brokers
         failed = [broker for broker, offline in self.offline_replicas.items() if partition in offline]
         if not failed:
             return self.brokers
@@ -119,7 +121,12 @@ class ClusterState:
 
     def moving(self) -> list[TopicPartition]:
         """The partitions that are being reassigned."""
-        return [partition for partition, replicas in self.partitions() if replicas.is_moving]
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self.topics.values()
+            for number, replicas in topic.partitions.items()
+            if replicas.adding or replicas.removing
+        ]
 
     def put(self, partition: TopicPartition, replicas: Replicas) -> None:
         """Replaces the replicas of a partition."""

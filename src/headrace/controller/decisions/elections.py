@@ -94,9 +94,8 @@ def elect(
     eligible = still_eligible(state, replicas=order, live=live, min_isr=min_isr)
 
     def elected(broker: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionLeadership:
-        left = eligible_after(
-            state._replace(eligible=eligible), broker, isr, replicas=order, live=live, min_isr=min_isr
-        )
+        before = state if eligible == state.eligible else state._replace(eligible=eligible)
+        left = eligible_after(before, broker, isr, replicas=order, live=live, min_isr=min_isr)
         return _next(state, broker, isr, controller_epoch, left)
 
     in_sync = _trusted(state, live, order, eligible)
@@ -226,11 +225,14 @@ def _next(
     controller_epoch: int,
     eligible: tuple[BrokerId, ...] = (),
 ) -> PartitionLeadership:
-    return state._replace(
-        leader=leader,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        isr=isr,
-        controller_epoch=controller_epoch,
-        is_recovering=state.is_recovering and leader in (NO_LEADER, state.leader),  # a clean election ends it
-        eligible=eligible,
+    is_recovering = state.is_recovering and leader in (NO_LEADER, state.leader)  # a clean election ends it
+    return PartitionLeadership(
+        leader,
+        LeaderEpoch(state.leader_epoch + 1),
+        isr,
+        controller_epoch,
+        state.partition_epoch,
+        state.mzxid,
+        is_recovering,
+        eligible,
     )

@@ -58,7 +58,7 @@ class LeaderManager:
         await self.elect()
         await self._note_unclean_shutdowns()
         self._controller_epoch.open_channels()
-        self._controller_epoch.send_all()
+        await self._controller_epoch.send_all()
 
     async def brokers_changed(self, brokers: Mapping[BrokerId, Broker]) -> list[Broker]:
         """Takes over the live brokers, elects and sends. Returns the brokers that are new or registered anew.
@@ -78,7 +78,7 @@ class LeaderManager:
             raise
         came = controller_epoch.open_channels()
         arrived = {broker.id for broker in came}
-        controller_epoch.send_all(to=came)
+        await controller_epoch.send_all(to=came)
         controller_epoch.send(changed, to=[broker for number, broker in brokers.items() if number not in arrived])
         return came
 
@@ -140,9 +140,9 @@ class LeaderManager:
 
     async def _plan(self, among: Iterable[TopicPartition] | None) -> _Plan:
         wanted = None if among is None else list(among)
-        plan = self._plan_cleanly(wanted)
+        plan = await self._plan_cleanly(wanted)
         if await self._read_configs_for(plan):
-            plan = self._plan_cleanly(wanted)
+            plan = await self._plan_cleanly(wanted)
         if plan.leaderless:
             await self._configs.load(dict.fromkeys(partition.topic for partition in plan.leaderless))
             allowed = [p for p in plan.leaderless if self._configs.get(p.topic).unclean_leader_election_enable]
@@ -160,7 +160,7 @@ class LeaderManager:
             await self._configs.entities.load(BROKERS, [DEFAULT, *brokers])
         return bool(topics)
 
-    def _plan_cleanly(self, among: Sequence[TopicPartition] | None) -> _Plan:
+    async def _plan_cleanly(self, among: Sequence[TopicPartition] | None) -> _Plan:
         state, epoch = self._controller_epoch.state, self._controller_epoch.epoch
         plan = _Plan({}, {}, [])
         wanted = (
@@ -168,7 +168,7 @@ class LeaderManager:
             if among is None
             else ((each, replicas) for each in among if (replicas := state.replicas(each)) is not None)
         )
-        for partition, replicas in wanted:
+        async for partition, replicas in in_slices(wanted):
             current, live = state.leadership.get(partition), state.online(partition)
             if current is None:
                 if partition.topic not in state.deleting:

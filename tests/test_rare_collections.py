@@ -1,0 +1,29 @@
+"""The collector's thresholds while much is built, and after it."""
+
+import gc
+
+import pytest
+
+from headrace.rare_collections import ALLOCATIONS, rare_collections
+
+
+def test_collections_are_rare_for_a_while() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="stop"), rare_collections():
+        assert gc.get_threshold()[0] == ALLOCATIONS
+        with rare_collections():
+            pass
+        assert gc.get_threshold()[0] == ALLOCATIONS
+        raise ValueError("stop")
+    assert gc.get_threshold() == before
+
+
+def test_a_collector_without_a_threshold_stays_so() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        with rare_collections():
+            assert gc.get_threshold()[0] == 0
+        assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

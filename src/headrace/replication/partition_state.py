@@ -263,6 +263,7 @@ class PartitionState(ReplicaOffsets):
             progress.ineligible_until_ms = 0
         progress.broker_epoch, progress.log_start_offset = broker_epoch, log_start_offset
         progress.fetched(offset, self.log_end_offset, now_ms)
+        may_join = may_join and follower not in self.isr_state.isr
         alter = self._propose_expand(follower, progress) if may_join else None
         return FollowerFetched(self.advance_high_watermark(now_ms), alter)
 
@@ -297,16 +298,16 @@ class PartitionState(ReplicaOffsets):
 
     def advance_high_watermark(self, now_ms: int) -> bool:
         """Moves the high watermark to the smallest log end offset that it waits for. Whether it moved."""
-        if len(self.isr_state.isr) < self.effective_min_isr:
-            return False
-        lowest = self.log_end_offset
+        lowest, high_watermark = self.log_end_offset, self.high_watermark
         if lowest - self.flushed_offset >= self.flush_count:
             lowest = self.flushed_offset
         waits_for = self.isr_state.maximal
         for broker, follower in self.followers.items():
             if follower.log_end_offset < lowest and (broker in waits_for or self._is_about_to_join(follower, now_ms)):
                 lowest = follower.log_end_offset
-        if lowest <= self.high_watermark:
+                if lowest <= high_watermark:
+                    return False
+        if lowest <= high_watermark or len(self.isr_state.isr) < self.effective_min_isr:
             return False
         self.high_watermark = lowest
         return True

@@ -326,3 +326,19 @@ async def test_a_closed_tree_refuses(store: MetadataStore) -> None:
         await store.get("/")
     await store.close()
     assert issubclass(SessionLost, StoreError)
+
+
+async def test_many_nodes_are_read_with_those_that_are_missing(store: MetadataStore) -> None:
+    await store.create("/many")
+    ops: list[Op] = [Create(f"/many/{number}", b"%d" % number if number % 3 else b"") for number in range(450)]
+    await store.multi([each for each in ops if int(each.path[6:]) % 7])
+    await store.set("/many/8", b"eight")
+    found = await store.get_many([each.path for each in ops])
+    assert [None if each is None else each.data for each in found] == [
+        b"eight" if number == 8 else None if number % 7 == 0 else b"%d" % number if number % 3 else b""
+        for number in range(450)
+    ]
+    assert found[8] == await store.get("/many/8")
+    assert found[9] == await store.get("/many/9")
+    with pytest.raises(BadPath):
+        await store.get_many([*(each.path for each in ops), "/a//b"])

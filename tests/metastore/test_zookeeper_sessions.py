@@ -29,7 +29,8 @@ from headrace.metastore.store import (
 )
 from headrace.metastore.zookeeper.connection import ZooKeeperUnreachable, open_store
 from headrace.metastore.zookeeper.ensemble import Ensemble
-from headrace.metastore.zookeeper.store import ZooKeeperStore
+from headrace.metastore.zookeeper.multi_read import MultiRead
+from headrace.metastore.zookeeper.store import READS_MAX, READS_MIN, ZooKeeperStore
 from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.harness import free_ports
 from tests.metastore.zookeeper_proxy import Proxy
@@ -408,3 +409,29 @@ async def test_no_server_no_session(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     with pytest.raises(ZooKeeperUnreachable, match=r"no server answered within 0.3 s"):
         await open_store(Ensemble(f"127.0.0.1:{free_ports(1)[0]}", connection_timeout_ms=300))
+
+
+async def test_a_server_that_cannot_read_many_nodes_at_once_is_asked_for_each(
+    store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper before 3.6 answers to that request as any server does to a code that it does not know."""
+    paths = [f"/n{number}" for number in range(2 * READS_MIN)]
+    await store.multi([Create(path, path.encode()) for path in paths[:-1]])
+    monkeypatch.setattr(MultiRead, "type", 77)
+    found = await store.get_many(paths)
+    assert [None if each is None else each.data for each in found] == [*(path.encode() for path in paths[:-1]), None]
+    monkeypatch.setattr(MultiRead, "serialize", None)  # it is not tried again
+    assert await store.get_many(paths) == found
+
+
+async def test_many_nodes_are_read_although_the_connection_breaks_meanwhile(
+    store: ZooKeeperStore, proxy: Proxy
+) -> None:
+    paths = [f"/n{number}" for number in range(5 * READS_MAX)]
+    for start in range(0, len(paths), 500):
+        await store.multi([Create(path, path.encode()) for path in paths[start : start + 500]])
+    reading = asyncio.create_task(store.get_many(paths))
+    await asyncio.sleep(0)
+    proxy.cut()
+    found = await reading
+    assert [None if each is None else each.data for each in found] == [path.encode() for path in paths]

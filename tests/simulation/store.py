@@ -95,6 +95,12 @@ class SimLink:
         """See `Link.data`."""
         return self._ask(lambda store, connection: store.data(path, connection, watch))
 
+    reads_many = False
+
+    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
+        """See `Link.data_of_many`."""
+        raise NotImplementedError("reads_many")
+
     def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
         return self._ask(lambda store, connection: store.stat(path, connection, watch))

@@ -77,6 +77,12 @@ class SocketLink:
         """See `Link.data`."""
         return self._ask(lambda result: (bytes_of(result[0]), StatFrame._make(result[1])), watch, "data", path)
 
+    reads_many = False
+
+    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
+        """See `Link.data_of_many`."""
+        raise NotImplementedError("reads_many")
+
     def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
         return self._ask(lambda result: None if result is None else StatFrame._make(result), watch, "stat", path)

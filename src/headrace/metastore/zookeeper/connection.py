@@ -46,7 +46,8 @@ from headrace.metastore.store import (
 )
 from headrace.metastore.zookeeper.access_lists import AccessLists
 from headrace.metastore.zookeeper.ensemble import Ensemble
-from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Unsupported, Watching
+from headrace.metastore.zookeeper.multi_read import MultiRead
 from headrace.metastore.zookeeper.own_nodes import close_own_nodes
 from headrace.metastore.zookeeper.secured_client import SecuredHandler, make_client
 from headrace.metastore.zookeeper.store import ZooKeeperStore
@@ -129,6 +130,7 @@ class KazooLink:
         self._ensemble = ensemble
         self._client = self._make_client()
         self._ending = False
+        self._reads_many = True  # as far as is known
         self.refused: asyncio.Future[None] = self._loop.create_future()
         """Done when a server has refused the broker's identity, for the first time."""
         self.store = ZooKeeperStore(self, ensemble.root, self._loop)
@@ -168,6 +170,18 @@ class KazooLink:
     def data(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.data`."""
         return self._own(self._client.get_async(path, watch))
+
+    @property
+    def reads_many(self) -> bool:
+        """See `Link.reads_many`."""
+        return self._reads_many
+
+    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
+        """See `Link.data_of_many`."""
+        answer = _Answer(self._handler)
+        answer.reads = len(paths)
+        self._client._call(MultiRead(paths), answer)
+        return answer
 
     def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""
@@ -258,6 +272,10 @@ class KazooLink:
     def _answered(self, answer: "_Answer", result: Any, error: Exception | None) -> None:
         if error is None and answer.ops is not None:
             result, error = _write_results(answer.ops, result)
+        elif error is None and answer.reads:
+            result = [_translated(each) if isinstance(each, Exception) else each for each in result]
+        elif isinstance(error, kazoo_errors.UnimplementedError) and answer.reads:
+            self._reads_many, error = False, Unsupported("")
         elif error is not None:
             error = _translated(error)
         self.store.answered(answer, result, error)
@@ -295,6 +313,7 @@ class _Answer(PendingAnswer):
     def __init__(self, handler: "_Handler") -> None:
         self._handler = handler
         self.ops: Sequence[Op] | None = None
+        self.reads = 0  # nodes that are read at once
 
     def set(self, value: object = None) -> None:
         """Called by kazoo, on either thread."""

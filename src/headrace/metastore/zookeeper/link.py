@@ -7,13 +7,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from headrace.metastore.store import EventKind, Op, Watch
+from headrace.metastore.store import EventKind, Op, StoreError, Watch
 
 Then = Callable[[Any, Exception | None], None]
 
 
 class ConnectionBroken(Exception):
     """The connection broke before the answer came."""
+
+
+class Unsupported(StoreError):
+    """The server does not know this kind of request."""
 
 
 class Stat(Protocol):
@@ -59,6 +63,15 @@ class Link(Protocol):
 
     def data(self, path: str, watch: "Watching | None") -> PendingAnswer:
         """(bytes, Stat)."""
+        ...
+
+    @property
+    def reads_many(self) -> bool:
+        """Whether `data_of_many` is offered."""
+        ...
+
+    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
+        """Of each path (bytes, Stat), or the `StoreError` of that read. `Unsupported` if the server is too old."""
         ...
 
     def stat(self, path: str, watch: "Watching | None") -> PendingAnswer:

@@ -40,7 +40,7 @@ from headrace.metastore.store import (
     WatchEvent,
     check_path,
 )
-from headrace.metastore.zookeeper.link import ConnectionBroken, Link, PendingAnswer, Stat, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, Link, PendingAnswer, Stat, Unsupported, Watching
 from headrace.metastore.zookeeper.recovery import ensure_path, set_watches
 from headrace.metastore.zookeeper.requests import Requests, check_write
 
@@ -51,6 +51,12 @@ CLOSE_SECONDS_MAX = 5.0
 
 MARKERS = "/headrace/sessions"
 """The parent of the markers by which a session finds out which of its writes were executed."""
+
+READS_MIN = 50
+"""Reads of fewer nodes are a request each."""
+
+READS_MAX = 200
+"""Nodes that are read by one request: their states are 30 kB."""
 
 T = TypeVar("T")
 
@@ -84,7 +90,12 @@ class ZooKeeperStore:
         return _node(*_good(result, path))
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        """See `MetadataStore.get_many`; sends all reads at once."""
+        """See `MetadataStore.get_many`; sends all reads at once, and those of many nodes in few requests."""
+        for path in paths:
+            check_path(path)
+        if watch is None and len(paths) >= READS_MIN and self._link.reads_many:
+            with suppress(Unsupported):
+                return await self._get_in_few_requests(paths)
         watchings = [Watching(path, watch) if watch else None for path in paths]
         answers = await asyncio.gather(*map(self._ask_data, paths, watchings))
         found: list[Node | None] = []
@@ -93,6 +104,18 @@ class ZooKeeperStore:
                 found.append(None)
             else:
                 found.append(_node(*_good(result, path)))
+        return found
+
+    async def _get_in_few_requests(self, paths: Sequence[str]) -> list[Node | None]:
+        def ask(full: Sequence[str]) -> "asyncio.Future[list[Any]]":
+            return self._requests.read(lambda: [self._link.data_of_many(full)])
+
+        parts = [paths[start : start + READS_MAX] for start in range(0, len(paths), READS_MAX)]
+        answers = await asyncio.gather(*(ask([self._full(path) for path in part]) for part in parts))
+        found: list[Node | None] = []
+        for part, (results,) in zip(parts, answers, strict=True):
+            for path, result in zip(part, _good(results, part[0]), strict=True):
+                found.append(None if isinstance(result, NoNode) else _node(*_good(result, path)))
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:

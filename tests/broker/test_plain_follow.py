@@ -64,9 +64,14 @@ class World:
         """Sends a request, which is not answered yet if it waits."""
         if request.session_epoch > 0:
             request.session_id += self.sessions[follower]
+        return self.send_frame(
+            follower, write_request_header(ApiKey.FETCH, version, 9, "follower") + request.encode(version)
+        )
+
+    def send_frame(self, follower: int, frame: bytes) -> "asyncio.Future[bytes]":
+        """As `send`, of any bytes."""
         if self.pipes[follower].served.is_closed:
             self.pipes[follower] = _Pipe(self.leader)
-        frame = write_request_header(ApiKey.FETCH, version, 9, "follower") + request.encode(version)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.pipes[follower].answers.append(answer)
         self.pipes[follower].on_bytes(frame)

@@ -3,8 +3,9 @@
 An append waits until it is committed up to an offset, flushed up to an offset, or both. `outcome` returns the result of
 the wait. The first condition that holds decides:
 
+    not the leader, or leader again since           NOT_LEADER_OR_FOLLOWER: another leader may have dropped the records,
+                                                    or the topic is deleted, whose log then refuses appends, too
     the disk failed, or the partition is offline    KAFKA_STORAGE_ERROR
-    not the leader, or leader again since           NOT_LEADER_OR_FOLLOWER: another leader may have dropped the records
     high watermark below `commit_to`                waits
     flushed offset below `flush_to`                 waits
     acks=all, and ISR below min.insync.replicas     NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records stay in the log
@@ -36,10 +37,10 @@ class CommitWait(NamedTuple):
 
 def outcome(wait: CommitWait, state: PartitionState, flushed_offset: int, *, is_offline: bool) -> ErrorCode | None:
     """The result of the wait; None while it goes on."""
-    if is_offline:
-        return ErrorCode.KAFKA_STORAGE_ERROR
     if not state.is_leader or state.leading_since != wait.leading_since:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
     if state.high_watermark < wait.commit_to or flushed_offset < wait.flush_to:
         return None
     if wait.commit_to and len(state.isr_state.maximal) < state.effective_min_isr:

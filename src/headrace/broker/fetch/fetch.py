@@ -25,12 +25,13 @@ from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX, read_if_ca
 from headrace.broker.partitions.current_leader import CurrentLeader, current_leader, nodes
 from headrace.broker.partitions.partition import Partition, end_key
 from headrace.broker.request.context import RequestContext
-from headrace.broker.request.demands import READ_TOPIC
+from headrace.broker.request.demands import FETCH_AS_BROKER, READ_TOPIC
 from headrace.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, UnsupportedCompressionType
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.log.segment_list import SegmentRange
 from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
+from headrace.security.access import CLUSTER_NAME
 from headrace.types import BrokerId, TopicPartition
 
 ZSTD_FROM, TOPIC_IDS_FROM, LEADERS_FROM = 10, 13, 16
@@ -75,7 +76,8 @@ class Fetch:
     """
 
     __slots__ = (
-        "_at_least_one_each", "_backoff_until", "_ctx", "_follower", "_has_readable", "_is_committed_only", "_is_woken",
+        "_at_least_one_each", "_backoff_until", "_ctx", "_follower", "_has_readable", "_is_committed_only",
+        "_is_forbidden", "_is_woken",
         "_leaders", "_must_answer", "_remaining", "_request", "_taken", "is_waiting", "response", "size",
         "topics",
     )  # fmt: skip
@@ -97,7 +99,7 @@ class Fetch:
         self._is_committed_only = request.isolation_level == _READ_COMMITTED and follower is None
         self._remaining = self.size = 0
         self._backoff_until, self._is_woken = 0.0, False
-        self._must_answer = self._has_readable = self.is_waiting = False
+        self._must_answer = self._has_readable = self.is_waiting = self._is_forbidden = False
         self._leaders: list[CurrentLeader] = []
         self._taken: list[tuple[Partition, int]] = []
         self.response = m.FetchResponse()
@@ -219,6 +221,7 @@ class Fetch:
         throttling = self._ctx.services.throttling
         if throttling.is_active and self._follower is None:
             self._remaining = int(min(self._remaining, throttling.fetch_bytes_max(self._ctx)))
+        self._is_forbidden = self._follower is not None and self.is_waiting and not self._may_follow()
         self.size, self._must_answer, self._has_readable = 0, False, False
         self._leaders = []
         self._taken = []
@@ -269,8 +272,12 @@ class Fetch:
         """Raises TOPIC_AUTHORIZATION_FAILED if the client may not read a topic. Asked at each read, so that a change of
         the rules holds for a fetch that waits."""
         admission = self._ctx.services.admission
-        if self._follower is None and not admission.permits(self._ctx, READ_TOPIC, topic):
+        if self._is_forbidden or (self._follower is None and not admission.permits(self._ctx, READ_TOPIC, topic)):
             raise KafkaError(f"{topic} may not be read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def _may_follow(self) -> bool:
+        """Whether the sender of a follower's fetch may send it. The admission has asked that when it came."""
+        return self._ctx.services.admission.permits(self._ctx, FETCH_AS_BROKER, CLUSTER_NAME)
 
     def _read_partitions(
         self, topic: m.FetchRequest.FetchTopic, wanted: Sequence[m.FetchRequest.FetchPartition]

@@ -139,6 +139,9 @@ PLAIN_DEMAND = Demand(Operation.WRITE, ResourceType.TOPIC)
 READ_TOPIC = Demand(Operation.READ, ResourceType.TOPIC, by_handler=RefusalEffect.ENTRY)
 """The demand of a consumer, on each topic of its request or session, whenever it is read."""
 
+FETCH_AS_BROKER = Demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, by_handler=RefusalEffect.ENTRY)
+"""The demand of a follower, asked again when its request has waited."""
+
 
 # The names of whole requests
 

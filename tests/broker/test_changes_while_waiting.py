@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.request import dispatch
+from headrace.broker.request.throttling import Throttling
 from headrace.errors import ErrorCode
 from headrace.log import upkeep
 from headrace.log.truncation import truncate_to
@@ -20,6 +21,8 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header
 from headrace.security.access import ANONYMOUS, Operation, RequestOrigin, ResourceType
 from headrace.types import TopicPartition
+from tests.broker.quota_requests import Client as QuotaClient
+from tests.broker.quota_requests import alter
 from tests.broker.replica_nodes import Node, Nodes, turns
 from tests.broker.test_commit_queue import queues, request
 from tests.broker.test_plain_fetch import Client, Setting, answers_of_waiting, clients, setting, tail
@@ -205,6 +208,37 @@ def test_rules_that_come_while_a_consumers_fetch_waits(
     assert (b"secret" in answers[0]) == is_permitted
     readers = {each for each in rules.asked if each[2] is Operation.READ}
     assert readers == {(ANONYMOUS, each.way[:4], Operation.READ, ResourceType.TOPIC, "plain") for each in clients}
+
+
+@pytest.mark.parametrize("version", [6, 15])
+def test_a_quota_that_comes_while_a_consumers_fetch_waits_counts_what_it_gets(
+    setting: Setting, clients: list[Client], version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[str, str | None, int]] = []
+    fetched = Throttling.fetched
+
+    def count(throttling: Throttling, ctx: Any, size: int, taken: Any = ()) -> int:
+        counted.append((ctx.connection.principal, ctx.client_id, size))
+        return fetched(throttling, ctx, size, taken)
+
+    monkeypatch.setattr(Throttling, "fetched", count)
+    records = batch_of([b"x" * 100])
+    with QuotaClient(setting.bootstrap, "admin") as admin, Wire(setting.bootstrap) as wire:
+        everybody = {"client_id": None}
+
+        def then() -> None:
+            assert admin.ask(alter(everybody, consumer_byte_rate=1e12), 1).entries[0].error_code == 0
+            assert wire.produce("plain", records).error_code == 0
+
+        request_at_the_end = tail(setting, 0)
+        try:
+            answers = answers_of_waiting(setting, clients, request_at_the_end, version, then)
+        finally:
+            assert admin.ask(alter(everybody, consumer_byte_rate=None), 1).entries[0].error_code == 0
+    assert answers[0] == answers[1] == answers[2]
+    assert records[61:] in answers[0]
+    assert sorted(counted) == sorted((ANONYMOUS, each.way[:4], len(records)) for each in clients)
+    assert not setting.dispatcher._services.throttling.is_active
 
 
 # -- a produce

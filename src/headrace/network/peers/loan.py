@@ -13,7 +13,7 @@ uncompiled.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 try:
     import cython
@@ -27,7 +27,6 @@ if cython.compiled:
     from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
 
 if TYPE_CHECKING:
-    from headrace.network.peers.peer_connection import PeerConnection
     from headrace.network.transport import Transport
     from headrace.protocol.conversation.frames import FrameReader
 
@@ -56,6 +55,22 @@ class Asker:
         raise NotImplementedError
 
 
+class Lender(Protocol):
+    """The connection that is lent (`peer_connection`)."""
+
+    def next_id(self) -> int:
+        """The correlation id of the next request."""
+
+    def send_rest(self, octets: bytes) -> None:
+        """Sends what the socket has not taken of a request."""
+
+    def give_back(self) -> None:
+        """Ends the loan."""
+
+    def close(self, reason: str) -> None:
+        """Closes the connection."""
+
+
 class Loan:
     """A lent connection."""
 
@@ -66,7 +81,7 @@ class Loan:
 
     def __init__(
         self,
-        connection: PeerConnection,
+        connection: Lender,
         transport: Transport,
         reader: FrameReader,
         asker: Asker,

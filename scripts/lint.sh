@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks format, lint rules, types and import contracts. A failed check does not stop the others.
+# Checks format, lint rules, types, import contracts, and what the tests of tests/tree tell of the sources and the docs
+# without running them. A failed check does not stop the others.
 #   usage: scripts/lint.sh [BIN]
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -21,4 +22,5 @@ check format "$bin/ruff" format --check --quiet .
 check ruff "$bin/ruff" check --quiet .
 check types "$bin/mypy"
 check layers "$bin/lint-imports" --no-logo
+check tree "$bin/python" -m pytest -q -p no:randomly tests/tree
 exit "$status"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import headrace
 from tests.conftest import StartHeadrace
 from tests.eventually import WITHIN_SECONDS
 from tests.harness import HeadraceServer, child_environment, tail
@@ -266,11 +265,6 @@ def test_a_setting_is_explained_without_a_broker() -> None:
     command = [sys.executable, "-m", "headrace", "serve", "--explain", "log.dirs"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.startswith("log.dirs: a setting of a broker\ntype: list\ndefault: headrace-data\n")
-
-
-def test_no_message_sends_its_reader_to_a_file_that_is_not_installed() -> None:
-    package = Path(headrace.__file__).parent
-    assert [str(each) for each in package.rglob("*.py") if "docs/" in each.read_text()] == []
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

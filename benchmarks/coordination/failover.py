@@ -3,9 +3,11 @@
 The cluster has three brokers and partitions of three replicas, on the embedded metadata store or on a real ZooKeeper in
 its own process. The registration of broker 2 is deleted. The clock runs until the other two brokers have answered all
 LeaderAndIsr and UpdateMetadata requests that follow. Each request is encoded to bytes; its handling by a broker is not
-measured. Further figures are the time until the metadata store has the new state of all partitions, and the take-over
-by a second controller after the first one ends.
-Prints one object. Usage: python benchmarks/coordination/failover.py [--partitions 10000] [--topics 100] [--rounds 5]
+measured. Then the controller itself changes: it resigns, and the next one sends the state to all three brokers; and it
+dies with its broker, so that the next one writes a new state of each partition, too. Prints one object.
+
+    python benchmarks/coordination/failover.py [--partitions 10000] [--topics 100] [--rounds 5]
+                                               [--stores embedded zookeeper]
 """
 
 import argparse
@@ -118,14 +120,14 @@ async def failover(store: MetadataStore, partitions: int, topics: int, rounds: i
         told_s.append((time.perf_counter() - started, time.process_time() - busy))
         partitions_told, bytes_told = brokers.partitions, brokers.bytes
         await _come_back(store, controller, partitions)
+    resigned_s, died_s = [], []
+    number = 1
+    for _ in range(rounds):
+        controller, number, took_s = await _next(store, controller, number, brokers, configs, dies=False)
+        resigned_s.append(took_s)
+        controller, number, took_s = await _next(store, controller, number, brokers, configs, dies=True)
+        died_s.append(took_s)
     await controller.close()
-    await store.delete(znodes.CONTROLLER)
-    started = time.perf_counter()
-    other = a_controller(store, 3, brokers, configs)
-    await other.start()
-    await other.settled(timeout_ms=TIMEOUT_MS)
-    taken_over_s = time.perf_counter() - started
-    await other.close()
     await entities.close()
     walls, cpus = zip(*told_s, strict=True)
     return {
@@ -135,8 +137,30 @@ async def failover(store: MetadataStore, partitions: int, topics: int, rounds: i
         "failover_processor_s": [round(each, 3) for each in cpus],
         "leader_and_isr_partitions": partitions_told,
         "request_bytes": bytes_told,
-        "controller_take_over_s": round(taken_over_s, 3),
+        "controller_resigns_s": [round(each, 3) for each in resigned_s],
+        "controller_dies_s": [round(each, 3) for each in died_s],
     }
+
+
+async def _next(
+    store: MetadataStore, controller: Controller, number: int, brokers: Brokers, configs: TopicConfigs, *, dies: bool
+) -> tuple[Controller, int, float]:
+    """(the next controller, its broker, seconds from its candidacy until all live brokers have answered)."""
+    await controller.close()
+    await store.delete(znodes.CONTROLLER)
+    if dies:
+        await store.delete(znodes.broker(number))
+    another = a_controller(store, number % 3 + 1, brokers, configs)
+    started = time.perf_counter()
+    await another.start()
+    await another.settled(timeout_ms=TIMEOUT_MS)
+    took_s = time.perf_counter() - started
+    if dies:
+        await store.create(znodes.broker(number), registration(number), ephemeral=True)
+        await asyncio.sleep(0.2)
+        await another.settled(timeout_ms=TIMEOUT_MS)
+        await _into_isrs(store, another)
+    return another, number % 3 + 1, took_s
 
 
 async def _come_back(store: MetadataStore, controller: Controller, partitions: int) -> None:
@@ -149,7 +173,7 @@ async def _come_back(store: MetadataStore, controller: Controller, partitions: i
 
 
 async def _into_isrs(store: MetadataStore, controller: Controller) -> None:
-    for leader in (1, 3):
+    for leader in (1, 2, 3):
         epoch = (await store.get(znodes.broker(leader))).czxid
         request = m.AlterPartitionRequest(broker_id=leader, broker_epoch=epoch, topics=[])
         for name in await store.children(znodes.TOPICS):
@@ -185,7 +209,7 @@ async def embedded(directory: Path) -> AsyncIterator[MetadataStore]:
 @asynccontextmanager
 async def ensemble(directory: Path) -> AsyncIterator[MetadataStore]:
     """A ZooKeeper in its own process."""
-    with ZooKeeperServer(directory) as server:
+    with ZooKeeperServer(directory, options=("-Xmx512m",)) as server:
         store = await open_store(Ensemble(server.address))
         yield store
         await store.close()

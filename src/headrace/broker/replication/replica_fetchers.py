@@ -6,14 +6,19 @@ A partition has one fetcher at a time: it leaves its old fetcher before it is ad
 has partitions. Source: Kafka's ReplicaFetcherManager.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.replication.following import FetcherServices
-from headrace.broker.replication.replica_fetcher import ReplicaFetcher
 from headrace.types import NO_LEADER, BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.replication.replica_fetcher import ReplicaFetcher
 
 
 class ReplicaFetchers:
@@ -67,6 +72,8 @@ class ReplicaFetchers:
         if self._is_closed:
             return
         if fetcher is None:
+            from headrace.broker.replication.replica_fetcher import ReplicaFetcher  # a broker alone follows nobody
+
             fetcher = self._fetchers[leader, number] = ReplicaFetcher(leader, number, self._services, self._loop)
         self._at[key] = fetcher
         fetcher.follow(partition)

@@ -125,6 +125,7 @@ def follow(world: World, session_epoch: int, offset: int) -> m.FetchRequest:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("appends", [True, False])
 @pytest.mark.parametrize(
     ("change", "code"),

@@ -218,6 +218,7 @@ class HostileSteps(Steps):
                 self.told[each] = None  # anything: the next fetch that is not harmed asks for all again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_hostile_fetches_of_followers_are_answered_alike(tmp_path: Path, number: int) -> None:
     kinds: Counter[str] = Counter()

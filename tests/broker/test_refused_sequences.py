@@ -152,6 +152,7 @@ class Spoiler:
         return instead
 
 
+@pytest.mark.slow
 def test_a_damaged_produce_costs_librdkafka_no_record_and_no_order() -> None:
     own_port, port = free_ports(2)
     spoiler = Spoiler(b"value 1 ")

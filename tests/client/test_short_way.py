@@ -170,6 +170,7 @@ def test_a_record_that_nobody_waits_for_is_acknowledged_all_the_same(
         eventually(producer.send(topic, b"y").done, "the acknowledgement")
 
 
+@pytest.mark.slow
 def test_no_two_threads_use_one_connection(
     server: HeadraceServer, producer: Producer, topic: str, shortly: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_refused_record_is_told_and_the_next_one_goes(producer: Producer, topi
     go_shortly(producer, topic, shortly)
 
 
+@pytest.mark.slow
 def test_a_lost_connection_costs_no_record(
     server: HeadraceServer, producer: Producer, topic: str, shortly: list[int]
 ) -> None:

@@ -87,6 +87,7 @@ def without_order(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     return [dict(sorted(row.items())) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_publication_catches_up_and_none_goes_back(broker: str, topic: str, table: Path) -> None:
     first, second = face_of(table), face_of(table)
     for turn in range(3):
@@ -125,6 +126,7 @@ def test_an_older_snapshot_of_the_catalog_is_refused_and_read_again(
     assert len(iceberg_rows(first)) == 20
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_faces_and_describes_where(
     broker: str, topic: str, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,7 @@ def test_waiting_ends_when_nothing_can_be_in_flight_any_more(refused: Refused) -
     assert not refused.entries
 
 
+@pytest.mark.slow
 def test_the_oldest_and_what_is_over_make_room(refused: Refused) -> None:
     for producer_id in range(REFUSED_PRODUCERS_MAX + 3):
         refused.refuse(0, producer_id=producer_id, now_ms=NOW_MS + producer_id // 100)

@@ -21,6 +21,7 @@ from tests.eventually import WITHIN_SECONDS
 COUNT = 200
 
 
+@pytest.mark.slow
 async def test_cancelled_polls_lose_no_record(broker: str, topic: str) -> None:
     place = TopicPartition(topic, 0)
     found: list[int] = []

@@ -4,7 +4,7 @@ A panel for each kind of figure, a line for each case. Left of 1 is less than Ap
 logarithmic scale; the side that is better is shaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from benchmarks.paired import number, ratio_to
 
 KINDS = {
     "rate": ("_per_s",),
-    "time": ("p50_ms", "p99_ms", "first_record_s"),
+    "time": ("p50_ms", "p99_ms", "first_record_s", "join_s"),
     "processor time and memory": ("cpu", "mib"),
 }
 """Panels, with what the names of their figures contain."""
@@ -30,8 +30,8 @@ class Row(NamedTuple):
     most: float
 
 
-def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the chart of these runs."""
+def draw(runs: Mapping[str, dict[str, Any]], path: Path) -> None:
+    """Write the chart of these runs, by title."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -50,14 +50,14 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def rows(runs: Sequence[dict[str, Any]], parts: Sequence[str]) -> list[Row]:
+def rows(runs: Mapping[str, dict[str, Any]], parts: Sequence[str]) -> list[Row]:
     """The ratios of one kind, in the order of the runs."""
     found = []
-    for run in runs:
+    for name, run in runs.items():
         for case, summary in run["results"].items():
             for figure, spread in summary.get(TO, {}).items():
                 if any(part in figure for part in parts):
-                    title = f"{case}: {figure.replace('_', ' ')}"
+                    title = f"{name}, {case}: {figure.replace('_', ' ')}"
                     found.append(Row(title, spread["least"], spread["median"], spread["most"]))
     return found
 

@@ -1,10 +1,13 @@
-"""Runs the main benchmarks, and records those beside Apache Kafka in docs/performance.md: what `make bench` does.
+"""Records the main benchmarks in docs/performance.md: what `make bench` does, in about half an hour.
 
-A recorded benchmark prints its results as an object (`--json`, `paired.py`). They are stored in benchmarks/results with
-the command, the day, the machine, its load before and after, and all versions. docs/performance.md gets a table of each
-(scripts/performance_page.py) and a chart of all ratios (benchmarks/chart.py). The other benchmarks only print.
+Each benchmark of recorded.py prints its results as an object (`--json`, `paired.py`). They are stored in a file of its
+own in benchmarks/results with the command, the day, the machine, its load before and after, and all versions. Then
+docs/performance.md gets its tables (scripts/performance_page.py) and a chart of all ratios (chart.py). One that takes
+longer than `LIMIT_S` is ended and counts as failed. What was recorded before an interrupt stays; a benchmark can be
+recorded again by its name. Those of `PRINTED`, and all that are named by their path, only print.
 
-    python benchmarks/run.py [NAME...]     all, or those named: broker/java_clients, log/append ...
+    python benchmarks/run.py [NAME...]     all that are recorded, or those named: java_clients_100_b, log/append ...
+    python benchmarks/run.py printed       the main ones that only print
 """
 
 import json
@@ -12,29 +15,24 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import chart
+from benchmarks.recorded import LIMIT_S, RECORDED, RESULTS, ROOT, file_of, stored
 from tests.peers import kafka
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-RECORDED: Mapping[str, Sequence[str]] = {
-    "broker/small_requests": (),
-    "broker/java_clients": (),
-    "broker/one_in_flight": (),
-    "broker/transactions": (),
-    "broker/launch_and_memory": (),
-}
-"""Benchmarks beside Apache Kafka, with their arguments."""
+END_S = 20.0
 
 PRINTED = (
     "broker/startup",
@@ -50,37 +48,50 @@ PRINTED = (
 
 def main() -> int:
     """Runs what was asked for; the number of benchmarks that failed."""
-    names = sys.argv[1:] or [*PRINTED, *RECORDED]
-    if unknown := [name for name in names if not (ROOT / "benchmarks" / f"{name}.py").exists()]:
+    names = sys.argv[1:] or list(RECORDED)
+    if names == ["printed"]:
+        names = list(PRINTED)
+    if unknown := [name for name in names if name not in RECORDED and not _program(name).exists()]:
         print(
-            f"there is no benchmark {', '.join(unknown)}; there are {', '.join([*PRINTED, *RECORDED])}", file=sys.stderr
+            f"there is no benchmark {', '.join(unknown)}; there are {', '.join([*RECORDED, *PRINTED])}", file=sys.stderr
         )
         return 2
     failed = 0
-    for name in names:
-        print(f"== {name}", flush=True)
-        command = [sys.executable, f"benchmarks/{name}.py", *RECORDED.get(name, ())]
-        if name in RECORDED and kafka.missing_tools() is None:
-            failed += not record(name, command)
-        else:
-            failed += subprocess.run(command, cwd=ROOT).returncode != 0
+    try:
+        for name in names:
+            print(f"== {name}", flush=True)
+            if name not in RECORDED:
+                failed += subprocess.run([sys.executable, str(_program(name))], cwd=ROOT).returncode != 0
+            elif reason := kafka.missing_tools():
+                print(f"not recorded: {reason}")
+                failed += 1
+            else:
+                failed += not record(name)
+    except KeyboardInterrupt:
+        failed += 1
     if set(names) & RECORDED.keys():
-        chart.draw(stored(), ROOT / "docs" / "performance.svg")
-        subprocess.run([sys.executable, "scripts/reference_pages.py"], cwd=ROOT, check=True)
+        chart.draw({RECORDED[stem].title: run for stem, run in stored().items()}, ROOT / "docs" / "performance.svg")
+        subprocess.run([sys.executable, "scripts/performance_page.py"], cwd=ROOT, check=True)
     return failed
 
 
-def record(name: str, command: Sequence[str]) -> bool:
+def _program(name: str) -> Path:
+    return ROOT / "benchmarks" / f"{name}.py"
+
+
+def record(stem: str) -> bool:
     """Run a benchmark and store its results; whether it had any."""
+    benchmark, _, arguments = RECORDED[stem]
+    command = [f"benchmarks/{benchmark}.py", *arguments]
     before = os.getloadavg()[0]
-    done = subprocess.run([*command, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    if done.returncode or not done.stdout.startswith("{"):
-        print(done.stdout, f"{name} failed with status {done.returncode}", file=sys.stderr)
+    printed = output([sys.executable, *command, "--json"], LIMIT_S)
+    if printed is None or not printed.startswith("{"):
+        print(f"{stem} failed", printed or "", file=sys.stderr)
         return False
-    results = json.loads(done.stdout)
+    results = json.loads(printed)
     run = {
-        "benchmark": name,
-        "command": shlex.join(["python", *command[1:]]),
+        "benchmark": benchmark,
+        "command": shlex.join(["python", *command]),
         "day": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "load": [round(before, 1), round(os.getloadavg()[0], 1)],
@@ -88,15 +99,35 @@ def record(name: str, command: Sequence[str]) -> bool:
         "results": results,
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name.replace('/', '_')}.json").write_text(json.dumps(run, indent=1) + "\n")
+    file_of(stem).write_text(json.dumps(run, indent=1) + "\n")
     print(json.dumps(results), flush=True)
     return True
 
 
-def stored() -> list[dict[str, Any]]:
-    """All recorded runs, in the order of RECORDED."""
-    files = (RESULTS / f"{name.replace('/', '_')}.json" for name in RECORDED)
-    return [json.loads(each.read_text()) for each in files if each.exists()]
+def output(command: Sequence[str], limit_s: float) -> str | None:
+    """What a program prints; None if it fails, or does not end in time. Its brokers end with it."""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            printed, _ = process.communicate(timeout=limit_s)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
+            _end(process)
+            if isinstance(reason, KeyboardInterrupt):
+                raise
+            print(f"it took longer than {limit_s:.0f} s", file=sys.stderr)
+            return None
+    return printed if process.returncode == 0 else None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """An interrupt lets a benchmark stop its brokers; what is left after a while is killed."""
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=END_S)
+    process.kill()
+    for each in started:
+        with suppress(psutil.NoSuchProcess):  # psutil knows a process by its start, too
+            each.kill()
 
 
 def machine() -> str:

@@ -1,39 +1,76 @@
-"""Generates the tables of docs/performance.md from the recorded results of `make bench`.
+"""Generates the tables of docs/performance.md from what `make bench` has recorded in benchmarks/results.
 
-The block between the markers has a table of each file in benchmarks/results: a row for each case and side, with
-medians, and in brackets the least and the most of the rounds.
+The first table has a row for each goal of benchmarks/recorded.py: what was reached is of the recorded run. A goal that
+was not recorded yet has the figures of an earlier run, and says so. The second block has a table of each run: a row for
+each case and side, with medians, and in brackets the least and the most of the rounds.
+
+    python scripts/performance_page.py      writes the page
 """
 
-import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.paired import number, ratio_to
+from benchmarks.recorded import GOALS, RECORDED, Bound, Goal, stored
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-RESULTS = ROOT / "benchmarks" / "results"
+GOALS_BLOCK = re.compile(r"(<!-- goals that make bench records -->\n).*?(<!-- end of the goals -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- recorded by make bench -->\n).*?(<!-- end of what make bench records -->)", re.DOTALL)
-UNITS = ("ms", "s", "mib", "per_s")
+UNITS = ("ms", "s", "mib", "per_s", "bytes")
 
 
 def performance_page() -> str:
     """The page with new tables."""
-    runs = [json.loads(each.read_text()) for each in sorted(RESULTS.glob("*.json"))]
-    text = "\n".join(line for run in runs for line in section(run))
-    return BLOCK.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", PAGE.read_text())
+    runs = stored()
+    goals = "\n".join(goals_table(runs))
+    text = "\n".join(line for stem, run in runs.items() for line in section(RECORDED[stem].title, run))
+    page = GOALS_BLOCK.sub(lambda found: f"{found[1]}\n{goals}\n\n{found[2]}", PAGE.read_text())
+    return BLOCK.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page)
 
 
-def section(run: dict[str, Any]) -> Iterator[str]:
+def goals_table(runs: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """What is to be reached, and what is."""
+    yield "| work | goal | reached | recorded |"
+    yield "|---|---|---|---|"
+    for goal in GOALS:
+        run = runs.get(goal.stem)
+        wanted = ", ".join(_wanted(goal, each) for each in goal.bounds if each.limit is not None)
+        if run is None:
+            yield f"| {goal.work} | {wanted} | {goal.before} | an earlier run, by hand |"
+            continue
+        spreads = run["results"][goal.case][goal.side]
+        reached = ", ".join(_reached(goal, each, spreads[each.figure]["median"]) for each in goal.bounds)
+        yield f"| {goal.work} | {wanted} | {reached} | {run['day']}, load {run['load'][0]} |"
+
+
+def _wanted(goal: Goal, bound: Bound) -> str:
+    assert bound.limit is not None
+    return f"{bound.label} {'≥' if bound.is_least else '≤'} {_value(goal, bound.limit)}"
+
+
+def _reached(goal: Goal, bound: Bound, median: float) -> str:
+    """One figure; bold if it is at the goal."""
+    value = _value(goal, median)
+    if bound.limit is None:
+        return f"{bound.label} {value}"
+    is_met = median >= bound.limit if bound.is_least else median <= bound.limit
+    return f"{bound.label} **{value}**" if is_met else f"{bound.label} {value} (missed)"
+
+
+def _value(goal: Goal, value: float) -> str:
+    return f"{number(value)} ×" if goal.side.startswith(ratio_to("")) else number(value)
+
+
+def section(title: str, run: dict[str, Any]) -> Iterator[str]:
     """One recorded benchmark."""
-    name = Path(run["benchmark"]).name.replace("_", " ")
     versions = ", ".join(f"{what} {which}" for what, which in run["versions"].items())
-    yield f"### {name[0].upper()}{name[1:]}"
+    yield f"### {title}"
     yield ""
     yield f"`{run['command']}` on {run['day']}: {run['machine']}; load average {run['load'][0]} before and"
     yield f"{run['load'][1]} after; {versions}."
@@ -65,3 +102,7 @@ def _cell(spread: dict[str, float], side: str) -> str:
     median = number(spread["median"])
     shown = f"**{median} ×**" if side.startswith(ratio_to("")) else median
     return f"{shown} ({number(spread['least'])}–{number(spread['most'])})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(performance_page())

@@ -15,7 +15,6 @@ measured too: Metadata of one topic, and a Fetch that finds nothing new, on one 
 """
 
 import argparse
-import json
 import resource
 import socket
 import statistics
@@ -45,6 +44,13 @@ PARTITIONS_OF_A_TOPIC = 1_000
 SETTLE_S = 3.0
 GROUPS = Path(__file__).parents[1] / "coordination" / "groups.py"
 GROUP_TOPIC = "group-benchmark"
+
+
+class Memory(NamedTuple):
+    """What one of them takes, in resident memory."""
+
+    connection_bytes: float
+    partition_bytes: float
 
 
 class Asked(NamedTuple):
@@ -148,7 +154,6 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     results = {}
-    memory: dict[str, float] = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers, peers = [], []
@@ -174,19 +179,16 @@ def main() -> None:
         measure("nothing more")
         before = resident(peer)
         idle = [stack.enter_context(each) for each in connect(grown, options.connections)]
-        memory["bytes_per_idle_connection"] = (resident(peer) - before) / len(idle)
+        a_connection = (resident(peer) - before) / len(idle)
         measure(f"{options.connections:,} idle connections")
         before = resident(peer)
         create(grown, options.partitions)
-        memory["bytes_per_partition"] = (resident(peer) - before) / options.partitions
+        a_partition = (resident(peer) - before) / options.partitions
         measure(f"and {options.partitions:,} partitions")
         with heartbeats(grown, options.groups):
             measure(f"and {options.groups:,} groups")
-    if options.json:
-        print(json.dumps({"memory": memory, "results": results}, indent=1))
-        return
-    report(results, as_json=False)
-    print(*(f"{name.replace('_', ' ')}: {value:,.0f}" for name, value in memory.items()), sep="\n")
+        results["memory"] = summarise({"headrace": [Memory(a_connection, a_partition)]})
+    report(results, as_json=options.json)
 
 
 if __name__ == "__main__":

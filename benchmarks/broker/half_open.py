@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.broker.small_requests import produce_frame
+from benchmarks.request_load import produce_frame
 from tests.broker.half_open import SASL_STAGES, TLS_STAGES, Ports, settings
 from tests.broker.siege import memory_bytes
 from tests.harness import HeadraceServer, free_ports, receive_frame

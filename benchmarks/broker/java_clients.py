@@ -21,7 +21,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import Peer, peers
-from benchmarks.paired import report, summarise
+from benchmarks.paired import Summary, report, summarise
 from tests.peers import kafka
 from tests.wire import Wire
 
@@ -34,6 +34,13 @@ class Run(NamedTuple):
 
     records_per_s: float
     p99_ms: float
+    broker_cpu_s: float
+
+
+class Read(NamedTuple):
+    """The same of a consumer, which tells no latency."""
+
+    records_per_s: float
     broker_cpu_s: float
 
 
@@ -57,7 +64,7 @@ def produce(peer: Peer, topic: str, size: int, count: int) -> Run:
     return Run(float(rate), float(p99), after.user + after.system - before.user - before.system)
 
 
-def consume(peer: Peer, topic: str, count: int) -> Run:
+def consume(peer: Peer, topic: str, count: int) -> Read:
     """Run ConsumerPerformance over the whole topic. Its rate excludes the time to join the group."""
     before = peer.process.cpu_times()
     output = _tool(
@@ -66,7 +73,7 @@ def consume(peer: Peer, topic: str, count: int) -> Run:
     )  # fmt: skip
     after = peer.process.cpu_times()
     rate = float(output.strip().splitlines()[-1].split(",")[-1])
-    return Run(rate, 0.0, after.user + after.system - before.user - before.system)
+    return Read(rate, after.user + after.system - before.user - before.system)
 
 
 def main() -> None:
@@ -82,24 +89,26 @@ def main() -> None:
     if reason := kafka.missing_tools():
         print(f"not measured: {reason}")
         return
-    runs: dict[str, dict[str, list[Run]]] = {}
+    results: dict[str, Summary] = {}
     with peers(options.warm) as found:
         for peer in found:
             with Wire(f"127.0.0.1:{peer.port}") as wire:
                 for name in sizes:
                     wire.create_topic(_topic(name), 3)
         for name, (size, count) in sizes.items():
-            rows = runs.setdefault(f"produce {name}", {peer.name: [] for peer in found})
+            rows: dict[str, list[Run]] = {peer.name: [] for peer in found}
             for _ in range(options.rounds):
                 for peer in found:
                     rows[peer.name].append(produce(peer, _topic(name), size, int(count * options.scale)))
+            results[f"produce {name}"] = summarise(rows)
         if "1 KiB" in sizes:
-            rows = runs.setdefault("consume 1 KiB", {peer.name: [] for peer in found})
+            read: dict[str, list[Read]] = {peer.name: [] for peer in found}
             count = int(PRODUCES["1 KiB"][1] * options.scale) * options.rounds
             for _ in range(options.rounds):
                 for peer in found:
-                    rows[peer.name].append(consume(peer, _topic("1 KiB"), count))
-    report({work: summarise(rows) for work, rows in runs.items()}, as_json=options.json)
+                    read[peer.name].append(consume(peer, _topic("1 KiB"), count))
+            results["consume 1 KiB"] = summarise(read)
+    report(results, as_json=options.json)
 
 
 def _topic(name: str) -> str:

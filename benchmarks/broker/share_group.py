@@ -22,7 +22,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import peers
-from benchmarks.cluster.replicated import Cluster, cpu_seconds
+from benchmarks.cluster.replicated import Cluster
+from benchmarks.request_load import cpu_seconds
 from headrace.client.operations.admin import Admin, NewTopic
 from tests.eventually import eventually
 from tests.peers import kafka

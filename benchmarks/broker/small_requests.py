@@ -15,13 +15,10 @@ With `--workers 2` headrace is two brokers, each of which gets half of the conne
 
 import argparse
 import multiprocessing
-import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,10 +30,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.paired import report, summarise
-from headrace.protocol import messages as m
-from headrace.protocol.apis import ApiKey
-from headrace.protocol.headers import write_request_header
-from headrace.records.format2.batch import Record, encode_batch
+from benchmarks.request_load import Loaded as Round
+from benchmarks.request_load import cpu_seconds, load, produce_frame
 from tests.harness import HeadraceServer, free_ports, free_range, stop_process
 from tests.peers import kafka
 from tests.wire import Wire
@@ -44,16 +39,6 @@ from tests.wire import Wire
 TOPIC = "small-requests"
 CONNECTIONS = (1, 10, 50, 500)
 FLOOR = Path(__file__).with_name("floor.c")
-VERSION = 9
-
-
-class Round(NamedTuple):
-    """The result of one round of requests."""
-
-    requests_per_s: float
-    p50_ms: float
-    p99_ms: float
-    broker_cpu_s: float
 
 
 class Result(NamedTuple):
@@ -74,47 +59,10 @@ class Peer(NamedTuple):
     others: tuple["Peer", ...] = ()
 
 
-def produce_frame(topic_name: str = TOPIC, index: int = 0) -> bytes:
-    """A complete Produce request."""
-    batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())])
-    partition = m.ProduceRequest.PartitionProduceData(index=index, records=bytes(batch))
-    topic = m.ProduceRequest.TopicProduceData(name=topic_name, partition_data=[partition])
-    body = m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]).encode(VERSION)
-    head = write_request_header(ApiKey.PRODUCE, VERSION, 1, "bench")
-    return (len(head) + len(body)).to_bytes(4, "big") + head + body
-
-
 def run_round(peer: Peer, connections: int, seconds: float, topic: str = TOPIC, partitions: int = 1) -> Round:
-    """Sends on every connection as soon as the answer is there, for `seconds`; each connection to one partition."""
-    frames = [produce_frame(topic, number) for number in range(partitions)]
-    latencies: list[float] = []
-    note, clock = latencies.append, time.perf_counter
-    with select.epoll() as poll, ExitStack() as stack:
-        calls = {}
-        sent = {}
-        for number in range(connections):
-            frame = frames[number % partitions]
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", peer.port)))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            poll.register(connection, select.EPOLLIN)
-            calls[connection.fileno()] = connection.recv, connection.send, frame
-            sent[connection.fileno()] = clock()
-            connection.sendall(frame)
-        before, now, end = peer.process.cpu_times(), 0.0, clock() + seconds
-        while now < end:
-            for number, _ in poll.poll(1):
-                receive, send, frame = calls[number]
-                if not receive(4096):
-                    raise ConnectionError(f"{peer.name} closed the connection")
-                now = clock()
-                note(now - sent[number])
-                sent[number] = now
-                send(frame)  # two hundred bytes fit
-        after = peer.process.cpu_times()
-    latencies.sort()
-    cpu_s = after.user + after.system - before.user - before.system
-    count = len(latencies)
-    return Round(count / seconds, latencies[count // 2] * 1e3, latencies[int(count * 0.99)] * 1e3, cpu_s)
+    """Loads a broker for `seconds`; each connection sends to one partition."""
+    targets = [(peer.port, produce_frame(topic, number)) for number in range(partitions)]
+    return load(targets, connections, seconds, lambda: cpu_seconds([peer.process]))
 
 
 def run_all(peer: Peer, connections: int, seconds: float) -> Round:

@@ -41,7 +41,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.broker.small_requests import listening_process, produce_frame
+from benchmarks.broker.small_requests import listening_process
+from benchmarks.request_load import produce_frame
 from headrace.network.tls.contexts import client_context
 from tests.certificates import identity, write_pem, write_trust
 from tests.harness import HeadraceServer, free_ports, receive_frame

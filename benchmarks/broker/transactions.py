@@ -5,7 +5,8 @@ run at the same time, but receive requests in turns. Reports medians of the roun
 that of all brokers of a side per 1,000 commits. With `--nodes 3` each side is a cluster of three brokers that keeps
 three replicas of every partition, of the transaction log too. Needs Java and Maven.
 
-    python benchmarks/broker/transactions.py [--nodes 1] [--rounds 5] [--commits 3000] [--json]
+    python benchmarks/broker/transactions.py [--nodes 1] [--rounds 5] [--commits 3000]
+        [--warm 500] [--json]
 """
 
 import argparse
@@ -20,14 +21,14 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.broker.small_requests import peers
-from benchmarks.cluster.replicated import Cluster, both_clusters, cpu_seconds
+from benchmarks.cluster.replicated import Cluster, both_clusters
 from benchmarks.paired import report, summarise
+from benchmarks.request_load import cpu_seconds
 from headrace.client.operations.admin import Admin, NewTopic
 from tests.peers import kafka
 
 PROGRAM = Path(__file__).with_name("Transactions.java")
 TOPIC = "transactions"
-WARM_UP = 500
 PARTITIONS = 3
 
 
@@ -40,9 +41,9 @@ class Run(NamedTuple):
     brokers_cpu_s_per_1000: float
 
 
-def commit(side: Cluster, commits: int) -> Run:
+def commit(side: Cluster, commits: int, warm_up: int) -> Run:
     """Run the Java producer; what it does before it is warm does not count."""
-    arguments = [side.bootstrap, TOPIC, "benchmark", str(WARM_UP), str(commits)]
+    arguments = [side.bootstrap, TOPIC, "benchmark", str(warm_up), str(commits)]
     with tempfile.TemporaryDirectory() as logs:
         command = [*kafka.java_command(Path(logs), "-Xmx256m"), str(PROGRAM), *arguments]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of each side")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=3000, help="of each round")
+    parser.add_argument("--warm", type=int, default=500, help="commits before each round, which do not count")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if reason := kafka.missing_tools():
@@ -90,7 +92,7 @@ def main() -> None:
         runs: dict[str, list[Run]] = {side.name: [] for side in sides}
         for _ in range(options.rounds):
             for side in sides:
-                runs[side.name].append(commit(side, options.commits))
+                runs[side.name].append(commit(side, options.commits, options.warm))
     nodes = "one broker" if options.nodes == 1 else "three brokers"
     report({f"transactions, {nodes}": summarise(runs)}, as_json=options.json)
 

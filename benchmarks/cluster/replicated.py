@@ -9,9 +9,7 @@ Needs Java and Maven.
 """
 
 import argparse
-import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.paired import Summary, report, summarise
+from benchmarks.request_load import cpu_seconds
 from headrace.client.operations.admin import Admin, NewTopic
 from tests.cluster.local_cluster import LocalCluster
 from tests.peers import kafka
@@ -45,17 +45,19 @@ class Run(NamedTuple):
     brokers_cpu_s: float
 
 
+class Memory(NamedTuple):
+    """Resident memory of all brokers of a cluster."""
+
+    idle_mib: float
+    loaded_mib: float
+
+
 class Cluster(NamedTuple):
     """A measured cluster."""
 
     name: str
     bootstrap: str
     brokers: Sequence[psutil.Process]
-
-
-def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
-    """The CPU seconds of all brokers so far."""
-    return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
 
 
 def resident_mib(processes: Sequence[psutil.Process]) -> float:
@@ -75,22 +77,6 @@ def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str])
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     rate, _, p99 = _PRODUCED.findall(done.stdout)[-1]
     return Run(float(rate), float(p99), cpu_seconds(cluster.brokers) - before)
-
-
-def summary(rows: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
-    """The medians, and the median of the ratios of pairs."""
-    ours, theirs = rows.values()
-    found = {
-        name: {field: statistics.median(getattr(each, field) for each in runs) for field in Run._fields}
-        for name, runs in rows.items()
-    }
-    found["ratio"] = {
-        field: statistics.median(
-            getattr(a, field) / max(getattr(b, field), 1e-9) for a, b in zip(ours, theirs, strict=True)
-        )
-        for field in Run._fields
-    }
-    return found
 
 
 @contextmanager
@@ -125,9 +111,9 @@ def main() -> None:
     if reason := kafka.missing_tools():
         print(f"not measured: {reason}")
         return
-    results: dict[str, dict[str, dict[str, float]]] = {}
+    results: dict[str, Summary] = {}
     with both_clusters() as (clusters, zookeeper):
-        memory = {f"{each.name}, idle": resident_mib(each.brokers) for each in clusters}
+        idle = [resident_mib(each.brokers) for each in clusters]
         for each in clusters:
             with Admin(each.bootstrap) as admin:
                 admin.create_topics([NewTopic(f"bench-{name}", 3, 3) for name in WORKS])
@@ -136,16 +122,16 @@ def main() -> None:
             for _ in range(options.rounds):
                 for each in clusters:
                     rows[each.name].append(produce(each, f"bench-{name}", int(count * options.scale), properties))
-            results[name] = summary(rows)
-        memory |= {f"{each.name}, loaded": resident_mib(each.brokers) for each in clusters}
-        memory["headrace's ZooKeeper"] = resident_mib([zookeeper])
-    if options.json:
-        print(json.dumps({**results, "resident_mib": memory}, indent=1))
-        return
-    for work, found in results.items():
-        for name, row in found.items():
-            print(f"{work:8} {name:14} {json.dumps({key: round(value, 2) for key, value in row.items()})}")
-    print(json.dumps(memory))
+            results[name] = summarise(rows)
+        results["resident memory of three brokers"] = summarise(
+            {
+                each.name: [Memory(before, resident_mib(each.brokers))]
+                for each, before in zip(clusters, idle, strict=True)
+            }
+        )
+        if not options.json:
+            print(f"headrace's ZooKeeper has {resident_mib([zookeeper])} MiB")
+    report(results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ Maven, and is left out without.
 """
 
 import argparse
-import select
-import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,18 +23,14 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.paired import report, summarise
+from benchmarks.request_load import cpu_seconds, load, produce_frame
 from headrace.client.operations.admin import Admin, NewTopic
-from headrace.protocol import messages as m
-from headrace.protocol.apis import ApiKey
-from headrace.protocol.headers import write_request_header
-from headrace.records.format2.batch import Record, encode_batch
 from tests.cluster.local_cluster import LocalCluster
 from tests.peers import kafka
 from tests.peers.kafka_cluster import KafkaCluster
 from tests.zookeeper_server import ZooKeeperServer
 
 TOPIC, PARTITIONS, REPLICAS = "replicated-requests", 3, 3
-VERSION = 9
 BATCHES = {"100 B": (1, 100), "15 KiB": (15, 1024)}
 """The number of records in a batch, and their size."""
 
@@ -58,54 +51,15 @@ class Cluster(NamedTuple):
     leaders: Sequence[int]
     brokers: Sequence[psutil.Process]
 
-    def cpu_s(self) -> float:
-        """The CPU seconds of all brokers so far."""
-        used = [each.cpu_times() for each in self.brokers]
-        return float(sum(each.user + each.system for each in used))
-
-
-def produce_frame(index: int, records: int, record_bytes: int) -> bytes:
-    """A complete Produce request."""
-    now_ms = int(time.time() * 1000)
-    batch = encode_batch([Record(number, now_ms, None, bytes(record_bytes), ()) for number in range(records)])
-    partition = m.ProduceRequest.PartitionProduceData(index=index, records=bytes(batch))
-    topic = m.ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
-    body = m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]).encode(VERSION)
-    head = write_request_header(ApiKey.PRODUCE, VERSION, 1, "bench")
-    return (len(head) + len(body)).to_bytes(4, "big") + head + body
-
 
 def run_round(cluster: Cluster, connections: int, seconds: float, records: int, record_bytes: int) -> Round:
-    """Sends on every connection as soon as the answer is there."""
-    frames = [produce_frame(index, records, record_bytes) for index in range(PARTITIONS)]
-    latencies: list[float] = []
-    note, clock = latencies.append, time.perf_counter
-    with select.epoll() as poll, ExitStack() as stack:
-        calls, sent = {}, {}
-        for number in range(connections):
-            index = number % PARTITIONS
-            address = ("127.0.0.1", cluster.leaders[index])
-            connection = stack.enter_context(socket.create_connection(address))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            poll.register(connection, select.EPOLLIN)
-            calls[connection.fileno()] = connection.recv, connection.sendall, frames[index]
-            sent[connection.fileno()] = clock()
-            connection.sendall(frames[index])
-        before, now, end = cluster.cpu_s(), 0.0, clock() + seconds
-        while now < end:
-            for number, _ in poll.poll(1):
-                receive, send, frame = calls[number]
-                if not receive(4096):
-                    raise ConnectionError(f"{cluster.name} closed the connection")
-                now = clock()
-                note(now - sent[number])
-                sent[number] = now
-                send(frame)
-        cpu_s = cluster.cpu_s() - before
-    latencies.sort()
-    count = len(latencies)
-    p50, p99 = latencies[count // 2] * 1e3, latencies[int(count * 0.99)] * 1e3
-    return Round(count / seconds, p50, p99, 1e6 * cpu_s / count)
+    """Loads a cluster for `seconds`."""
+    targets = [
+        (port, produce_frame(TOPIC, index, records, record_bytes, acks=-1))
+        for index, port in enumerate(cluster.leaders)
+    ]
+    found = load(targets, connections, seconds, lambda: cpu_seconds(cluster.brokers))
+    return Round(*found[:3], 1e6 * found.broker_cpu_s / (found.requests_per_s * seconds))
 
 
 def measured(name: str, bootstrap: str, brokers: Sequence[int]) -> Cluster:

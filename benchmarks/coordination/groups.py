@@ -15,9 +15,7 @@ Reports medians of the rounds, and the ratio of each pair. Apache Kafka needs Ja
 
 import argparse
 import asyncio
-import json
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +29,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.broker.small_requests import Peer, listening_process, produce_frame
+from benchmarks.broker.small_requests import Peer, listening_process
 from benchmarks.coordination.group_members import KINDS, Connection, Group, Member, NewMember, find_coordinator
+from benchmarks.paired import Summary, report, summarise
+from benchmarks.request_load import produce_frame
 from tests.harness import HeadraceServer
 from tests.peers import kafka
 from tests.wire import Wire
@@ -51,8 +51,14 @@ SETTINGS = {
 class Joined(NamedTuple):
     """One group that joined."""
 
-    seconds: float
+    join_s: float
     broker_cpu_s: float
+
+
+class Share(NamedTuple):
+    """What of one core the broker took while groups sent heartbeats."""
+
+    broker_cpu_share: float
 
 
 class Produced(NamedTuple):
@@ -173,9 +179,9 @@ def produce(peer: Peer, seconds: float) -> Produced:
     return Produced(latencies[len(latencies) // 2] * 1e3, latencies[int(len(latencies) * 0.99)] * 1e3)
 
 
-def measure_joins(options: argparse.Namespace) -> dict[str, object]:
+def measure_joins(options: argparse.Namespace) -> dict[str, Summary]:
     """Both protocols, in turns."""
-    results: dict[str, object] = {}
+    results: dict[str, Summary] = {}
     with brokers(options.partitions, alone=options.alone) as found:
         for kind in options.kind or KINDS:
             for peer in found:
@@ -184,13 +190,14 @@ def measure_joins(options: argparse.Namespace) -> dict[str, object]:
             for _ in range(options.rounds):
                 for peer in found:
                     runs[peer.name].append(asyncio.run(join(peer, kind, options.members, options.partitions)))
-            results[kind] = _medians(runs)
+            results[kind] = summarise(runs)
     return results
 
 
-def measure_heartbeats(options: argparse.Namespace) -> dict[str, object]:
+def measure_heartbeats(options: argparse.Namespace) -> dict[str, Summary]:
     """The producer without load and under load, broker by broker."""
-    results: dict[str, object] = {}
+    results: dict[str, Summary] = {}
+    shares: dict[str, list[Share]] = {}
     with brokers(3, alone=options.alone) as found:
         for peer in found:
             produce(peer, 3)  # warms it up
@@ -203,33 +210,12 @@ def measure_heartbeats(options: argparse.Namespace) -> dict[str, object]:
                 before = cpu_s(peer)
                 loaded = [produce(peer, options.seconds) for _ in range(options.rounds)]
                 cpu = cpu_s(peer) - before
-            quiet, busy = (statistics.median(each.p99_ms for each in runs) for runs in (unloaded, loaded))
-            of_peer = {
-                "unloaded_p99_ms": quiet,
-                "loaded_p99_ms": busy,
-                "ratio": busy / quiet,
-                "unloaded_p50_ms": statistics.median(each.p50_ms for each in unloaded),
-                "loaded_p50_ms": statistics.median(each.p50_ms for each in loaded),
-                "broker_cpu_share": cpu / options.seconds / options.rounds,
-            }
+            sides = {"with heartbeats": loaded, "without heartbeats": unloaded}
             if elsewhere:
-                p99_ms = statistics.median(each.p99_ms for each in elsewhere)
-                of_peer |= {"elsewhere_p99_ms": p99_ms, "ratio_to_elsewhere": busy / p99_ms}
-            results[peer.name] = of_peer
-    return results
-
-
-def _medians(runs: dict[str, list[Joined]]) -> dict[str, dict[str, float]]:
-    results = {
-        name: {field: statistics.median(getattr(each, field) for each in rounds) for field in Joined._fields}
-        for name, rounds in runs.items()
-    }
-    if len(runs) > 1:
-        ours, theirs = runs.values()
-        results["ratio"] = {
-            field: statistics.median(getattr(a, field) / getattr(b, field) for a, b in zip(ours, theirs, strict=True))
-            for field in Joined._fields
-        }
+                sides["heartbeats elsewhere"] = elsewhere
+            results[peer.name] = summarise(sides)
+            shares[peer.name] = [Share(cpu / options.seconds / options.rounds)]
+    results["processor time"] = summarise(shares)
     return results
 
 
@@ -251,11 +237,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = measure_joins(options) if options.what == "join" else measure_heartbeats(options)
-    if options.json:
-        print(json.dumps(results, indent=1))
-        return
-    for name, row in results.items():
-        print(name, json.dumps(row))
+    report(results, as_json=options.json)
 
 
 if __name__ == "__main__":

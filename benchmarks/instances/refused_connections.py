@@ -24,7 +24,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.broker.small_requests import produce_frame
+from benchmarks.request_load import produce_frame
 from headrace.client.core.cluster import Cluster
 from headrace.client.operations.admin import Admin
 from headrace.client.operations.instance_admin import InstanceAdmin

@@ -91,6 +91,15 @@ REQUESTS_PER_TURN_MAX = 64
 RECEIVERS_PER_TURN_MAX = 256
 """Connections that are read in one turn of the event loop, before whatever else it has to do."""
 
+LATE_BYTES_MAX = 512 << 10
+"""Of batches that one turn of the event loop appends before they are written."""
+
+LATE_BATCHES_MAX = 2048
+"""Of the same."""
+
+LATE_FRAME_BYTES_MAX = 64 << 10
+"""Of a produce request whose batches are written with those of others."""
+
 RECEIVERS_OF_THE_LOOP = 4
 """Connections that the event loop watches itself: one pass over the sockets of a few gains nothing."""
 

@@ -8,6 +8,7 @@ import errno
 import os
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError
 from headrace.log import appending, truncation
-from headrace.log.append_state import NOT_APPENDED
+from headrace.log.append_state import NOT_APPENDED, LateWrites
 from headrace.log.files import DiskFile, LocalFiles
 from headrace.log.partition_log import PartitionLog
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
@@ -269,3 +270,86 @@ def test_a_run_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatc
     assert state_of(log) == before
     log.fail("it is broken")
     assert log.append_run(memoryview(run), 0, len(run), 1 << 20, NOW_MS) == 0
+
+
+def drawn_batch(chance: random.Random, next_sequence: dict[int, int]) -> memoryview:
+    """A batch that follows what its producer has sent."""
+    producer, count = chance.choice(list(next_sequence)), chance.choice((1, 1, 3))
+    records = [Record(i, NOW_MS + chance.randrange(99), None, bytes(chance.randrange(300)), ()) for i in range(count)]
+    sequence = next_sequence[producer]
+    if producer >= 0:
+        next_sequence[producer] = (sequence + count) % SEQUENCES
+    epoch = 0 if producer >= 0 else -1
+    return memoryview(
+        bytearray(encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
+    )
+
+
+def appended_late(log: PartitionLog, late: LateWrites, batch: memoryview) -> int:
+    found = memoryview(bytearray(8 * BATCH_FIELDS)).cast("q")
+    assert is_plain(batch, 0, len(batch), log.batch_bytes_max, log.keys_required, True, found)
+    count, max_timestamp, producer_id, epoch, sequence = found
+    return log.append_plain(batch, 0, len(batch), 3, NOW_MS, count, max_timestamp, producer_id, epoch, sequence, late)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_written_late_leaves_the_same_logs(tmp_path: Path, seed: int) -> None:
+    chance, late = random.Random(seed), LateWrites()
+    config = TopicConfig(segment_bytes=30_000, index_interval_bytes=1_000)
+    at_once = [opened(tmp_path / f"once-{n}", config) for n in range(3)]
+    put_off = [opened(tmp_path / f"late-{n}", config) for n in range(3)]
+    sequences = [{7: 0, 8: SEQUENCES - 5, -1: -1} for _ in at_once]
+    most = 0
+    for _ in range(400):
+        number = chance.randrange(3)
+        batch = drawn_batch(chance, sequences[number])
+        assert late.has_room(len(batch), 1)
+        base_offset = appended_late(put_off[number], late, memoryview(bytearray(batch)))
+        if base_offset == NOT_APPENDED or chance.random() < 0.1:
+            assert late.write() == 0
+        if base_offset == NOT_APPENDED:
+            appended_generally(put_off[number], memoryview(bytearray(batch)), NOW_MS)
+        else:
+            most = max(most, late.last_slot)
+        appended_generally(at_once[number], batch, NOW_MS)
+    assert late.write() == 0
+    assert most == 2
+    for one, other in zip(at_once, put_off, strict=True):
+        assert state_of(one) == state_of(other)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_disk_refuses_late_was_never_appended(tmp_path: Path, seed: int) -> None:
+    chance, late = random.Random(seed), LateWrites()
+    config = TopicConfig(index_interval_bytes=500)
+    logs = [opened(tmp_path / f"late-{n}", config) for n in range(3)]
+    twin = opened(tmp_path / "twin", config)
+    sequences: list[dict[int, int]] = [{7: 0, -1: -1} for _ in logs]
+    for log, known in zip(logs, sequences, strict=True):
+        for _ in range(9):
+            batch = drawn_batch(chance, known)
+            if log is logs[1]:
+                appended_generally(twin, memoryview(bytearray(batch)), NOW_MS)
+            appended_generally(log, batch, NOW_MS)
+    before, known_before = deepcopy(state_of(logs[1])), dict(sequences[1])
+    full = os.open("/dev/full", os.O_WRONLY)
+    plain_fd = logs[1].active.records.plain_fd
+    logs[1].active.records.plain_fd = full
+    ends = [log.log_end_offset for log in logs]
+    for number in (0, 1, 2, 1, 1, 0, 1, 1, 1, 1, 1):
+        assert appended_late(logs[number], late, drawn_batch(chance, sequences[number])) >= ends[number]
+    assert late.write() == 1 << 1, "only the second one has the disk that is full"
+    logs[1].active.records.plain_fd = plain_fd
+    os.close(full)
+    after = state_of(logs[1])
+    assert after.pop("recent") != before.pop("recent"), "the index is asked instead"
+    assert after == before
+    assert [log.log_end_offset > end for log, end in zip(logs, ends, strict=True)] == [True, False, True]
+    assert [log.writes_at_once for log in logs] == [False, True, False]
+    for _ in range(9):  # it goes on
+        batch = drawn_batch(chance, known_before)
+        for log in (logs[1], twin):
+            appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+    one, other = state_of(logs[1]), state_of(twin)
+    del one["recent"], other["recent"]
+    assert one == other

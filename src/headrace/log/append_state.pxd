@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 cdef int64_t _INT32_MAX, _UINT32_MAX
 cdef int _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS
 cdef bint _BY_INSTRUCTION
+cdef Py_ssize_t _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX
 cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX, _REMEMBERED_MAX
 
 cdef class FileEnd:
@@ -23,10 +24,13 @@ cdef class SegmentEnd:
     cdef public FileEnd records
     cdef public IndexSteps indexes
 
+cdef class LateWrites
+cdef class _Before
+
 cdef class LogEnd:
     cdef public int64_t log_start_offset, log_end_offset
     cdef public object failure
-    cdef public bint is_truncating
+    cdef public bint is_truncating, writes_at_once
     cdef public SegmentEnd active
     cdef public object producers, leader_epochs, segments
     cdef public bint stamps, stores_what_is_sent, keys_required
@@ -40,7 +44,7 @@ cdef class LogEnd:
     cpdef int64_t append_plain(
         self, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t leader_epoch, int64_t now_ms,
         int64_t record_count, int64_t max_timestamp_ms, int64_t producer_id, int64_t producer_epoch,
-        int64_t base_sequence) except -2
+        int64_t base_sequence, LateWrites late=*) except -2
 
     @cython.locals(
         active=SegmentEnd, records=FileEnd, indexes=IndexSteps, file_end=int64_t, fd=int, first_ms=int64_t, offset=int64_t,
@@ -50,8 +54,41 @@ cdef class LogEnd:
     cpdef Py_ssize_t append_run(
         self, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, Py_ssize_t bytes_max, int64_t now_ms) except -2
 
+    @cython.locals(active=SegmentEnd)
+    cdef _take_back(self, _Before before)
+
     @cython.locals(indexes=IndexSteps, last_offset=int64_t)
     cdef _note(self, int64_t base_offset, int64_t count, int64_t position, int64_t size, int64_t max_timestamp_ms)
+
+cdef class _Before:
+    cdef LogEnd log
+    cdef int64_t log_end_offset, size, unindexed_bytes
+    cdef object largest
+
+cdef class LateWrites:
+    cdef uint8_t[::1] _arena
+    cdef int64_t[::1] _starts, _ends, _slots
+    cdef list _before, _kept
+    cdef Py_ssize_t _filled, _count
+    cdef bint _has_arena
+    cdef readonly int last_slot
+
+    cpdef bint has_room(self, Py_ssize_t size, Py_ssize_t batches) noexcept
+
+    @cython.locals(slot=int, filled=Py_ssize_t, count=Py_ssize_t)
+    cpdef put_off(self, LogEnd log, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, entry)
+
+    @cython.locals(slot=int, count=int, before=_Before)
+    cdef int _slot_of(self, LogEnd log) except -1
+
+    @cython.locals(failed=int64_t, slot=int, count=int)
+    cpdef int64_t write(self) except -1
+
+    @cython.locals(before=_Before, records=FileEnd, size=int64_t)
+    cdef bint _write_one(self, int slot) except -1
+
+    @cython.locals(slot=int, before=_Before)
+    cdef _take_back(self, int64_t failed)
 
 cdef int64_t _entries_left(loaded) except? -1
 

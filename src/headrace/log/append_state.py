@@ -10,13 +10,14 @@
 The derived classes have the rules. `LogEnd.append_plain` does what `appending.append` does, for the batch for which
 that is only arithmetic and one write. It changes nothing where anything else is to be done: a roll, a new producer, a
 repetition, a new leader epoch, a file that is not on a real disk, a failed write. `appending.append` is then called
-with the same batch. `LogEnd.append_run` is the same for a follower: it checks a run of such batches, and writes all of
+with the same batch. With `LateWrites`, batches of many appends are one write for each log. `LogEnd.append_run` is the same for a follower: it checks a run of such batches, and writes all of
 them at once. Compiled, so that the fields are C integers; it also runs uncompiled.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -26,13 +27,16 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.cpython.array import resize_smart
+    from cython.cimports.headrace.log.late_writes import write_pieces
     from cython.cimports.headrace.records.codecs.crc32c_words import (
         crc32c_has_instruction,
         crc32c_prepare,
         crc32c_words,
     )
+    from cython.cimports.libc.string import memcpy
     from cython.cimports.posix.unistd import pwrite
 
+from headrace.limits import LATE_BATCHES_MAX, LATE_BYTES_MAX
 from headrace.log.segment.tail_cache import BATCHES_MAX
 from headrace.records.codecs.crc import crc32c
 
@@ -46,6 +50,7 @@ NOT_APPENDED = -1
 _INT32_MAX, _UINT32_MAX = 0x7FFFFFFF, 0xFFFFFFFF
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
 _REMEMBERED_MAX = BATCHES_MAX
+_LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX = LATE_BYTES_MAX, LATE_BATCHES_MAX, 60  # a bit for each log
 _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS = 61, 12, 21, 2, 0x30
 
 
@@ -87,6 +92,10 @@ class IndexSteps:
     def _add_entries(self, last_offset: int, position: int) -> None:
         raise NotImplementedError
 
+    def cut(self, offset: int) -> None:
+        """Drop the entries at or above `offset`, after the file's size was set."""
+        raise NotImplementedError
+
 
 class SegmentEnd:
     """The end of a segment."""
@@ -109,6 +118,7 @@ class LogEnd:
     __slots__ = (
         "active", "after_max_ms", "batch_bytes_max", "before_max_ms", "failure", "is_truncating", "keys_required",
         "leader_epochs", "log_end_offset", "log_start_offset", "producers", "segments", "stamps", "stores_what_is_sent",
+        "writes_at_once",
     )  # fmt: skip
 
     log_start_offset: int
@@ -124,6 +134,8 @@ class LogEnd:
     leader_epochs: Any
     segments: Any
 
+    writes_at_once: bool
+    """Whether no write is put off any more, because one that was failed."""
     stamps: bool
     """Whether batches get the time of their append (`message.timestamp.type`)."""
     stores_what_is_sent: bool
@@ -151,12 +163,13 @@ class LogEnd:
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        late: LateWrites | None = None,
     ) -> int:
         """Append the batch `buf[start:end]` at the log's end.
 
         It is checked, has these fields, holds neither a marker nor records of a transaction, has as many records as
         offsets, and gets no time of the append. Writes the offset and the epoch into it, in place. Returns its base
-        offset, or `NOT_APPENDED` with nothing done.
+        offset, or `NOT_APPENDED` with nothing done. With `late`, which has room, it is written later.
         """
         if self.active.records.plain_fd < 0 or self.failure is not None or self.is_truncating:
             return _NOT_APPENDED
@@ -184,7 +197,9 @@ class LogEnd:
                 return _NOT_APPENDED
         _put_int64(buf, start, base_offset)
         _put_int32(buf, start + 12, leader_epoch)
-        if _write(fd, buf, start, end, position) != size:
+        if late is not None:
+            late.put_off(self, buf, start, end, entry)
+        elif _write(fd, buf, start, end, position) != size:
             return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
         records.size = position + size
         self._note(base_offset, record_count, position, size, max_timestamp_ms)
@@ -254,6 +269,20 @@ class LogEnd:
         self.producers.end_offset = offset
         return pos
 
+    def _take_back(self, before: _Before) -> None:
+        """End where the log ended before appends that the disk refused."""
+        active = self.active
+        active.records.size, self.log_end_offset = before.size, before.log_end_offset
+        self.producers.end_offset = before.log_end_offset
+        active.indexes.cut(before.log_end_offset)
+        active.indexes._largest, active.indexes.unindexed_bytes = before.largest, before.unindexed_bytes
+        self.forget_positions()
+        self.writes_at_once = True
+
+    def forget_positions(self) -> None:
+        """Forget where the newest batches are."""
+        raise NotImplementedError
+
     def _note(self, base_offset: int, count: int, position: int, size: int, max_timestamp_ms: int) -> None:
         """Note a batch that was written at `position` in the indexes and among the newest ones."""
         indexes, last_offset = self.active.indexes, base_offset + count - 1
@@ -263,6 +292,112 @@ class LogEnd:
             indexes._add_entries(last_offset, position)
         indexes.unindexed_bytes += size
         _remember(self.segments.recent, base_offset, position)
+
+
+class _Before:
+    """What an append moves of a log, as it was before the first append that is not written yet."""
+
+    __slots__ = ("largest", "log", "log_end_offset", "size", "unindexed_bytes")
+
+    def __init__(self, log: LogEnd) -> None:
+        self.log, self.log_end_offset, self.size = log, log.log_end_offset, log.active.records.size
+        self.largest, self.unindexed_bytes = log.active.indexes._largest, log.active.indexes.unindexed_bytes
+
+
+class LateWrites:
+    """Batches that are appended and not written yet, of several logs: each log's are one write.
+
+    Whoever puts writes off calls `write` before anything else looks at the logs: within the same call of the event
+    loop, and before a request that is not put off. What a disk refuses is taken back, as if it had never been appended.
+    """
+
+    __slots__ = (
+        "_arena", "_before", "_count", "_ends", "_filled", "_has_arena", "_kept", "_slots", "_starts", "last_slot",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._has_arena = False  # many never put anything off
+        self._before: list[_Before] = []  # of each log; its place is the log's slot
+        self._kept: list[tuple[int, Any, list[Any], int]] = []  # slot and producer, as it was before each batch
+        self._filled = self._count = 0
+        self.last_slot = 0
+        """Of the log of the last batch."""
+
+    def has_room(self, size: int, batches: int) -> bool:
+        """Whether batches of this size in all can be put off."""
+        return (
+            self._filled + size <= _LATE_BYTES_MAX
+            and self._count + batches <= _LATE_BATCHES_MAX
+            and len(self._before) + batches <= _LATE_LOGS_MAX
+        )
+
+    def put_off(self, log: LogEnd, buf: memoryview, start: int, end: int, entry: Any) -> None:
+        """Keep the batch `buf[start:end]`, which `log` is about to append. `entry`: what is known of its producer."""
+        if not self._has_arena:
+            self._has_arena = True
+            self._arena = memoryview(bytearray(_LATE_BYTES_MAX))
+            self._starts = memoryview(array("q", bytes(8 * _LATE_BATCHES_MAX)))
+            self._ends = memoryview(array("q", bytes(8 * _LATE_BATCHES_MAX)))
+            self._slots = memoryview(array("q", bytes(8 * _LATE_BATCHES_MAX)))
+        slot, filled, count = self._slot_of(log), self._filled, self._count
+        if entry is not None:
+            self._kept.append((slot, entry, list(entry.batches), entry.seen_ms))
+        if cython.compiled:
+            memcpy(cython.address(self._arena[filled]), cython.address(buf[start]), end - start)
+        else:
+            self._arena[filled : filled + end - start] = buf[start:end]
+        self._starts[count], self._ends[count], self._slots[count] = filled, filled + end - start, slot
+        self._filled, self._count, self.last_slot = filled + end - start, count + 1, slot
+
+    def _slot_of(self, log: LogEnd) -> int:
+        slot, count = 0, len(self._before)
+        while slot < count:
+            before = self._before[slot]
+            if before.log is log:
+                return slot
+            slot += 1
+        self._before.append(_Before(log))
+        return count
+
+    def write(self) -> int:
+        """Write all that was put off. Returns a bit for the slot of each log that could not be written, and has its old
+        end again."""
+        failed, slot, count = 0, 0, len(self._before)
+        while slot < count:
+            if not self._write_one(slot):
+                failed |= 1 << slot
+            slot += 1
+        self._filled = self._count = 0
+        if failed:
+            self._take_back(failed)
+        self._before.clear()
+        self._kept.clear()
+        return failed
+
+    def _write_one(self, slot: int) -> bool:
+        before = self._before[slot]
+        records = before.log.active.records
+        size = records.size - before.size
+        if cython.compiled:
+            written: int = write_pieces(
+                records.plain_fd, cython.address(self._arena[0]), cython.address(self._starts[0]),
+                cython.address(self._ends[0]), cython.address(self._slots[0]), self._count, slot, before.size,
+            )  # fmt: skip
+            return written == size
+        pieces = [self._arena[self._starts[n] : self._ends[n]] for n in range(self._count) if self._slots[n] == slot]
+        try:
+            return os.pwrite(records.plain_fd, b"".join(pieces), before.size) == size
+        except OSError:
+            return False
+
+    def _take_back(self, failed: int) -> None:
+        """Undo the appends to these logs. The next ones are written at once, and tell what is wrong."""
+        for slot, entry, batches, seen_ms in reversed(self._kept):
+            if failed >> slot & 1:
+                entry.batches[:], entry.seen_ms = batches, seen_ms
+        for slot, before in enumerate(self._before):
+            if failed >> slot & 1:
+                before.log._take_back(before)
 
 
 def _entries_left(loaded: Any) -> int:

@@ -97,6 +97,7 @@ class PartitionLog(LogEnd):
         """The offset up to which (exclusive) the log is cleaned. Records behind it may have duplicates of a key."""
         self.cleaned_to_was_lowered = False
         self.truncations = 0
+        self.writes_at_once = False
         self.positions: PositionIndex | None = None
         """The positions of Kafka 0.7, once they are known; only with `headrace.kafka07.enable`."""
         self.positions_lock = Lock()

@@ -3,15 +3,22 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from headrace.network.outbound cimport Outbound
-from headrace.network.receive_pass cimport ReceivePass, Receiver
+from headrace.network.receive_pass cimport ReceivePass, Receiver, Turn
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _FILE_BYTES
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES
 
 cdef class Connection(Receiver)
 
+cdef class LateAnswers(Turn)
+
 cdef class Shortcut:
+    cdef public LateAnswers late
+    cdef public int64_t mask
+    cpdef bint has_room(self, Py_ssize_t size) except -1
+    cpdef int64_t write_late(self) except -1
+    cpdef wake_late(self)
     cdef readonly uint8_t[::1] out
     cdef readonly list files
     cdef readonly int64_t[::1] cuts
@@ -22,6 +29,22 @@ cdef class Shortcut:
 
     @cython.locals(files=list, chunks=list, pos=Py_ssize_t, number=Py_ssize_t, cut=Py_ssize_t)
     cpdef list take(self, Py_ssize_t size)
+
+cdef class LateAnswers(Turn):
+    cdef Shortcut _shortcut
+    cdef list _connections, _starts, _ends, _masks
+    cdef readonly Py_ssize_t filled
+
+    cdef bint has_declined
+    cpdef bint begin(self, Shortcut shortcut, Py_ssize_t size) except -1
+
+    @cython.locals(count=Py_ssize_t)
+    cpdef note(self, Connection connection, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(
+        shortcut=Shortcut, connections=list, starts=list, ends=list, masks=list, failed=int64_t, number=Py_ssize_t,
+        connection=Connection)
+    cpdef flush(self)
 
 cdef Shortcut _shortcut_of(dispatch)
 
@@ -36,6 +59,8 @@ cdef class Slot:
 
 cdef class Connection(Receiver):
     cdef ReceivePass _receive_pass
+    cdef Turn _turn
+    cdef LateAnswers _late
     cdef object _transport, _loop, _owner, _dispatch, _receive_into, _slots, _frames, _throttle
     cdef object _memory
     cdef FrameReader _inbound
@@ -57,7 +82,7 @@ cdef class Connection(Receiver):
     cdef _read_pending(self)
     cpdef _read_if_reading(self)
 
-    @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t, answered=Py_ssize_t, inbound=FrameReader, shortcut=Shortcut)
+    @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t, answered=Py_ssize_t, inbound=FrameReader)
     cpdef on_readable(self)
 
     @cython.locals(count=Py_ssize_t, octets=uint8_t[::1])
@@ -66,11 +91,23 @@ cdef class Connection(Receiver):
     cdef bint _is_quiet(self) except -1
 
     @cython.locals(
-        inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, filled=Py_ssize_t, answer_end=Py_ssize_t)
-    cdef Py_ssize_t _answer_shortly(self, Shortcut shortcut, Py_ssize_t count) except -1
+        inbound=FrameReader, end=Py_ssize_t, left=int, filled=Py_ssize_t, answer_end=Py_ssize_t)
+    cdef Py_ssize_t _answer_shortly(self, Shortcut shortcut, Py_ssize_t pos, Py_ssize_t count) except -1
 
-    @cython.locals(sent=Py_ssize_t, octets=uint8_t[::1])
-    cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t size)
+    @cython.locals(shortcut=Shortcut, late=LateAnswers, answered=Py_ssize_t)
+    cdef Py_ssize_t _answer_by_shortcut(self, Py_ssize_t count) except -1
+
+    @cython.locals(end=Py_ssize_t)
+    cdef bint _has_several(self, Py_ssize_t count) except -1
+
+    @cython.locals(
+        inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, answer_end=Py_ssize_t, at=Py_ssize_t)
+    cdef Py_ssize_t _answer_late(self, Shortcut shortcut, LateAnswers late, Py_ssize_t count) except -1
+
+    cpdef send_late(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(sent=Py_ssize_t, size=Py_ssize_t, octets=uint8_t[::1])
+    cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t)
     cdef _send_with_files(self, Shortcut shortcut, Py_ssize_t size)

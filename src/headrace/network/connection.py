@@ -35,6 +35,7 @@ except ImportError:
 from headrace.errors import InvalidRequest
 from headrace.limits import (
     FILE_SEND_BYTES_MAX,
+    LATE_FRAME_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     REQUESTS_PER_TURN_MAX,
     RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
@@ -42,7 +43,7 @@ from headrace.limits import (
     SHORT_ANSWER_BYTES_MAX,
 )
 from headrace.network.outbound import FileRange, Outbound, Progress
-from headrace.network.receive_pass import ReceivePass, Receiver
+from headrace.network.receive_pass import ReceivePass, Receiver, Turn
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
 from headrace.network.transport import Transport, Wants
@@ -64,6 +65,7 @@ _SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES = SHORT_ANSWER_BYTES_MAX, REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
+_LATE_OUT_BYTES, _LATE_FRAME_BYTES = _OUT_BYTES // 2, LATE_FRAME_BYTES_MAX
 _FILES_MAX = 64  # of one answer
 _FILE_BYTES = FILE_SEND_BYTES_MAX  # as a C integer
 WAITS = _WAITS = 1
@@ -118,7 +120,7 @@ class Shortcut:
     objects. Ranges of files that belong into the answer are the exception. Connections of one event loop may share a
     shortcut."""
 
-    __slots__ = ("cuts", "files", "out")
+    __slots__ = ("cuts", "files", "late", "mask", "out")
 
     def __init__(self) -> None:
         self.out = memoryview(bytearray(_OUT_BYTES))
@@ -126,6 +128,10 @@ class Shortcut:
         """The file ranges of the last answer, or their bytes. The connection takes them out."""
         self.cuts = memoryview(array("q", bytes(8 * _FILES_MAX)))
         """For each of the file ranges the place in `out` before which it is sent, ascending."""
+        self.late: LateAnswers | None = None
+        """Set while the answers are sent at the end of the turn: what they tell of may be written by `write_late`."""
+        self.mask = 0
+        """A bit for each of the writes that were put off by the last answer."""
 
     def share(self, other: "Shortcut") -> None:
         """Writes to the buffers of another one from now on."""
@@ -151,9 +157,82 @@ class Shortcut:
         chunks.append(_written(self.out, pos, size))
         return chunks
 
+    def has_room(self, size: int) -> bool:
+        """Whether writes of a request of this size can be put off."""
+        return False
+
+    def write_late(self) -> int:
+        """Writes what was put off. Returns the bits of the writes that failed, and are undone."""
+        return 0
+
+    def wake_late(self) -> None:
+        """Wakes who waits for what `write_late` has written. It may write to `out`."""
+
     def timed(self, connection: "Connection") -> Timed:
         """The times of the request that was just answered, if they are measured."""
         raise NotImplementedError
+
+
+class LateAnswers(Turn):
+    """The answers of one turn to requests that a shortcut has put off to write, of many connections.
+
+    First all is written, then all answers are sent, each connection's in one call. Whatever is not put off, and may see
+    what is not written, comes after a `flush`."""
+
+    __slots__ = ("_connections", "_ends", "_masks", "_shortcut", "_starts", "filled", "has_declined")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shortcut: Shortcut | None = None  # that puts off, and whose buffer has the answers
+        self._connections: list[Connection] = []
+        self._starts: list[int] = []  # of each one's answers in the buffer
+        self._ends: list[int] = []
+        self._masks: list[int] = []
+        self.filled = 0
+        """Of the buffer."""
+        self.has_declined = False
+        """Whether the last request was none for the shortcut."""
+
+    def begin(self, shortcut: Shortcut, size: int) -> bool:
+        """Whether a request of this size can be put off, by this shortcut, which is asked for it next then."""
+        if self._shortcut is not None and self._shortcut is not shortcut:
+            return False
+        if self.filled > _LATE_OUT_BYTES or not shortcut.has_room(size):
+            return False
+        self._shortcut = shortcut
+        return True
+
+    def note(self, connection: "Connection", shortcut: Shortcut, start: int, end: int) -> None:
+        """Notes an answer that was written to this part of the shortcut's buffer."""
+        self._shortcut = shortcut  # again, if the request was none to put off
+        count = len(self._connections)
+        if count and self._connections[count - 1] is connection:
+            self._ends[count - 1] = end
+            self._masks[count - 1] |= shortcut.mask
+        else:
+            self._connections.append(connection)
+            self._starts.append(start)
+            self._ends.append(end)
+            self._masks.append(shortcut.mask)
+        self.filled = end
+
+    def flush(self) -> None:
+        """See `Turn`."""
+        shortcut = self._shortcut
+        if shortcut is None:
+            return
+        self._shortcut, self.filled = None, 0
+        connections, self._connections = self._connections, []
+        starts, ends, masks = self._starts, self._ends, self._masks
+        self._starts, self._ends, self._masks = [], [], []
+        failed = shortcut.write_late()
+        for number in range(len(connections)):
+            connection = connections[number]
+            if failed & masks[number]:
+                connection.close("its records could not be written")
+            elif not connection.is_closed:
+                connection.send_late(shortcut, starts[number], ends[number])
+        shortcut.wake_late()
 
 
 def _shortcut_of(dispatch: "Dispatch") -> Shortcut | None:
@@ -201,10 +280,11 @@ class Connection(Receiver):
 
     __slots__ = (
         "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
-        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_loop", "_memory",
-        "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots", "_throttle",
-        "_throttled_until_ms", "_transport", "_unsent", "_waiting_bytes", "_waiting_memory", "admitted", "host",
-        "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "session", "software",
+        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_loop",
+        "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots",
+        "_throttle", "_throttled_until_ms", "_transport", "_turn", "_unsent", "_waiting_bytes", "_waiting_memory",
+        "admitted", "host", "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "session",
+        "software",
     )  # fmt: skip
 
     def __init__(
@@ -222,7 +302,8 @@ class Connection(Receiver):
     ) -> None:
         """`is_timed`: whether the times of requests are measured, which metrics need."""
         self.is_timed = is_timed
-        self._receive_pass = receive_pass
+        self._receive_pass, self._turn = receive_pass, receive_pass.turn
+        self._late = self._turn if isinstance(self._turn, LateAnswers) else None
         self._transport, self._loop, self._owner, self._dispatch = transport, loop, owner, dispatch
         self._shortcut = _shortcut_of(dispatch)
         self._fd, self._direct_fd = transport.fileno(), transport.direct_fd
@@ -286,14 +367,15 @@ class Connection(Receiver):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
+            self._turn.flush()
             self.close(error.strerror or str(error))
             return
         if count == 0:
+            self._turn.flush()
             self.close("closed by the client")
             return
         self.received_ns = self.looked_ns = monotonic() if cython.compiled else monotonic_ns()
-        shortcut = self._shortcut
-        answered = self._answer_shortly(shortcut, count) if shortcut is not None and self._is_quiet() else 0
+        answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
             if self._is_buffering:
                 self._read_pending()
@@ -301,8 +383,11 @@ class Connection(Receiver):
         try:
             frames = inbound.received(count, answered)
         except InvalidRequest as error:
+            self._turn.flush()
             self.close(error.message)
             return
+        if frames:
+            self._turn.flush()
         taken = self._take_up(frames)
         if taken < len(frames) and not self._is_closed:
             self._keep(frames[taken:])
@@ -326,9 +411,67 @@ class Connection(Receiver):
             return False
         return not (self._slots or self._frames)
 
-    def _answer_shortly(self, shortcut: Shortcut, count: int) -> int:
+    def _answer_by_shortcut(self, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
-        inbound, pos, left, filled = self._inbound, 0, _PER_TURN_MAX, 0
+        shortcut, late, answered = self._shortcut, self._late, 0
+        if shortcut is None or not self._is_quiet():
+            return 0
+        if late is not None and (late.is_open or self._has_several(count)):
+            answered = self._answer_late(shortcut, late, count)
+            if not late.is_open:
+                late.flush()
+            if late.has_declined or self._inbound.end_of_frame(answered, count) < 0:
+                return answered
+            late.flush()
+            if self._is_closed or not self._is_quiet():
+                return answered
+        return self._answer_shortly(shortcut, answered, count)
+
+    def _has_several(self, count: int) -> bool:
+        """Whether more than one frame was received, of which the first one is whole."""
+        end = self._inbound.end_of_frame(0, count)
+        return 0 < end < count
+
+    def _answer_late(self, shortcut: Shortcut, late: LateAnswers, count: int) -> int:
+        """As `_answer_shortly`, for requests whose answers are sent at the end of the turn."""
+        inbound, pos, left = self._inbound, 0, _PER_TURN_MAX
+        shortcut.late, late.has_declined = late, False
+        try:
+            while left:
+                end = inbound.end_of_frame(pos, count)
+                if end < 0 or end - pos > _LATE_FRAME_BYTES or inbound._octets[pos + 4] or inbound._octets[pos + 5]:
+                    break  # what it has to be is a produce
+                if not late.begin(shortcut, end - pos):
+                    late.flush()
+                    if self._is_closed or not late.begin(shortcut, end - pos):
+                        break
+                at = late.filled
+                answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, at)
+                if not answer_end:
+                    late.has_declined = True
+                    break
+                pos = end
+                if answer_end == _WAITS:
+                    break
+                late.note(self, shortcut, at, answer_end)
+                if self.is_timed:
+                    self._unsent.append(shortcut.timed(self))
+                left -= 1
+        except Exception:  # as in `_take_up`
+            log.exception("a request could not be handled", extra={"peer": self.peer})
+            late.flush()
+            self.close("an internal error")
+        finally:
+            shortcut.late = None
+        return pos
+
+    def send_late(self, shortcut: Shortcut, start: int, end: int) -> None:
+        """Sends answers that `LateAnswers` had."""
+        self._send_shortly(shortcut, start, end)
+
+    def _answer_shortly(self, shortcut: Shortcut, pos: int, count: int) -> int:
+        """Answers the frames from `pos` on of what was received, as long as the shortcut does. Returns their end."""
+        inbound, left, filled = self._inbound, _PER_TURN_MAX, 0
         try:
             while left:
                 end = inbound.end_of_frame(pos, count)
@@ -356,21 +499,21 @@ class Connection(Receiver):
             self.close("an internal error")
             return pos
         if filled:
-            self._send_shortly(shortcut, filled)
+            self._send_shortly(shortcut, 0, filled)
         return pos
 
-    def _send_shortly(self, shortcut: Shortcut, size: int) -> None:
-        """Sends the answers that a shortcut wrote, where nothing waits in the connection; queues what is left."""
-        sent = 0
+    def _send_shortly(self, shortcut: Shortcut, start: int, end: int) -> None:
+        """Sends answers that a shortcut wrote, where nothing waits in the connection; queues what is left."""
+        sent, size = 0, end - start
         if cython.compiled and self._direct_fd >= 0:
             octets = shortcut.out
-            sent = send(self._direct_fd, cython.address(octets[0]), size, MSG_NOSIGNAL)
+            sent = send(self._direct_fd, cython.address(octets[start]), size, MSG_NOSIGNAL)
             if sent == size:
                 if self._unsent:
                     self._note_sent()
                 return
             sent = max(sent, 0)  # sent again, a failure raises
-        self._outbound.add(bytes(shortcut.out[sent:size]))
+        self._outbound.add(bytes(shortcut.out[start + sent : end]))
         self._flush()
 
     def _send_with_files(self, shortcut: Shortcut, size: int) -> None:

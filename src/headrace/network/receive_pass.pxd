@@ -6,7 +6,12 @@ cdef int _PER_TURN_MAX
 cdef class Receiver:
     cpdef on_readable(self)
 
+cdef class Turn:
+    cdef public bint is_open
+    cpdef flush(self)
+
 cdef class ReceivePass:
+    cdef readonly Turn turn
     cdef object _loop, _poll
     cdef list _receivers
     cdef int _left_to_loop, _of_the_loop, _poll_fd
@@ -15,8 +20,10 @@ cdef class ReceivePass:
     cpdef add(self, int fd, Receiver receiver)
     cpdef remove(self, int fd)
 
-    @cython.locals(number=int, count=int, ready=int[::1])
     cpdef take_turn(self)
+
+    @cython.locals(number=int, count=int, ready=int[::1])
+    cdef _call_all(self)
 
     @cython.locals(receiver=Receiver)
     cdef _call(self, int fd)

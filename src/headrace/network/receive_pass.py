@@ -38,13 +38,29 @@ class Receiver:
         raise NotImplementedError
 
 
+class Turn:
+    """What one turn of a pass puts off to its end."""
+
+    __slots__ = ("is_open",)
+
+    def __init__(self) -> None:
+        self.is_open = False
+        """Whether a turn has begun, so that something can be put off."""
+
+    def flush(self) -> None:
+        """Does what was put off."""
+
+
 class ReceivePass:
     """The receivers of one event loop. All calls are in its thread."""
 
-    __slots__ = ("_left_to_loop", "_loop", "_of_the_loop", "_poll", "_poll_fd", "_ready", "_receivers")
+    __slots__ = ("_left_to_loop", "_loop", "_of_the_loop", "_poll", "_poll_fd", "_ready", "_receivers", "turn")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, left_to_loop: int = RECEIVERS_OF_THE_LOOP) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, left_to_loop: int = RECEIVERS_OF_THE_LOOP, turn: Turn | None = None
+    ) -> None:
         """`left_to_loop`: as many receivers stay with the loop, whichever come first."""
+        self.turn = turn or Turn()
         self._loop, self._left_to_loop = loop, left_to_loop
         self._receivers: list[Receiver | None] = []  # by descriptor
         self._of_the_loop = 0  # receivers that it has
@@ -83,6 +99,14 @@ class ReceivePass:
 
     def take_turn(self) -> None:
         """Calls the receivers of the descriptors that are readable now, of so many at most."""
+        self.turn.is_open = True
+        try:
+            self._call_all()
+        finally:
+            self.turn.is_open = False
+            self.turn.flush()
+
+    def _call_all(self) -> None:
         number = 0
         if cython.compiled:
             ready = self._ready

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.config import BrokerConfig
 from headrace.limits import TURNED_AWAY_MAX
 from headrace.network.bound_listeners import BoundListeners, bind
-from headrace.network.connection import Connection, Dispatch
+from headrace.network.connection import Connection, Dispatch, LateAnswers
 from headrace.network.connection_limits import ConnectionLimits
 from headrace.network.entrances import Entrance, ListenerTls, Route, ServerNames
 from headrace.network.listeners import Listener
@@ -105,7 +105,7 @@ class Server:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts to accept connections."""
-        self._loop, self._receive_pass = loop, ReceivePass(loop)
+        self._loop, self._receive_pass = loop, ReceivePass(loop, turn=LateAnswers())
         for sock, listener in self._bound:
             tls = None if self.tls is None else self.tls.get(listener.name)
             self._serve(Entrance(listener.name, sock, tls=tls))

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 from headrace.broker.metrics.traffic cimport Traffic
-from headrace.log.append_state cimport LogEnd
+from headrace.log.append_state cimport LateWrites, LogEnd
 from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
 from headrace.protocol.produce_places cimport read_produce_places, write_placed_answer
@@ -13,7 +13,8 @@ cdef int _VERSION, _ANSWER_BYTES, _HEAD_FIELDS
 cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START
 cdef int _ROW_FIELDS
 cdef int _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS
-cdef int _IDS_FROM, _NAME_BYTES_MAX, _WAITS
+cdef int64_t _ONE
+cdef int _LATE_ROWS_MAX, _IDS_FROM, _NAME_BYTES_MAX, _WAITS
 
 cdef class ProduceShortcut(Shortcut):
     cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _key_topic
@@ -24,7 +25,9 @@ cdef class ProduceShortcut(Shortcut):
     cdef Py_ssize_t _name_bytes
     cdef uint8_t[::1] _name
     cdef dict _partitions, _watched
-    cdef list _by_version, _found
+    cdef list _by_version, _found, _late_partitions, _late_before
+    cdef LateWrites _late_writes
+    cdef int64_t _late_failed
     cdef int64_t[::1] _request, _batches
     cdef public int64_t taken
 
@@ -42,7 +45,7 @@ cdef class ProduceShortcut(Shortcut):
     @cython.locals(
         request=int64_t[::1], batches=int64_t[::1], found=list, row=Py_ssize_t, batch=Py_ssize_t, number=int,
         state=ReplicaOffsets, log=LogEnd, traffic=Traffic, from_=Py_ssize_t, to=Py_ssize_t, records=int64_t,
-        base_offset=int64_t)
+        base_offset=int64_t, late=LateWrites, slot=int)
     cdef int _append(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
     @cython.locals(request=int64_t[::1], row=Py_ssize_t, placed=list)

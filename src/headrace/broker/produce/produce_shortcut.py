@@ -12,7 +12,8 @@ It does the work of `plain_produce` for the request that leaves nothing to decid
 In any other case it returns 0 with nothing done, and the dispatcher takes the frame. All batches are checked before
 the first one is appended. The first append itself declines with nothing done (a new producer, a repetition, a roll); if
 a later one does, the dispatcher appends the rest of the request. So the rules of refusals are not repeated here; a test
-sends the same requests all ways. Compiled; it also runs uncompiled.
+sends the same requests all ways. Within one turn of `network.receive_pass`, batches of many requests are written
+together, and answered then. Compiled; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace.clocks import wall_clock_ms
+from headrace.log.append_state import LateWrites
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.protocol.produce_places import PLACES, ROWS_MAX, read_produce_places, write_placed_answer
@@ -47,6 +49,7 @@ _VERSION, _ANSWER_BYTES, _HEAD_FIELDS = 0, 3, 4
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START = 0, 1, 2, 3, 4, 5, 6, 7
 _ROW_FIELDS = 8
 _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS = 0, 1, 2, 3, 4, BATCH_FIELDS
+_ONE, _LATE_ROWS_MAX = 1, 16  # as C integers
 _IDS_FROM, _NAME_BYTES_MAX, _WAITS = 13, 249, WAITS
 
 AppendRest = Callable[[Connection, memoryview, "list[Partition]", "list[tuple[int, int, int]]", int], None]
@@ -57,9 +60,10 @@ class ProduceShortcut(Shortcut):
     """The plain produces that come to a dispatcher."""
 
     __slots__ = (
-        "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_found", "_has_wall_clock",
-        "_key", "_key_index", "_key_topic", "_name", "_name_bytes", "_named", "_now_ms", "_partitions", "_request",
-        "_services", "_throttling", "_times", "_touch", "_watched", "taken",
+        "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_found", "_has_wall_clock", "_key",
+        "_key_index", "_key_topic", "_late_before", "_late_failed", "_late_partitions", "_late_writes", "_name",
+        "_name_bytes", "_named", "_now_ms", "_partitions", "_request", "_services", "_throttling", "_times", "_touch",
+        "_watched", "taken",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes, append_rest: AppendRest) -> None:
@@ -79,6 +83,31 @@ class ProduceShortcut(Shortcut):
         self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name, as it was sent
         self._named = ""  # the same, as text
         self.taken = 0
+        self._late_writes = LateWrites()
+        self._late_partitions: list[Partition] = []  # of each log that it has; its place is the log's slot
+        self._late_before: list[int] = []  # where they ended
+        self._late_failed = 0
+
+    def has_room(self, size: int) -> bool:
+        """See `Shortcut`."""
+        return self._late_writes.has_room(size, _LATE_ROWS_MAX)
+
+    def write_late(self) -> int:
+        """See `Shortcut`."""
+        failed = self._late_writes.write()
+        if failed:
+            self._late_failed |= failed
+            for slot, partition in enumerate(self._late_partitions):
+                if failed >> slot & 1:
+                    partition.state.committed_to(self._late_before[slot])
+        return failed
+
+    def wake_late(self) -> None:
+        """See `Shortcut`."""
+        partitions, self._late_partitions, self._late_before = self._late_partitions, [], []
+        if self._watched:
+            for partition in partitions:
+                partition.touch_appended(self._touch)
 
     def timed(self, connection: Connection) -> Timed:
         """See `Shortcut`."""
@@ -95,6 +124,9 @@ class ProduceShortcut(Shortcut):
         count = read_produce_places(octets, start, end, request)
         if not count or at + request[_ANSWER_BYTES] > len(self.out):
             return 0
+        if count > _LATE_ROWS_MAX and self.late is not None:
+            self.late.flush()
+            self.late = None
         now_ms = wall_ms() if cython.compiled and self._has_wall_clock else self._now_ms()
         appended = self._append(octets, count, now_ms) if self._check(octets, count, now_ms) else 0
         if appended == count:
@@ -147,19 +179,27 @@ class ProduceShortcut(Shortcut):
         log."""
         request, found, batches = self._request, self._found, self._batches
         row, batch, number = _HEAD_FIELDS, 0, 0
+        self.mask = 0
         while number < count:
             partition = found[number]
             state, log, traffic = partition.state, partition.log, partition.traffic
             from_, to, records = request[row + _RECORDS_AT], request[row + _RECORDS_END], batches[batch + _COUNT]
+            late = None if self.late is None or log.writes_at_once else self._late_writes
             base_offset = log.append_plain(
                 octets, from_, to, state.leader_epoch, now_ms, records, batches[batch + _MAX_TIMESTAMP],
-                batches[batch + _PRODUCER_ID], batches[batch + _PRODUCER_EPOCH], batches[batch + _BASE_SEQUENCE],
+                batches[batch + _PRODUCER_ID], batches[batch + _PRODUCER_EPOCH], batches[batch + _BASE_SEQUENCE], late,
             )  # fmt: skip
             if base_offset < 0:
                 break
+            if late is not None:
+                slot = late.last_slot
+                self.mask |= _ONE << slot
+                if slot == len(self._late_partitions):
+                    self._late_partitions.append(partition)
+                    self._late_before.append(base_offset)
             state.committed_to(base_offset + records)
             traffic.appended(records, to - from_)
-            if self._watched:
+            if late is None and self._watched:
                 partition.touch_appended(self._touch)
             request[row + _BASE_OFFSET], request[row + _LOG_START] = base_offset, log.log_start_offset
             row += _ROW_FIELDS
@@ -171,6 +211,12 @@ class ProduceShortcut(Shortcut):
         self, connection: Connection, octets: memoryview, start: int, end: int, appended: int, now_ms: int
     ) -> None:
         """Lets the dispatcher append the batches behind the first `appended` ones."""
+        if self.late is not None:
+            self._late_failed = 0
+            self.late.flush()
+            if self._late_failed & self.mask:
+                connection.close("its records could not be written")
+                return
         request, row = self._request, _HEAD_FIELDS
         placed = []
         while appended:

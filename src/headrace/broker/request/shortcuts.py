@@ -37,8 +37,10 @@ class Shortcuts(Shortcut):
         if end - start < 2 or octets[start]:
             return 0
         if octets[start + 1] == _PRODUCE:
-            self._last = self.produces
-            return self.produces.answer(connection, octets, start, end, at)
+            self._last, self.produces.late = self.produces, self.late
+            answer_end = self.produces.answer(connection, octets, start, end, at)
+            self.mask = self.produces.mask
+            return answer_end
         if octets[start + 1] == _FETCH:
             if is_of_follower(octets, start, end):
                 self._last = self.follows
@@ -49,6 +51,18 @@ class Shortcuts(Shortcut):
             return self.fetches.answer(connection, octets, start, end, at)
         self._last = self.groups
         return self.groups.answer(connection, octets, start, end, at)
+
+    def has_room(self, size: int) -> bool:
+        """See `Shortcut`."""
+        return self.produces.has_room(size)
+
+    def write_late(self) -> int:
+        """See `Shortcut`."""
+        return self.produces.write_late()
+
+    def wake_late(self) -> None:
+        """See `Shortcut`."""
+        self.produces.wake_late()
 
     def timed(self, connection: Connection) -> Timed:
         """See `Shortcut`."""

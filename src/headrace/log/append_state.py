@@ -10,8 +10,9 @@
 The derived classes have the rules. `LogEnd.append_plain` does what `appending.append` does, for the batch for which
 that is only arithmetic and one write. It changes nothing where anything else is to be done: a roll, a new producer, a
 repetition, a new leader epoch, a file that is not on a real disk, a failed write. `appending.append` is then called
-with the same batch. With `LateWrites`, batches of many appends are one write for each log. `LogEnd.append_run` is the same for a follower: it checks a run of such batches, and writes all of
-them at once. Compiled, so that the fields are C integers; it also runs uncompiled.
+with the same batch. With `LateWrites`, batches of many appends are one write for each log. `LogEnd.append_run` is the
+same for a follower: it checks a run of such batches, and writes all of them at once. Compiled, so that the fields are C
+integers; it also runs uncompiled.
 """
 
 from __future__ import annotations

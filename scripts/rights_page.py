@@ -40,7 +40,8 @@ Differences from Apache Kafka:
 - ElectLeaders has the error for each partition, and none for the whole request if it names partitions.
 - AlterShareGroupOffsets, DeleteShareGroupOffsets and OffsetDelete do not ask for the group if all topics are refused.
 - OffsetFetch before version 8 repeats the error of a forbidden group for each partition.
-- A fetch that waits gets no records any more after a rule has taken the topic away. Apache Kafka asks when it comes.
+- A fetch that waits gets no records any more after a rule has taken the topic away, or from a follower the right to
+  act as a broker. Apache Kafka asks when it comes.
 """
 
 

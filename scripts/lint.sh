@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks format, lint rules, types, import contracts, and what the tests of tests/tree tell of the sources and the docs
-# without running them. A failed check does not stop the others.
+# without running them, and that generated pages are as the code is. A failed check does not stop the others.
 #   usage: scripts/lint.sh [BIN]
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -23,4 +23,5 @@ check ruff "$bin/ruff" check --quiet .
 check types "$bin/mypy"
 check layers "$bin/lint-imports" --no-logo
 check tree "$bin/python" -m pytest -q -p no:randomly tests/tree
+check pages "$bin/python" scripts/reference_pages.py --check
 exit "$status"

@@ -44,7 +44,7 @@ RECORDED: Mapping[str, Recorded] = {
     "one_in_flight": _of("broker/one_in_flight", "One in flight", "--seconds 3 --rounds 5"),
     "transactions": _of("broker/transactions", "Transactions", "--rounds 5 --commits 2000"),
     "transactions_three_nodes": _of(
-        "broker/transactions", "Transactions, three nodes", "--nodes 3 --rounds 3 --commits 500 --warm 250"
+        "broker/transactions", "Transactions, three nodes", "--nodes 3 --rounds 3 --commits 300 --warm 150"
     ),
     "launch_and_memory": _of("broker/launch_and_memory", "Launch and memory", "--rounds 3 --gigabytes 1"),
     "fetch_floor": _of("broker/fetch_floor", "Fetches beside sendfile in C", "--rounds 40 --megabytes 128"),

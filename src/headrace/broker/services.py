@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.broker.background import spawn_in
@@ -93,6 +94,8 @@ class Services:
     streams_topics: StreamsTopics
     served: tuple[tuple[ApiKey, range], ...]
     """Each API with the versions that ApiVersions advertises."""
+    topic_changes: Counter[str] = field(default_factory=Counter)
+    """How many requests of an instance's clients are making, growing or deleting topics, by instance."""
 
     @property
     def is_alone(self) -> bool:

@@ -38,12 +38,14 @@ class ControllerLink:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         lane: str = LANE,
         is_refused: Callable[[R], bool] | None = None,
+        is_wanted: Callable[[], bool] | None = None,
     ) -> R:
         """Returns the controller's response. `is_refused` tells whether a response means that its sender is not the
-        controller; by default an `error_code` of NOT_CONTROLLER does. Raises `PeerUnreachable` at the time-out."""
+        controller; by default an `error_code` of NOT_CONTROLLER does. Raises `PeerUnreachable` at the time-out, or when
+        the request would be repeated and `is_wanted` says that nobody wants that any more."""
         deadline = self._loop.time() + timeout_ms / 1000
         pause_s, failure = _PAUSE_MIN_S, PeerUnreachable("the controller is not known yet")
-        while (left_s := deadline - self._loop.time()) > 0:
+        while (left_s := deadline - self._loop.time()) > 0 and (is_wanted is None or is_wanted()):
             address = self._addresses.address_of(self._metadata.controller_id)
             if address is not None:
                 try:

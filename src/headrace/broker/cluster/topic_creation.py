@@ -10,7 +10,7 @@ in the metadata store instead, as Apache Kafka 3.9's controllers find those of t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.broker.cluster.controller_link import ControllerLink
 from headrace.controller.controller import Controller
@@ -35,9 +35,11 @@ class TopicCreation:
         """`controller` is this broker's own, active or not; `link` reaches the active one on another broker."""
         self._controller, self._link, self._metadata, self._is_alone = controller, link, metadata, is_alone
 
-    async def make(self, topics: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
+    async def make(
+        self, topics: Sequence[RequestedTopic], is_wanted: Callable[[], bool] | None = None
+    ) -> Mapping[str, KafkaError | None]:
         """Creates topics; returns the outcome of each by name, None for success. Raises `PeerUnreachable` when no
-        controller answered."""
+        controller answered, or `is_wanted` ended it, as of `ControllerLink.send`."""
         if self._controller.is_active or self._is_alone:
             try:
                 made = await self._controller.create_topics(topics, timeout_ms=TIMEOUT_MS)
@@ -47,7 +49,11 @@ class TopicCreation:
             else:
                 return {name: outcome if isinstance(outcome, KafkaError) else None for name, outcome in made.items()}
         answer = await self._link.send(
-            _request(topics), m.CreateTopicsResponse, timeout_ms=TIMEOUT_MS, is_refused=_is_refused
+            _request(topics),
+            m.CreateTopicsResponse,
+            timeout_ms=TIMEOUT_MS,
+            is_refused=_is_refused,
+            is_wanted=is_wanted,
         )
         outcomes = {each.name: _outcome(each) for each in answer.topics}
         forbidden = {name for name, error in outcomes.items() if error is not None and error.code in _FORBIDDEN}

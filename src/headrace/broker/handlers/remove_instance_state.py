@@ -2,7 +2,8 @@
 
 The controller asks each live broker to remove the groups, with their offsets, and the transactional ids that it
 coordinates for an instance that is being removed. The answer says how many were found, with the topics that the broker
-has not heard the deletion of; what is in use is left, and asked for again. It also names the partitions of which the
+has not heard the deletion of, and the requests of the instance's clients under way that make or delete topics; what is
+in use is left, and asked for again. It also names the partitions of which the
 broker is the coordinator, and in which all that it wrote is committed. A broker that has answered does not serve the
 instance any more. An instance that is not being removed is not touched. With `only_counts` nothing is removed: so the
 controller learns what has the names of an instance that is to be created.

@@ -5,9 +5,9 @@
 
 Each step looks for what is left, and the node goes last. So a controller that ends in between leaves an instance that
 is REMOVING, and the next one goes on. Every live broker is asked whether something is left, so that none still serves
-the instance when its name is free. Coordinators remove their groups and ids; all are gone when a round over the brokers
-finds none, and each partition of the coordinators' topics was led by the same broker all the while, as that one says
-too, and has committed what was written.
+the instance when its name is free, nor has a request under way that would make a topic then. Coordinators remove their
+groups and ids; all are gone when a round over the brokers finds none, and each partition of the coordinators' topics
+was led by the same broker all the while, as that one says too, and has committed what was written.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class InstanceRemovals:
             zip(ids, await asyncio.gather(*(state_on(self._services, each, name) for each in ids)), strict=True)
         )
         if any(each.found for each in answers.values()):
-            self._tell(name, "its groups and transactional ids are being removed")
+            self._tell(name, "its groups and transactional ids are being removed, and its last requests end")
             self._woken.set()
             await asyncio.sleep(EVERY_S / 10)
             return False

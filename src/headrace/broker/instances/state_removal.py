@@ -41,7 +41,7 @@ class Removed(NamedTuple):
     """What one broker found."""
 
     found: int
-    """Groups and transactional ids, and topics that it has not heard the deletion of."""
+    """Groups and transactional ids, topics that it has not heard the deletion of, and requests that change topics."""
     coordinated: Mapping[TopicPartition, LeaderEpoch] = {}
     """The partitions of coordinators' topics that it led all the while, and in which all that it wrote is committed."""
 
@@ -81,7 +81,7 @@ async def remove_state(services: Services, instance: str) -> Removed:
     names = Namespace(instance)
     led = {each: each.leader_epoch for each in services.replicas if each.is_leader and each.key.topic in COORDINATED}
     groups, _ = _coordinated(services, names.prefix)
-    found = services.transactions.remove_with(names.prefix)
+    found = services.transactions.remove_with(names.prefix) + services.topic_changes[instance]
     async for topic in in_slices(list(services.metadata.topics)):
         found += names.has(topic)
     async for group in in_slices(groups):

@@ -14,13 +14,16 @@
     brokers                         replicas are put on these; an assignment that names another broker is refused as
                                     one that names a broker that does not exist
 
-The controller may be a broker that the instance's clients cannot reach. So every broker passes their requests on.
+The controller may be a broker that the instance's clients cannot reach. So every broker passes their requests on, and
+repeats them while there is none. `Services.topic_changes` counts those under way: an instance whose name is free must
+not get a topic of the one before. Once the instance is not served any more, none is begun or repeated.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +32,7 @@ from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.controller.decisions.assignment import assign_replicas
 from headrace.controller.decisions.topics import RequestedTopic, TopicOutcome, validate_name
-from headrace.errors import ErrorCode, KafkaError, known_code
+from headrace.errors import ErrorCode, InvalidRequest, KafkaError, known_code
 from headrace.limits import INSTANCE_VALUE_CHARS_MAX, PARTITIONS_PER_TOPIC_MAX
 from headrace.protocol import messages as m
 from headrace.types import BrokerId
@@ -139,7 +142,8 @@ class InstanceTopics:
         making = self._begin({each.name: self._partitions_of(each) for each in wanted})
         made: Mapping[str, KafkaError | None] = {}
         try:
-            made = await self._services.topic_creation.make(wanted) if wanted else {}
+            with self._under_way():
+                made = await self._services.topic_creation.make(wanted, self._is_wanted) if wanted else {}
         finally:
             self._end(making, [name for name, error in made.items() if error is None])
         return {**made, **refused}
@@ -153,11 +157,8 @@ class InstanceTopics:
         making = self._begin({} if validate_only else {each.name: self._partitions_of(each) for each in wanted})
         try:
             if wanted:
-                made = await self._services.controller.create_topics(
-                    wanted, validate_only=validate_only, timeout_ms=timeout_ms
-                )
-        except NotController:
-            made = await self._create_elsewhere(wanted, validate_only, timeout_ms)
+                with self._under_way():
+                    made = await self._create(wanted, validate_only, timeout_ms)
         finally:
             self._end(making, [name for name, found in made.items() if not isinstance(found, KafkaError)])
         return {**made, **refused}
@@ -184,11 +185,8 @@ class InstanceTopics:
         making = self._begin({} if validate_only else {each.name: each.num_partitions for each in wanted})
         try:
             if wanted:
-                outcomes |= await self._services.controller.create_partitions(
-                    wanted, validate_only=validate_only, timeout_ms=timeout_ms
-                )
-        except NotController:
-            outcomes |= await self._grow_elsewhere(wanted, validate_only, timeout_ms)
+                with self._under_way():
+                    outcomes |= await self._grow(wanted, validate_only, timeout_ms)
         finally:
             self._end(making, [name for name, error in outcomes.items() if error is None])
         return outcomes
@@ -200,10 +198,55 @@ class InstanceTopics:
         for making in self._making:
             if making.until_ms is not None:
                 making.counts = {name: count for name, count in making.counts.items() if name not in names}
+        with self._under_way():
+            try:
+                return await self._services.controller.delete_topics(names, timeout_ms=timeout_ms)
+            except NotController:
+                return await self._delete_elsewhere(names, timeout_ms)
+
+    # -- until the instance is gone
+
+    def _is_wanted(self) -> bool:
+        return not self._view.is_closed
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Counts a request for as long as it may change topics. Raises `InvalidRequest` if the instance is not served
+        any more."""
+        name, counts = self._view.instance.name, self._services.topic_changes
+        if self._view.is_closed:
+            raise InvalidRequest(f"instance {name} is gone")
+        counts[name] += 1
         try:
-            return await self._services.controller.delete_topics(names, timeout_ms=timeout_ms)
+            yield
+        finally:
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
+
+    # -- requests to the controller, on this broker or on another
+
+    async def _create(
+        self, topics: Sequence[RequestedTopic], validate_only: bool, timeout_ms: int
+    ) -> dict[str, TopicOutcome | KafkaError]:
+        try:
+            return await self._services.controller.create_topics(
+                topics, validate_only=validate_only, timeout_ms=timeout_ms
+            )
         except NotController:
-            pass
+            return await self._create_elsewhere(topics, validate_only, timeout_ms)
+
+    async def _grow(
+        self, wanted: Sequence[NewPartitions], validate_only: bool, timeout_ms: int
+    ) -> dict[str, KafkaError | None]:
+        try:
+            return await self._services.controller.create_partitions(
+                wanted, validate_only=validate_only, timeout_ms=timeout_ms
+            )
+        except NotController:
+            return await self._grow_elsewhere(wanted, validate_only, timeout_ms)
+
+    async def _delete_elsewhere(self, names: Sequence[str], timeout_ms: int) -> dict[str, TopicOutcome | KafkaError]:
         partitions = {name: self._view.metadata.topic(name) for name in names}
         request = m.DeleteTopicsRequest(
             topics=[m.DeleteTopicsRequest.DeleteTopicState(name=each) for each in names], timeout_ms=timeout_ms
@@ -213,6 +256,7 @@ class InstanceTopics:
             m.DeleteTopicsResponse,
             timeout_ms=timeout_ms,
             is_refused=lambda found: _is_refused(found.responses),
+            is_wanted=self._is_wanted,
         )
         return {
             each.name: _error(each)
@@ -350,8 +394,6 @@ class InstanceTopics:
                 message = f"Partition {partition} names broker {each}, which is not registered"
                 raise KafkaError(message, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
-    # -- requests to the controller on another broker
-
     async def _create_elsewhere(
         self, topics: Sequence[RequestedTopic], validate_only: bool, timeout_ms: int
     ) -> dict[str, TopicOutcome | KafkaError]:
@@ -379,7 +421,11 @@ class InstanceTopics:
             validate_only=validate_only,
         )
         answer = await self._services.replication.link.send(
-            request, m.CreateTopicsResponse, timeout_ms=timeout_ms, is_refused=lambda found: _is_refused(found.topics)
+            request,
+            m.CreateTopicsResponse,
+            timeout_ms=timeout_ms,
+            is_refused=lambda found: _is_refused(found.topics),
+            is_wanted=self._is_wanted,
         )
         return {
             each.name: _error(each) or TopicOutcome(each.topic_id, each.num_partitions, each.replication_factor)
@@ -410,6 +456,7 @@ class InstanceTopics:
             m.CreatePartitionsResponse,
             timeout_ms=timeout_ms,
             is_refused=lambda found: _is_refused(found.results),
+            is_wanted=self._is_wanted,
         )
         return {each.name: _error(each) for each in answer.results}
 

@@ -9,6 +9,7 @@ raised unacknowledged         the controller raises a broker before another has 
 a moving replica counts twice the storage of partitions that move counts where they are and where they go
 full storage takes more       a broker adds what it takes in, but not what the controller tells of the others
 a controller forgets          a broker that comes back reports changes to a controller that forgot the rest
+a new controller counts the live   what brokers hold that left the cluster with the former one is given to the others
 """
 
 from typing import Any
@@ -115,6 +116,10 @@ def controller_forgets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flow_host, "_take_sums", take)
 
 
+def only_the_live_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flow_host, "LEFT_INTERVALS", 0)
+
+
 _CALM = with_instances(Plan())
 _SHORT = {"headrace.flow.report.ms": "200"}
 """Leases that end, and the way to F behind them, within a fault."""
@@ -126,6 +131,19 @@ _LATE = with_instances(Plan(faults=(kinds.CUT, kinds.PAUSE), weather=Weather(los
 _REASSIGNED = with_instances(
     Plan(replicas=2, spare_brokers=2, partitions=1, faults=(kinds.REASSIGN, kinds.CRASH), settings=_SHORT)
 )._replace(gap_ms=700, instance_capacity=20_000)
+
+_PAUSED = with_instances(
+    Plan(
+        replicas=2,
+        min_insync_replicas=1,
+        partitions=2,
+        faults=(kinds.ELECT, kinds.PAUSE, kinds.SKEW),
+        gap_ms=1200,
+        weather=Weather(),
+        has_group=True,
+        topic_settings={"segment.bytes": "600", "message.format.version": "3.0"},
+    )
+)
 
 _FULL = with_instances(Plan(partitions=3, faults=(), settings=_SHORT))._replace(instance_capacity=4_000)
 
@@ -143,4 +161,5 @@ INSTANCE_MUTANTS = (
     Mutant(
         "a controller forgets", controller_forgets, _CUT._replace(instance_capacity=8_000), CAPACITY | {"unavailable"}
     ),
+    Mutant("a new controller counts the live", only_the_live_count, _PAUSED, LIMIT, first_seed=195944063099),
 )

@@ -126,4 +126,12 @@ REGRESSIONS = (
     Regression(
         792320548059, "the simulator did not wait for a time-out by the clock of a coordinator that was set back"
     ),
+    Regression(
+        353282153718,
+        "a broker repeated a request for a topic until a controller was there, and the instance was gone by then",
+    ),
+    Regression(
+        195944063099,
+        "a new controller shared out what the one before, which had only lost its session, had leased to itself",
+    ),
 )

@@ -140,3 +140,33 @@ def test_a_broker_that_serves_no_longer_is_waited_for() -> None:
         one.report(now, usage(500, 500, throttled_s=0.9, leased=True))
     (lease,) = one.report(7.1, usage(900, 500, throttled_s=0.9, leased=True))
     assert lease.rate_in == 1000
+
+
+def test_what_a_broker_holds_that_left_with_the_former_master_is_not_shared_out() -> None:
+    """Broker 1 was the controller. It lost its session, and holds 729 of a limit of 1000; broker 2 leads all since."""
+    master = FlowMaster(5, 0)
+    for now in (0, 0.5):
+        master.set_instance("a", 1000, UNLIMITED, {2: 2}, now, left=[1])
+    two, hot = Broker(master, 2), usage(271, 271, throttled_s=0.9, leased=True)
+    for now in range(1, 9):
+        (lease,) = two.report(now, hot)
+        assert lease.rate_in == 271
+    two.report(10, hot)
+    (lease,) = two.report(11, hot)
+    assert lease.rate_in == 1000
+
+
+def test_a_broker_that_left_and_is_back_is_shared_with_as_soon_as_it_is_heard() -> None:
+    master = FlowMaster(5, 0)
+    master.set_instance("a", 1000, UNLIMITED, {2: 2}, 0, left=[1])
+    one, two = Broker(master, 1), Broker(master, 2)
+    two.report(1, usage(271, 271, throttled_s=0.9, leased=True))
+    master.set_instance("a", 1000, UNLIMITED, {1: 0, 2: 2}, 1.5, left=[1])
+    rate_1, rate_2 = 729.0, 271.0
+    for now in range(2, 7):
+        (lease,) = one.report(now, usage(0, rate_1, leased=True))
+        rate_1 = lease.rate_in
+        (lease,) = two.report(now + 0.5, usage(rate_2, rate_2, throttled_s=0.9, leased=True))
+        rate_2 = lease.rate_in
+        assert rate_1 + rate_2 <= 1000
+    assert rate_2 > 900

@@ -14,7 +14,7 @@ from headrace.broker.instances.flow_messages import FullAnswer, FullReport
 from headrace.broker.instances.storage_sums import StorageSums, Stored
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import Turns
-from headrace.instances.flow.leases import UNLIMITED, Standing
+from headrace.instances.flow.leases import FALL_INTERVALS, LEASE_INTERVALS, UNLIMITED, Standing
 from headrace.instances.flow.master import ALLOCATORS, Explanation, FlowMaster
 from headrace.types import BrokerId
 
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 
 INSTANCES_PER_TURN = 100
 LEASES_PER_TURN = 100
+LEFT_INTERVALS = LEASE_INTERVALS + FALL_INTERVALS + 1
+"""After so many intervals nothing that a broker was leased is in force, if it could not be reached any more."""
 
 
 class _Mastership:
     """What one controller epoch knows."""
 
-    __slots__ = ("is_ready", "master", "storage")
+    __slots__ = ("is_ready", "left", "master", "storage")
 
-    def __init__(self, master: FlowMaster, storage: StorageSums) -> None:
-        self.master, self.storage = master, storage
+    def __init__(self, master: FlowMaster, storage: StorageSums, left: Collection[BrokerId]) -> None:
+        self.master, self.storage, self.left = master, storage, left
         self.is_ready = False
 
 
@@ -56,6 +58,8 @@ class FlowHost:
         self._controller, self._instances, self._placement, self._loop = controller, instances, placement, loop
         self._allocator, self._interval_s = allocator, interval_s
         self._mastership: _Mastership | None = None
+        self._live = frozenset(placement.brokers)
+        self._left_at: dict[BrokerId, float] = {}
 
     @property
     def is_here(self) -> bool:
@@ -109,6 +113,11 @@ class FlowHost:
 
     def brokers_changed(self, live: Collection[BrokerId]) -> None:
         """Brokers came or went. `instance_changed` follows for all instances."""
+        now, before, self._live = self._loop.time(), self._live, frozenset(live)
+        for each in before - self._live:
+            self._left_at[each] = now
+        for each in [each for each in self._left_at if each in self._live]:
+            del self._left_at[each]
         mastership = self._current()
         if mastership is not None:
             mastership.storage.forget(live)
@@ -147,7 +156,9 @@ class FlowHost:
         def on_full(name: str) -> None:
             self.instance_changed(name, self._instances.get(name))
 
-        return _Mastership(master, StorageSums(self._interval_s, on_full))
+        since = now - LEFT_INTERVALS * self._interval_s
+        left = [each for each, at in self._left_at.items() if at >= since]
+        return _Mastership(master, StorageSums(self._interval_s, on_full), left)
 
     def _set(self, mastership: _Mastership, name: str, instance: Instance | None) -> None:
         now, led = self._loop.time(), self._placement.led(name)
@@ -165,6 +176,7 @@ class FlowHost:
                 dict.fromkeys(serving, 0) | dict(led),
                 now,
                 storage_full=mastership.storage.is_full(name),
+                left=[each for each in mastership.left if not instance.brokers or each in instance.brokers],
             )
         else:
             mastership.master.drop_instance(name)

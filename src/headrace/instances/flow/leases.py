@@ -35,7 +35,8 @@ most F of the brokers concerned:
 A new master knows no old leases. It learns from the reports what each broker holds, and renews that, until every broker
 of the instance has accepted an answer, or until the leases of those that have not have ended. So nothing jumps at a
 takeover. A report alone is not enough: a broker may accept an answer of the former master after it sent the report, and
-only one that has accepted an answer of the new master refuses all others.
+only one that has accepted an answer of the new master refuses all others. Brokers that left the cluster with the former
+master, as its own does if it fails, count as brokers of the instance: they may be alive, with a lease above F.
 
 A rate is what a token bucket is filled at (`TokenBucket.retune`). Its burst, `burst.seconds` times the rate, comes on
 top, once: tokens do not move with a rate.

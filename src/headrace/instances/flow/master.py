@@ -8,7 +8,7 @@
 A master is of one controller epoch. A new controller makes a new one, which learns what is leased from the reports.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 from typing import NamedTuple
 
@@ -30,6 +30,10 @@ from headrace.instances.flow.seed import allot_by_seed
 
 ALLOCATORS: Mapping[str, Allocator] = {"max-min": allot_max_min, "seed": allot_by_seed}
 """The values of `headrace.flow.allocator`."""
+
+
+_Brokers = Mapping[int, tuple[PoolBroker, int]]
+"""Brokers, each with the partitions that it leads."""
 
 
 class Explanation(NamedTuple):
@@ -75,26 +79,29 @@ class FlowMaster:
         now: float,
         *,
         storage_full: bool = False,
+        left: Collection[int] = (),
     ) -> None:
         """Sets limits (`UNLIMITED` for none) and the partitions that each broker which serves the instance leads, also
-        the brokers that lead none. `storage_full` blocks production."""
+        the brokers that lead none. `storage_full` blocks production. `left`: brokers that left the cluster shortly
+        before this master began; what a former one leased them is not shared out until that has ended."""
         instance = self._instances.setdefault(name, _Instance(name))
         brokers = {each: (self._broker(each), count) for each, count in partitions.items()}
-        instance.pool_in = self._pool(instance.pool_in, limit_in, brokers, now)
-        instance.pool_out = self._pool(instance.pool_out, limit_out, brokers, now)
+        gone = {each: (self._broker(each), 0) for each in left if each not in partitions}
+        instance.pool_in = self._pool(instance.pool_in, limit_in, brokers, gone, now)
+        instance.pool_out = self._pool(instance.pool_out, limit_out, brokers, gone, now)
         if instance.pool_in is not None and instance.pool_in.blocked != storage_full:
             instance.pool_in.blocked = storage_full
             instance.pool_in.idle = False
         if not instance.is_idle():
             self._tell_everywhere(instance)
 
-    def _pool(
-        self, pool: Pool | None, limit: float, brokers: Mapping[int, tuple[PoolBroker, int]], now: float
-    ) -> Pool | None:
+    def _pool(self, pool: Pool | None, limit: float, brokers: _Brokers, gone: _Brokers, now: float) -> Pool | None:
         if limit == UNLIMITED:
             return None
         if pool is None:
             pool = Pool(limit, self._allocate, self._timing, now, self._started_at)
+            if gone:
+                pool.set_members(limit, {**brokers, **gone}, now)
         pool.set_members(limit, brokers, now)
         return pool
 

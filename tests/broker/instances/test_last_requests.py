@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -66,7 +66,7 @@ class Served:
             transactions=SimpleNamespace(overview=lambda prefix: nothing, remove_with=lambda prefix: 0),
         )
         self.view = View(Instance(NAME, "id"), self.services.metadata, (), {})
-        self.topics = InstanceTopics(self.view, self.services)
+        self.topics = InstanceTopics(self.view, cast(Any, self.services))
 
     async def found(self) -> int:
         """What the controller is told that the broker still has of the instance."""

@@ -6,20 +6,22 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from headrace.limits import RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-from headrace.network.connection import Connection, Held, Shortcut
-from headrace.network.receive_pass import ReceivePass
+from headrace.network.connection import Connection, Held, LateAnswers, Shortcut
+from headrace.network.receive_pass import ReceivePass, Turn
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport
 from headrace.network.transport import PlainTransport, Transport
 from headrace.protocol.conversation.frames import FrameReader
 from tests.eventually import WITHIN_SECONDS
+from tests.harness import receive_exactly
 from tests.rotation import random_bytes
 
 
@@ -53,14 +55,23 @@ class Served:
     """A connection whose requests are noted, and answered with themselves; and its peer."""
 
     def __init__(
-        self, loop: SkippingLoop, certificate: Path | None = None, send_buffer_bytes: int | None = None
+        self,
+        loop: SkippingLoop,
+        certificate: Path | None = None,
+        send_buffer_bytes: int | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        """`certificate`: of the served side, which speaks TLS then. `send_buffer_bytes`: None is the kernel's."""
+        """`certificate`: of the served side, which speaks TLS then. `send_buffer_bytes`: None is the kernel's. `turn`:
+        what puts off; over a pair of sockets then, whose buffers are full or not at once."""
         self.loop = loop
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            self.peer = socket.create_connection(listening.getsockname())
-            sock, _ = listening.accept()
+        if turn is not None:
+            self.peer, sock = socket.socketpair()
+        else:
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                self.peer = socket.create_connection(listening.getsockname())
+                sock, _ = listening.accept()
         sock.setblocking(False)
+        self.sock = sock
         if send_buffer_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.peer.settimeout(WITHIN_SECONDS)
@@ -71,12 +82,12 @@ class Served:
         self.ranges: list[Range] = []
         self.reason = ""
         inbound = FrameReader(memoryview(bytearray(1 << 10)), 1 << 20)
-        transport: Transport = PlainTransport(sock)
+        transport: Transport = PlainTransport(sock, None if turn is None else ("127.0.0.1", 1))
         if certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(certificate)
             transport = TlsTransport(context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
-        self.receive_pass = ReceivePass(loop, 0)
+        self.receive_pass = ReceivePass(loop, 0, turn)
         self.connection = Connection(
             transport, "PLAINTEXT", inbound, self.dispatch, self, loop, ResponseMemory(UNLIMITED), self.receive_pass
         )
@@ -400,6 +411,52 @@ def test_a_shortcuts_answer_may_have_bytes_among_the_ranges_of_files(tmp_path: P
             assert got, served.reason
             received += got
     assert received == expected
+    served.connection.close("the test is over")
+    served.peer.close()
+    loop.close()
+
+
+class LateWays(Shortcut):
+    """Puts off answers of 500 bytes. At the third request, the two answers before leave first, and then it calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.then: Callable[[], object] = lambda: None
+
+    def has_room(self, size: int) -> bool:
+        return True
+
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
+        self.calls += 1
+        if self.calls == 3 and self.late is not None:
+            self.late.flush()
+            self.then()
+        self.out[at : at + 500] = bytes([self.calls]) * 500
+        return at + 500
+
+
+class LateWay:
+    """A dispatcher with a shortcut that puts off."""
+
+    def __init__(self, shortcut: Shortcut) -> None:
+        self.shortcut = shortcut
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        raise AssertionError("the shortcut answers all")
+
+
+def test_late_answers_stay_behind_what_the_socket_did_not_take_of_earlier_ones() -> None:
+    loop, late = SkippingLoop(), LateWays()
+    served = Served(loop, send_buffer_bytes=1, turn=LateAnswers())
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += served.sock.send(bytes(100))
+    late.then = lambda: receive_exactly(served.peer, filled)  # there is room again, while the first two wait
+    served.connection.hand_over(LateWay(late), 1 << 20)
+    served.ask(*[b"\0\0 a produce"] * 3)
+    assert served.received(1500) == b"".join(bytes([number]) * 500 for number in (1, 2, 3))
     served.connection.close("the test is over")
     served.peer.close()
     loop.close()

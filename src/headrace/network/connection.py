@@ -443,7 +443,7 @@ class Connection(Receiver):
                     break  # what it has to be is a produce
                 if not late.begin(shortcut, end - pos):
                     late.flush()
-                    if self._is_closed or not late.begin(shortcut, end - pos):
+                    if self._is_closed or not self._is_quiet() or not late.begin(shortcut, end - pos):
                         break
                 at = late.filled
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, at)
@@ -466,8 +466,12 @@ class Connection(Receiver):
         return pos
 
     def send_late(self, shortcut: Shortcut, start: int, end: int) -> None:
-        """Sends answers that `LateAnswers` had."""
-        self._send_shortly(shortcut, start, end)
+        """Sends answers that `LateAnswers` had, behind what the socket has not taken of those before."""
+        if self._is_sending or self._outbound.queued_bytes:
+            self._outbound.add(bytes(shortcut.out[start:end]))
+            self._flush()
+        else:
+            self._send_shortly(shortcut, start, end)
 
     def _answer_shortly(self, shortcut: Shortcut, pos: int, count: int) -> int:
         """Answers the frames from `pos` on of what was received, as long as the shortcut does. Returns their end."""

@@ -353,3 +353,22 @@ def test_what_the_disk_refuses_late_was_never_appended(tmp_path: Path, seed: int
     one, other = state_of(logs[1]), state_of(twin)
     del one["recent"], other["recent"]
     assert one == other
+
+
+def test_what_a_disk_has_taken_of_a_refused_late_write_is_not_found_after_a_crash(tmp_path: Path) -> None:
+    late, config = LateWrites(), TopicConfig()
+    log = opened(tmp_path, config)
+    batches = [memoryview(bytearray(encode_batch([Record(0, NOW_MS, None, b"x", ())]))) for _ in range(4)]
+    appended_generally(log, batches[0], NOW_MS)
+    end, size = log.log_end_offset, log.active.records.size
+    for batch in batches[1:]:
+        assert appended_late(log, late, batch) >= end
+    taken = b"".join(batches[1:])[:-10]  # two batches, and most of a third one
+    os.pwrite(log.active.records.plain_fd, taken, size)
+    full, plain_fd = os.open("/dev/full", os.O_WRONLY), log.active.records.plain_fd
+    log.active.records.plain_fd = full
+    assert late.write() == 1
+    log.active.records.plain_fd = plain_fd
+    os.close(full)
+    assert log.active.records.file.size() == size
+    assert opened(tmp_path, config).log_end_offset == end

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -75,6 +76,10 @@ class FileEnd:
     """The number of bytes of whole batches."""
     plain_fd: int
     """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
+
+    def trim(self) -> bool:
+        """Cut the file behind the last batch. Returns whether there was something to cut. Raises OSError."""
+        raise NotImplementedError
 
 
 class IndexSteps:
@@ -279,6 +284,8 @@ class LogEnd:
         active.indexes._largest, active.indexes.unindexed_bytes = before.largest, before.unindexed_bytes
         self.forget_positions()
         self.writes_at_once = True
+        with suppress(OSError):  # recovery must not take what was written of them for batches of the log
+            active.records.trim()
 
     def forget_positions(self) -> None:
         """Forget where the newest batches are."""

@@ -242,6 +242,16 @@ def test_silence_ends_the_loan_after_the_last_question(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_peer_that_has_gone_before_the_first_question_ends_the_loan(tell: Tell) -> None:
+    async def story(connection: PeerConnection, peer: Peer) -> None:
+        peer.close()  # noticed by the send: the loop has no turn in between
+        with pytest.raises(PeerUnreachable):
+            await lent(connection, Asker(9))
+        assert connection.failure is not None
+
+    tell(story)
+
+
 def test_whoever_closes_the_connection_ends_the_loan(tell: Tell) -> None:
     async def story(connection: PeerConnection, peer: Peer) -> None:
         result = lent(connection, Asker(9))

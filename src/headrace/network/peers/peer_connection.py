@@ -87,9 +87,12 @@ class PeerConnection:
         )
         if not loan.begin():
             return None
+        lent: asyncio.Future[memoryview | None] = loan.answered
+        if self._over.is_set():  # the request could not be sent
+            loan.answered.set_exception(self.failure)
+            return lent
         self._conversation.expect(NO_ID, loan.answered)
         self._loop.add_reader(transport.fileno(), loan.on_readable)
-        lent: asyncio.Future[memoryview | None] = loan.answered
         return lent
 
     def next_id(self) -> int:

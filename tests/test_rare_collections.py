@@ -18,6 +18,17 @@ def test_collections_are_rare_for_a_while() -> None:
     assert gc.get_threshold() == before
 
 
+def test_the_thresholds_of_before_come_back_in_whatever_order_they_end() -> None:
+    before = gc.get_threshold()
+    first, second = rare_collections(), rare_collections()
+    for each in (first, second):
+        each.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] == ALLOCATIONS
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_a_collector_without_a_threshold_stays_so() -> None:
     before = gc.get_threshold()
     gc.set_threshold(0)

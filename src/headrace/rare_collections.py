@@ -8,17 +8,28 @@ of the time that building them takes.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 ALLOCATIONS = 200_000
 """Between two collections: some 20 MB of small objects."""
 
 
+_lock = Lock()
+_before: list[tuple[int, int, int]] = []
+"""The thresholds to return to, once for each that is within: several brokers of one process may be, on threads."""
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Collects young objects after `ALLOCATIONS` allocations. Other tasks run meanwhile, so it is not switched off."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(ALLOCATIONS, before[0]) if before[0] else 0, *before[1:])
+    with _lock:
+        before = _before[0] if _before else gc.get_threshold()
+        _before.append(before)
+        gc.set_threshold(max(ALLOCATIONS, before[0]) if before[0] else 0, *before[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        with _lock:
+            if len(_before) == 1:
+                gc.set_threshold(*before)
+            _before.pop()

@@ -460,3 +460,39 @@ def test_late_answers_stay_behind_what_the_socket_did_not_take_of_earlier_ones()
     served.connection.close("the test is over")
     served.peer.close()
     loop.close()
+
+
+class Refused(LateWays):
+    """Its first write fails."""
+
+    woken = 0
+
+    def write_late(self) -> int:
+        return 1
+
+    def wake_late(self) -> None:
+        self.woken += 1
+
+
+def test_a_connection_that_cannot_be_closed_keeps_no_late_answer_from_others(caplog: pytest.LogCaptureFixture) -> None:
+    loop, late, turn = SkippingLoop(), Refused(), LateAnswers()
+    bad, good = Served(loop, turn=turn), Served(loop, turn=turn)
+
+    def fail(connection: Connection, reason: str) -> None:
+        raise ValueError("a bug")
+
+    bad.connection_closed = fail  # type: ignore[method-assign]
+    late.out[:6] = b"badfor"
+    assert turn.begin(late, 6)
+    for mask, each, start, end in ((1, bad, 0, 3), (2, good, 3, 6)):
+        late.mask = mask
+        turn.note(each.connection, late, start, end)
+    turn.flush()
+    assert bad.connection.is_closed
+    assert good.received(3) == b"for"
+    assert late.woken == 1
+    assert "an answer could not be sent" in caplog.text
+    good.connection.close("the test is over")
+    for each in (bad, good):
+        each.peer.close()
+    loop.close()

@@ -228,10 +228,13 @@ class LateAnswers(Turn):
         failed = shortcut.write_late()
         for number in range(len(connections)):
             connection = connections[number]
-            if failed & masks[number]:
-                connection.close("its records could not be written")
-            elif not connection.is_closed:
-                connection.send_late(shortcut, starts[number], ends[number])
+            try:
+                if failed & masks[number]:
+                    connection.close("its records could not be written")
+                elif not connection.is_closed:
+                    connection.send_late(shortcut, starts[number], ends[number])
+            except Exception:  # a bug of the broker: the others get their answers
+                log.exception("an answer could not be sent", extra={"peer": connection.peer})
         shortcut.wake_late()
 
 

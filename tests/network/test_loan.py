@@ -14,6 +14,7 @@ from headrace.network.peers.peer_connection import PeerConnection
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.network.transport import PlainTransport
 from headrace.protocol import messages as m
+from headrace.protocol.conversation.asking import SCRATCH_BYTES
 from tests.eventually import eventually_async
 from tests.uncompiled import uncompiled
 
@@ -166,7 +167,9 @@ def test_the_answer_that_is_not_taken_is_the_result(size: int, tell: Tell) -> No
         result = lent(connection, asker)
         await peer.answer(b"one")
         await peer.answer(b"other".ljust(size))
-        assert bytes(await result)[4:] == b"other".ljust(size)
+        frame = await result
+        assert bytes(frame)[4:] == b"other".ljust(size)
+        assert isinstance(frame.obj, bytearray) == (size > SCRATCH_BYTES), "a large one is not copied, a small one is"
         assert asker.heard == [b"one"]
         await asks_as_before(connection, peer)
 

@@ -30,8 +30,8 @@ cdef class Loan:
     @cython.locals(count=Py_ssize_t, octets=uint8_t[::1])
     cdef Py_ssize_t _receive(self) except -1
 
-    @cython.locals(size=Py_ssize_t)
-    cdef _take(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end)
+    @cython.locals(size=Py_ssize_t, is_own=bint)
+    cdef _take(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, frame)
 
     cdef int64_t _next_id(self) except -1
 

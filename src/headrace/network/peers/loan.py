@@ -21,6 +21,7 @@ except ImportError:
     from headrace import uncompiled as cython
 
 from headrace.errors import InvalidRequest
+from headrace.protocol.conversation.asking import SCRATCH_BYTES
 
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
@@ -122,7 +123,7 @@ class Loan:
                 return
             end = reader.end_of_frame(0, count)
             if end == count:
-                self._take(reader._octets if cython.compiled else reader.target(), _SIZE_BYTES, end)
+                self._take(reader._octets if cython.compiled else reader.target(), _SIZE_BYTES, end, None)
                 return
             frames = reader.received(count)
         except (BlockingIOError, InterruptedError):
@@ -134,7 +135,7 @@ class Loan:
             self._connection.close(f"the response is malformed: {error.message}")
             return
         if len(frames) == 1:
-            self._take(frames[0], 0, len(frames[0]))
+            self._take(frames[0], 0, len(frames[0]), frames[0])
         elif frames:
             self._connection.close("the response is malformed: there is another one behind it")
 
@@ -147,7 +148,8 @@ class Loan:
             return count
         return self._receive_into(self._reader.target())
 
-    def _take(self, octets: Any, start: int, end: int) -> None:
+    def _take(self, octets: Any, start: int, end: int, frame: memoryview | None) -> None:
+        """`frame`: the same, if it may be in a buffer of its own."""
         if self.answered.done():
             return  # nobody waits any more, and the connection is about to be closed
         if end - start < _ID_BYTES or _int32(octets, start) != self._id:
@@ -155,7 +157,8 @@ class Loan:
             return
         try:
             if not self._asker.take(octets, start, end):
-                self._end(memoryview(bytes(octets[start:end])))
+                is_own = frame is not None and end - start > SCRATCH_BYTES
+                self._end(frame if is_own else memoryview(bytes(octets[start:end])))
                 return
             size = self._asker.ask(self._next_id(), self._version, self._client_id)
         except Exception as error:  # a bug of the broker: whoever waits logs it

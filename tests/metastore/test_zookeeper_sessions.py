@@ -424,6 +424,16 @@ async def test_a_server_that_cannot_read_many_nodes_at_once_is_asked_for_each(
     assert await store.get_many(paths) == found
 
 
+async def test_many_nodes_are_read_whose_paths_are_long(store: ZooKeeperStore) -> None:
+    """A server closes the connection on a request of more than a megabyte."""
+    paths = ["/" + str(number).rjust(8000, "n") for number in range(READS_MAX)]
+    for start in range(0, len(paths), 50):
+        await store.multi([Create(path, path[-3:].encode()) for path in paths[start : start + 50]])
+    async with asyncio.timeout(WITHIN_SECONDS):
+        found = await store.get_many(paths)
+    assert [each and each.data for each in found] == [path[-3:].encode() for path in paths]
+
+
 async def test_many_nodes_are_read_although_the_connection_breaks_meanwhile(
     store: ZooKeeperStore, proxy: Proxy
 ) -> None:

@@ -58,6 +58,9 @@ READS_MIN = 50
 READS_MAX = 200
 """Nodes that are read by one request: their states are 30 kB."""
 
+READ_PATHS_CHARS_MAX = 100_000
+"""Of their paths, beside the first one: a server closes a connection on a request of a megabyte, `jute.maxbuffer`."""
+
 T = TypeVar("T")
 
 
@@ -110,7 +113,14 @@ class ZooKeeperStore:
         def ask(full: Sequence[str]) -> "asyncio.Future[list[Any]]":
             return self._requests.read(lambda: [self._link.data_of_many(full)])
 
-        parts = [paths[start : start + READS_MAX] for start in range(0, len(paths), READS_MAX)]
+        parts: list[list[str]] = []
+        left = 0
+        for path in paths:
+            left -= len(path)
+            if not parts or left < 0 or len(parts[-1]) == READS_MAX:
+                parts.append([])
+                left = READ_PATHS_CHARS_MAX
+            parts[-1].append(path)
         answers = await asyncio.gather(*(ask([self._full(path) for path in part]) for part in parts))
         found: list[Node | None] = []
         for part, (results,) in zip(parts, answers, strict=True):

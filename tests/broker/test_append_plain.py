@@ -372,3 +372,19 @@ def test_what_a_disk_has_taken_of_a_refused_late_write_is_not_found_after_a_cras
     os.close(full)
     assert log.active.records.file.size() == size
     assert opened(tmp_path, config).log_end_offset == end
+
+
+@pytest.mark.parametrize("number", [31, 35])
+def test_a_late_write_that_fails_is_taken_back_from_its_own_log_out_of_many(tmp_path: Path, number: int) -> None:
+    late, config = LateWrites(), TopicConfig()
+    logs = [opened(tmp_path / f"late-{n}", config) for n in range(40)]
+    batch = encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    for log in logs:
+        appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+        assert appended_late(log, late, memoryview(bytearray(batch))) == 1
+    full, plain_fd = os.open("/dev/full", os.O_WRONLY), logs[number].active.records.plain_fd
+    logs[number].active.records.plain_fd = full
+    assert late.write() == 1 << number
+    logs[number].active.records.plain_fd = plain_fd
+    os.close(full)
+    assert [n for n, log in enumerate(logs) if log.log_end_offset != 2] == [number]

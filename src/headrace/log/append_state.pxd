@@ -3,7 +3,7 @@ cimport cython
 from cpython.array cimport array
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-cdef int64_t _INT32_MAX, _UINT32_MAX
+cdef int64_t _ONE, _INT32_MAX, _UINT32_MAX
 cdef int _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS
 cdef bint _BY_INSTRUCTION
 cdef Py_ssize_t _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX

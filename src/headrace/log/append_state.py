@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NOT_APPENDED = -1
 """The result of `append_plain` when nothing was done."""
 
-_INT32_MAX, _UINT32_MAX = 0x7FFFFFFF, 0xFFFFFFFF
+_ONE, _INT32_MAX, _UINT32_MAX = 1, 0x7FFFFFFF, 0xFFFFFFFF  # C integers of 64 bits
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
 _REMEMBERED_MAX = BATCHES_MAX
 _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX = LATE_BYTES_MAX, LATE_BATCHES_MAX, 60  # a bit for each log
@@ -373,7 +373,7 @@ class LateWrites:
         failed, slot, count = 0, 0, len(self._before)
         while slot < count:
             if not self._write_one(slot):
-                failed |= 1 << slot
+                failed |= _ONE << slot
             slot += 1
         self._filled = self._count = 0
         if failed:

@@ -17,11 +17,14 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.client.beside_broker import options, run_beside
 
 RESULTS = Path(__file__).with_name("aio.json")
 TASKS = 1_000
@@ -239,25 +242,10 @@ def main() -> None:
         function, bootstrap, topic, size, count = sys.argv[2:]
         child(function, Case(bootstrap, topic, bytes(int(size)), int(count)))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", help="a running broker; without it `headrace serve` is started")
+    parser = options(__doc__, RESULTS)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--records", type=int, default=300_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
-    arguments = parser.parse_args()
-    if arguments.bootstrap:
-        run(arguments.bootstrap, arguments)
-        return
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "headrace", "serve", "--listen", "127.0.0.1:0", "--data", data]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            assert server.stdout is not None
-            run(server.stdout.readline().split()[1], arguments)
-        finally:
-            server.terminate()
-            server.wait()
+    run_beside(run, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,9 @@ from typing import NamedTuple
 import confluent_kafka
 import pyarrow
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.client.beside_broker import options, run_beside
 from headrace.client.consumer.arrow import to_record_batch
 from headrace.client.consumer.consumer import Consumer, ConsumerSettings
 from headrace.client.operations.admin import Admin
@@ -232,25 +233,10 @@ def run(bootstrap: str, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", help="a running broker; without it `headrace serve` is started")
+    parser = options(__doc__, RESULTS)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1024], help="bytes of a value")
     parser.add_argument("--megabytes", type=int, default=200, help="how much of each size")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
-    arguments = parser.parse_args()
-    if arguments.bootstrap:
-        run(arguments.bootstrap, arguments)
-        return
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "headrace", "serve", "--listen", "127.0.0.1:0", "--data", data]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            assert server.stdout is not None
-            run(server.stdout.readline().split()[1], arguments)
-        finally:
-            server.terminate()
-            server.wait()
+    run_beside(run, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Measures the latency of one 1 KiB record in flight, acks=all, with franz-go: headrace beside Apache Kafka.
 
 The producer waits for each record before it sends the next one. Both brokers run at the same time on this machine, but
-receive requests in turns. Reports medians of the rounds with their spread, and the ratios of the pairs. Needs Go;
-Apache Kafka needs Java and Maven.
+receive requests in turns, after `--warm` seconds of load each. Reports medians of the rounds with their spread, and
+the ratios of the pairs. Needs Go; Apache Kafka needs Java and Maven.
 
-    python benchmarks/broker/one_in_flight.py [--seconds 4] [--rounds 5] [--json]
+    python benchmarks/broker/one_in_flight.py [--seconds 4] [--rounds 5] [--warm 60] [--json]
 """
 
 import argparse
@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=float, default=60, help="seconds of load on each broker before the rounds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if shutil.which("go") is None:
@@ -59,7 +60,7 @@ def main() -> None:
         with peers() as found:
             rounds: dict[str, list[Round]] = {peer.name: [] for peer in found}
             for peer in found:
-                run_round(program, peer, options.seconds)  # warms it up
+                run_round(program, peer, options.warm)
             for _ in range(options.rounds):
                 for peer in found:
                     rounds[peer.name].append(run_round(program, peer, options.seconds))

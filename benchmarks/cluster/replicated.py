@@ -1,11 +1,11 @@
 """Measures replicated produces (3 brokers, min.insync.replicas=2, acks=all, 1 KiB): headrace beside Apache Kafka.
 
 ProducerPerformance runs tuned (batch.size=262144, linger.ms=5) and with default settings, to three partitions. Both
-clusters run at the same time, but receive requests in turns. Reports medians of the rounds, and the ratio of each pair.
-CPU seconds and resident memory are those of the three brokers together; headrace's ZooKeeper is reported separately.
-Needs Java and Maven.
+clusters run at the same time, but receive requests in turns, after `--warm` seconds of load each: code that the JVM has
+not compiled yet would flatter us. Reports medians of the rounds, and the ratio of each pair. CPU seconds and resident
+memory are those of the three brokers together; headrace's ZooKeeper is reported separately. Needs Java and Maven.
 
-    python benchmarks/cluster/replicated.py [--rounds 5] [--scale 1.0] [--json]
+    python benchmarks/cluster/replicated.py [--rounds 5] [--scale 1.0] [--warm 60] [--json]
 """
 
 import argparse
@@ -22,6 +22,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.cluster import replicated_requests
 from benchmarks.paired import Summary, report, summarise
 from benchmarks.request_load import cpu_seconds
 from headrace.client.operations.admin import Admin, NewTopic
@@ -79,6 +80,16 @@ def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str])
     return Run(float(rate), float(p99), cpu_seconds(cluster.brokers) - before)
 
 
+def warm(cluster: Cluster, seconds: float) -> None:
+    """Loads a cluster for so many seconds with requests of one small record, which leave little to write back to the
+    disk, and then with a short run of each kind of work."""
+    one_record = replicated_requests.BATCHES["100 B"]
+    requests = replicated_requests.measured(cluster.name, cluster.bootstrap, [each.pid for each in cluster.brokers])
+    replicated_requests.run_round(requests, 10, seconds, *one_record)
+    for name, (count, properties) in WORKS.items():
+        produce(cluster, f"bench-{name}", count // 10, properties)
+
+
 @contextmanager
 def both_clusters() -> Iterator[tuple[tuple[Cluster, Cluster], psutil.Process]]:
     """Three brokers of headrace and three of Apache Kafka at the same time, and the process of headrace's ZooKeeper."""
@@ -106,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the record counts")
+    parser.add_argument("--warm", type=float, default=60, help="seconds of load on each cluster before the rounds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if reason := kafka.missing_tools():
@@ -117,6 +129,7 @@ def main() -> None:
         for each in clusters:
             with Admin(each.bootstrap) as admin:
                 admin.create_topics([NewTopic(f"bench-{name}", 3, 3) for name in WORKS])
+            warm(each, options.warm)
         for name, (count, properties) in WORKS.items():
             rows: dict[str, list[Run]] = {each.name: [] for each in clusters}
             for _ in range(options.rounds):

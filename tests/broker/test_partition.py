@@ -114,6 +114,15 @@ def test_epochs_end_where_the_next_one_that_wrote_begins(partition: Partition) -
     assert partition.log.leader_epochs.entries == [(2, 0), (5, 3)]
 
 
+def test_every_epoch_of_a_log_without_records_ends_where_the_leader_will_write(partition: Partition) -> None:
+    """Else a consumer that waits for the first record resets its position after a change of the leader, and misses it.
+    Apache Kafka 4.3.1 answers the same."""
+    lead(partition, 2)
+    assert [partition.end_of_epoch(epoch) for epoch in (-1, 0, 1, 2, 3)] == [(-1, -1), (0, 0), (1, 0), (2, 0), (-1, -1)]
+    truncation.truncate_fully(partition.log, 40, now_ms=0)
+    assert [partition.end_of_epoch(epoch) for epoch in (-1, 0, 2, 3)] == [(-1, -1), (0, 40), (2, 40), (-1, -1)]
+
+
 def produce(partition: Partition, refused: RefusedSequences, sequence: int, acks: int = -1) -> ErrorCode:
     """What an idempotent producer is told, and the broker remembers."""
     batch = memoryview(

@@ -188,15 +188,18 @@ class Partition:
         """The largest epoch up to `epoch` that wrote records, and its end offset, exclusive; (-1, -1) if not known.
 
         Apache Kafka records a leader epoch when it begins. This log records it with the first batch of the epoch, which
-        saves one file write per partition at each start; until then the previous epoch ends at the log end offset.
+        saves one file write per partition at each start; until then the previous epoch ends at the log end offset, and
+        every epoch in a log that never had a batch: a consumer that waits there must not take its position for lost.
         After a message of an older format nothing is known, since it carries no epoch.
         """
-        if epoch > self.state.leader_epoch:
+        state, log = self.state, self.log
+        if not 0 <= epoch <= state.leader_epoch:
             return -1, -1
-        if epoch == self.state.leader_epoch and self.state.is_leader:
-            return epoch, self.log.log_end_offset
-        latest = self.log.leader_epochs.latest
-        return self.log.leader_epochs.end_offset_for(min(epoch, latest), self.log.log_end_offset)
+        latest, end_offset = log.leader_epochs.latest, log.log_end_offset
+        is_without_epochs = latest < 0 and log.log_start_offset == end_offset
+        if state.is_leader and (epoch == state.leader_epoch or is_without_epochs):
+            return epoch, end_offset
+        return log.leader_epochs.end_offset_for(min(epoch, latest), end_offset)
 
     def delete_records(self, offset: int, now_ms: int) -> int:
         """Moves the log start offset up to `offset` (-1: the high watermark), never down; returns the log start offset.

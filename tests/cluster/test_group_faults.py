@@ -9,6 +9,7 @@ Every run of the tests does each fault once, with others of the other two dimens
 marked `soak`. Kafka Streams needs Java and Maven.
 """
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -21,16 +22,18 @@ from typing import Protocol, Self
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ConfluentError
 
 from headrace.errors import KafkaError
 from tests.cluster.faults import FAULTS, do_to_broker, do_to_zookeeper, find_victim
 from tests.cluster.local_cluster import LocalCluster
 from tests.cluster.share_members import GROUP_TYPE, PARTITIONS, Group, Member, Record
+from tests.cluster.stall_report import stall_report
 from tests.cluster.transactional_clients import FAST, WAIT_S
 from tests.cluster.verifying import VerifyingProducer
 from tests.cluster.working_clients import committed_offsets
 from tests.eventually import eventually
-from tests.harness import stop_process
+from tests.harness import stop_process, tail
 from tests.peers import kafka
 from tests.peers.kafka_streams import start_word_count
 from tests.rotation import seed
@@ -73,6 +76,9 @@ class Taking(Protocol):
     def check(self) -> None:
         """What must hold at the end."""
 
+    def state(self) -> str:
+        """How far it is, for a failure's report."""
+
 
 class ConsumerGroup:
     """Two members of confluent-kafka with `group.protocol=consumer`, which commit what they have read."""
@@ -111,6 +117,10 @@ class ConsumerGroup:
             for partition, offset in earlier.items():
                 assert later.get(partition, offset) >= offset, (earlier, later)
         assert self._committed, "no offset was seen"
+
+    def state(self) -> str:
+        """See `Taking`."""
+        return f"the last committed offsets are {self._committed[-1:]}"
 
     def _run(self) -> None:
         looked = 0.0
@@ -155,6 +165,10 @@ class ShareGroup:
         """Nothing came again after its acceptance was answered."""
         assert [member.again for member in self._members] == [[], []]
 
+    def state(self) -> str:
+        """See `Taking`."""
+        return f"{len(self._accepted)} are accepted"
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             for member in self._members:
@@ -171,10 +185,13 @@ class StreamsGroup:
         self._start = [partial(_word_count, cluster, topic, target, directory / name) for name in ("one", "two")]
         self._processes: list[subprocess.Popen[bytes]] = []
         settings = {**FAST, "bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.auto.commit": False}
-        self._reader = Consumer({**settings, "isolation.level": "read_committed"})
+        settings |= {"isolation.level": "read_committed", "auto.offset.reset": "error"}
+        self._reader = Consumer(settings)
         self._reader.assign([TopicPartition(target, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
         self._counts: dict[int, list[int]] = {}
+        self._resets: list[str] = []
         self._gave_up: list[object] = []
+        self._logs = [directory / name / "streams.log" for name in ("one", "two")]
         self._stopping = Event()
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -196,15 +213,28 @@ class StreamsGroup:
         return set(self._counts)
 
     def check(self) -> None:
-        """Each value was counted once, and no instance gave up."""
+        """Each value was counted once, no instance gave up, and nobody was told that its position is lost."""
+        assert self._resets == []
         assert {value: counts for value, counts in self._counts.items() if counts != [1]} == {}
         assert self._gave_up == []
+
+    def state(self) -> str:
+        """See `Taking`. The JVMs write their threads to their logs, too."""
+        positions = {each.partition: each.offset for each in self._reader.position(self._reader.assignment())}
+        said = [f"the counts are read up to {positions}, resets {self._resets}"]
+        for process, log in zip(self._processes, self._logs, strict=True):
+            said.append(f"---- {log}, status {process.poll()} ----\n{tail(log, 16_000)}")
+            if process.poll() is None:
+                process.send_signal(signal.SIGQUIT)
+        return "\n".join(said)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             for each in self._reader.consume(200, 0.1):
-                if each.error() is None:
+                if (error := each.error()) is None:
                     self._counts.setdefault(int(each.key() or b""), []).append(int(each.value() or b""))
+                elif error.code() == ConfluentError._AUTO_OFFSET_RESET:
+                    self._resets.append(error.str())
 
 
 def _word_count(cluster: LocalCluster, topic: str, target: str, directory: Path) -> subprocess.Popen[bytes]:
@@ -243,10 +273,15 @@ def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, directory: Pat
             taking = ShareGroup(cluster, topic)
         case _:
             taking = StreamsGroup(cluster, topic, directory)
+
+    def state() -> str:
+        report = stall_report(cluster, topic, taking.name, kind)
+        return f"{taking.state()}\n{report}\n{cluster.logs()}"
+
     with taking:
         with VerifyingProducer(cluster.bootstrap, topic, partitions=PARTITIONS, per_second=PER_SECOND) as producer:
             producer.wait_for(PER_SECOND)
-            eventually(lambda: len(taking.values()) > 0, "the first records", within_s=WAIT_S, state=cluster.logs)
+            eventually(lambda: len(taking.values()) > 0, "the first records", within_s=WAIT_S, state=state)
             if victim == "zookeeper":
                 do_to_zookeeper(zookeeper, fault)
             else:
@@ -260,7 +295,7 @@ def go_through(cluster: LocalCluster, zookeeper: ZooKeeperServer, directory: Pat
             lambda: taking.values() >= wanted,
             "all records",
             within_s=2 * WAIT_S,
-            state=lambda: f"{len(wanted - taking.values())} of {len(wanted)} are missing\n{cluster.logs()}",
+            state=lambda: f"{len(wanted - taking.values())} of {len(wanted)} are missing\n{state()}",
         )
     taking.check()
 

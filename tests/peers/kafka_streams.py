@@ -9,8 +9,14 @@ from tests.peers.cache import build_once
 
 HERE = Path(__file__).parent / "streams"
 
-
 VERSION = "4.3.1"
+
+LOG_WITH = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
+)
+"""What Kafka Streams and its clients tell of rebalances, tasks and lost connections, without their settings."""
 
 
 def start_word_count(
@@ -29,7 +35,7 @@ def start_word_count(
     """
     home = build_word_count(version)
     path = f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*"
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *LOG_WITH]
     guarantee = "exactly_once_beta" if version.startswith("2.") else "exactly_once_v2"  # the same by its first name
     arguments = [bootstrap, source, target, str(directory / "state"), protocol, guarantee, str(session_ms)]
     command = ["java", *options, "-cp", path, "WordCount", *arguments]

@@ -351,6 +351,9 @@ DELEGATION_TOKENS_MAX = 100_000
 AUTHENTICATING_AT_ONCE_MAX = 2
 """Threads that verify tokens of clients. Others wait."""
 
+REFUSED_WRITES_LOGGED_PER_SECOND_MAX = 10
+"""Lines in the log about late writes that a disk has refused."""
+
 FAILED_AUTHENTICATIONS_LOGGED_PER_SECOND_MAX = 10
 """Failed authentications that are logged one by one. The others of the second are counted."""
 

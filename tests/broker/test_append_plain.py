@@ -28,6 +28,7 @@ from headrace.records.format2.header import iter_headers, read_header, set_base_
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
 from headrace.records.format2.validation import check_produced
 from headrace.types import TopicPartition
+from tests.broker.refusing_disk import refusing
 
 NOW_MS = 1_700_000_000_000
 SEQUENCES = 1 << 31
@@ -332,24 +333,38 @@ def test_what_the_disk_refuses_late_was_never_appended(tmp_path: Path, seed: int
                 appended_generally(twin, memoryview(bytearray(batch)), NOW_MS)
             appended_generally(log, batch, NOW_MS)
     before, known_before = deepcopy(state_of(logs[1])), dict(sequences[1])
-    full = os.open("/dev/full", os.O_WRONLY)
-    plain_fd = logs[1].active.records.plain_fd
-    logs[1].active.records.plain_fd = full
-    ends = [log.log_end_offset for log in logs]
+    ends, size, records = [log.log_end_offset for log in logs], 0, 0
     for number in (0, 1, 2, 1, 1, 0, 1, 1, 1, 1, 1):
-        assert appended_late(logs[number], late, drawn_batch(chance, sequences[number])) >= ends[number]
-    assert late.write() == 1 << 1, "only the second one has the disk that is full"
-    logs[1].active.records.plain_fd = plain_fd
-    os.close(full)
+        batch = drawn_batch(chance, sequences[number])
+        if number == 1:
+            size, records = size + len(batch), records + read_header(batch).record_count
+        assert appended_late(logs[number], late, batch) >= ends[number]
+    with refusing(logs[1]) as refuses:
+        assert late.write() == 1 << 1, "only the second one has the disk that is full"
+    assert refuses.writes == 1
+    (refused,) = late.refused.values()
+    assert (refused.batches, refused.records, refused.size) == (8, records, size)
+    assert refused.end_offset == ends[1]
+    assert "No space" in str(refused.error)
+    assert refused.error.__traceback__ is None, "it keeps the log"
     after = state_of(logs[1])
     assert after.pop("recent") != before.pop("recent"), "the index is asked instead"
     assert after == before
     assert [log.log_end_offset > end for log, end in zip(logs, ends, strict=True)] == [True, False, True]
     assert [log.writes_at_once for log in logs] == [False, True, False]
-    for _ in range(9):  # it goes on
+    for number in range(9):  # it goes on
         batch = drawn_batch(chance, known_before)
-        for log in (logs[1], twin):
-            appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+        if number == 4:
+            assert appended_plainly(logs[1], memoryview(bytearray(batch)), NOW_MS) > 0
+            assert not logs[1].writes_at_once, "the disk has taken one"
+        elif number > 4:
+            assert appended_late(logs[1], late, memoryview(bytearray(batch))) > 0
+            assert late.write() == 0
+            assert not late.refused
+        else:
+            appended_generally(logs[1], memoryview(bytearray(batch)), NOW_MS)
+            assert logs[1].writes_at_once
+        appended_generally(twin, memoryview(bytearray(batch)), NOW_MS)
     one, other = state_of(logs[1]), state_of(twin)
     del one["recent"], other["recent"]
     assert one == other
@@ -365,13 +380,65 @@ def test_what_a_disk_has_taken_of_a_refused_late_write_is_not_found_after_a_cras
         assert appended_late(log, late, batch) >= end
     taken = b"".join(batches[1:])[:-10]  # two batches, and most of a third one
     os.pwrite(log.active.records.plain_fd, taken, size)
-    full, plain_fd = os.open("/dev/full", os.O_WRONLY), log.active.records.plain_fd
-    log.active.records.plain_fd = full
-    assert late.write() == 1
-    log.active.records.plain_fd = plain_fd
-    os.close(full)
+    with refusing(log):
+        assert late.write() == 1
     assert log.active.records.file.size() == size
     assert opened(tmp_path, config).log_end_offset == end
+
+
+def test_a_late_write_that_fails_once_is_made_again(tmp_path: Path) -> None:
+    late, log = LateWrites(), opened(tmp_path, TopicConfig())
+    batches = [memoryview(bytearray(encode_batch([Record(0, NOW_MS, None, b"x", ())]))) for _ in range(4)]
+    appended_generally(log, batches[0], NOW_MS)
+    for batch in batches[1:]:
+        assert appended_late(log, late, batch) > 0
+    full, plain_fd = os.open("/dev/full", os.O_WRONLY), log.active.records.plain_fd
+    log.active.records.plain_fd = full
+    assert late.write() == 0
+    log.active.records.plain_fd = plain_fd
+    os.close(full)
+    assert not log.writes_at_once
+    assert log.active.records.file.size() == log.active.size
+    assert [header.base_offset for _, header in log.active.headers()] == [0, 1, 2, 3]
+
+
+def test_a_late_write_that_fails_with_the_disk_is_reported_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    watch = DirectoryWatch(LocalFiles(), [tmp_path])
+    files = WatchedFiles(LocalFiles(), watch)
+    late, batch = LateWrites(), encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    log = PartitionLog.open(tmp_path / "t-0", TopicPartition("t", 0), TopicConfig(), files=files, now_ms=NOW_MS)
+    log.leader_epochs.assign(3, 0)
+    appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+    for code, failed in ((errno.ENOSPC, []), (errno.EIO, [tmp_path])):
+        assert appended_late(log, late, memoryview(bytearray(batch))) == 1
+        with refusing(log, code):
+            assert late.write() == 1
+        assert list(watch.failed) == failed, watch.failed
+
+
+def test_what_cannot_be_taken_back_ends_its_log_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, logs = LateWrites(), [opened(tmp_path / f"late-{n}", TopicConfig()) for n in range(2)]
+    batch = encode_batch([Record(0, NOW_MS, None, b"x", ())])
+    for log in logs:
+        appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
+        assert appended_late(log, late, memoryview(bytearray(batch))) == 1
+
+    def fail(_: PartitionLog) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(PartitionLog, "forget_positions", fail)
+    with refusing(logs[0]), refusing(logs[1]):
+        assert late.write() == 0b11
+    monkeypatch.undo()
+    for log in logs:
+        assert "MemoryError" in (log.failure or "")
+        assert appended_late(log, late, memoryview(bytearray(batch))) == NOT_APPENDED
+    other = opened(tmp_path / "other", TopicConfig())
+    appended_generally(other, memoryview(bytearray(batch)), NOW_MS)
+    assert appended_late(other, late, memoryview(bytearray(batch))) == 1
+    assert (late.write(), other.failure, late.refused) == (0, None, {})
+    assert other.active.records.file.size() == 2 * len(batch)
 
 
 @pytest.mark.parametrize("number", [31, 35])
@@ -382,9 +449,6 @@ def test_a_late_write_that_fails_is_taken_back_from_its_own_log_out_of_many(tmp_
     for log in logs:
         appended_generally(log, memoryview(bytearray(batch)), NOW_MS)
         assert appended_late(log, late, memoryview(bytearray(batch))) == 1
-    full, plain_fd = os.open("/dev/full", os.O_WRONLY), logs[number].active.records.plain_fd
-    logs[number].active.records.plain_fd = full
-    assert late.write() == 1 << number
-    logs[number].active.records.plain_fd = plain_fd
-    os.close(full)
+    with refusing(logs[number]):
+        assert late.write() == 1 << number
     assert [n for n, log in enumerate(logs) if log.log_end_offset != 2] == [number]

@@ -65,6 +65,10 @@ cdef class _Before:
     cdef int64_t log_end_offset, size, unindexed_bytes
     cdef object largest
 
+cdef class RefusedAppends:
+    cdef readonly object error
+    cdef readonly int64_t batches, end_offset, records, size
+
 cdef class LateWrites:
     cdef uint8_t[::1] _arena
     cdef int64_t[::1] _starts, _ends, _slots
@@ -72,6 +76,7 @@ cdef class LateWrites:
     cdef Py_ssize_t _filled, _count
     cdef bint _has_arena
     cdef readonly int last_slot
+    cdef readonly dict refused
 
     cpdef bint has_room(self, Py_ssize_t size, Py_ssize_t batches) noexcept
 
@@ -87,8 +92,11 @@ cdef class LateWrites:
     @cython.locals(before=_Before, records=FileEnd, size=int64_t)
     cdef bint _write_one(self, int slot) except -1
 
-    @cython.locals(slot=int, before=_Before)
-    cdef _take_back(self, int64_t failed)
+    @cython.locals(before=_Before, log=LogEnd, records=FileEnd, size=int64_t, count=int64_t, mine=list)
+    cdef bint _write_again(self, int slot) except -1
+
+    @cython.locals(before=_Before)
+    cdef _take_back(self, int slot)
 
 cdef int64_t _entries_left(loaded) except? -1
 

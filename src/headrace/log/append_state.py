@@ -77,6 +77,10 @@ class FileEnd:
     plain_fd: int
     """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
 
+    def append(self, batches: bytes) -> int:
+        """Write at the end, and return the position in bytes. Raises OSError, and then changes nothing."""
+        raise NotImplementedError
+
     def trim(self) -> bool:
         """Cut the file behind the last batch. Returns whether there was something to cut. Raises OSError."""
         raise NotImplementedError
@@ -141,7 +145,8 @@ class LogEnd:
     segments: Any
 
     writes_at_once: bool
-    """Whether no write is put off any more, because one that was failed."""
+    """Whether no write is put off, because the last one that was put off failed: each batch gets its own answer until
+    the disk takes one."""
     stamps: bool
     """Whether batches get the time of their append (`message.timestamp.type`)."""
     stores_what_is_sent: bool
@@ -207,6 +212,8 @@ class LogEnd:
             late.put_off(self, buf, start, end, entry)
         elif _write(fd, buf, start, end, position) != size:
             return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
+        else:
+            self.writes_at_once = False
         records.size = position + size
         self._note(base_offset, record_count, position, size, max_timestamp_ms)
         self.log_end_offset = last_offset + 1
@@ -291,6 +298,10 @@ class LogEnd:
         """Forget where the newest batches are."""
         raise NotImplementedError
 
+    def fail(self, reason: str) -> None:
+        """Refuse appends with this reason until the log is opened again."""
+        raise NotImplementedError
+
     def _note(self, base_offset: int, count: int, position: int, size: int, max_timestamp_ms: int) -> None:
         """Note a batch that was written at `position` in the indexes and among the newest ones."""
         indexes, last_offset = self.active.indexes, base_offset + count - 1
@@ -312,15 +323,29 @@ class _Before:
         self.largest, self.unindexed_bytes = log.active.indexes._largest, log.active.indexes.unindexed_bytes
 
 
+class RefusedAppends:
+    """What the disk refused of one log, and was taken back."""
+
+    __slots__ = ("batches", "end_offset", "error", "records", "size")
+
+    def __init__(self, error: Exception, end_offset: int, batches: int, records: int, size: int) -> None:
+        """`end_offset`: where the log ends again. `size`: of the batches, in bytes."""
+        self.error, self.end_offset = error, end_offset
+        self.batches, self.records, self.size = batches, records, size
+
+
 class LateWrites:
     """Batches that are appended and not written yet, of several logs: each log's are one write.
 
     Whoever puts writes off calls `write` before anything else looks at the logs: within the same call of the event
-    loop, and before a request that is not put off. What a disk refuses is taken back, as if it had never been appended.
+    loop, and before a request that is not put off. A write that fails is made again as any other append's, by the
+    file's own method, which finds out why, and tells who watches the disk. If that fails too, the appends are taken
+    back, as if they had never been.
     """
 
     __slots__ = (
         "_arena", "_before", "_count", "_ends", "_filled", "_has_arena", "_kept", "_slots", "_starts", "last_slot",
+        "refused",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -330,6 +355,8 @@ class LateWrites:
         self._filled = self._count = 0
         self.last_slot = 0
         """Of the log of the last batch."""
+        self.refused: dict[int, RefusedAppends] = {}
+        """By slot, the logs that the last `write` could not write."""
 
     def has_room(self, size: int, batches: int) -> bool:
         """Whether batches of this size in all can be put off."""
@@ -369,17 +396,19 @@ class LateWrites:
 
     def write(self) -> int:
         """Write all that was put off. Returns a bit for the slot of each log that could not be written, and has its old
-        end again."""
+        end again: see `refused`."""
         failed, slot, count = 0, 0, len(self._before)
-        while slot < count:
-            if not self._write_one(slot):
-                failed |= _ONE << slot
-            slot += 1
-        self._filled = self._count = 0
-        if failed:
-            self._take_back(failed)
-        self._before.clear()
-        self._kept.clear()
+        if self.refused:
+            self.refused = {}
+        try:
+            while slot < count:
+                if not self._write_one(slot) and not self._write_again(slot):
+                    failed |= _ONE << slot
+                slot += 1
+        finally:  # or the next write would take back what was answered
+            self._filled = self._count = 0
+            self._before.clear()
+            self._kept.clear()
         return failed
 
     def _write_one(self, slot: int) -> bool:
@@ -398,14 +427,31 @@ class LateWrites:
         except OSError:
             return False
 
-    def _take_back(self, failed: int) -> None:
-        """Undo the appends to these logs. The next ones are written at once, and tell what is wrong."""
-        for slot, entry, batches, seen_ms in reversed(self._kept):
-            if failed >> slot & 1:
+    def _write_again(self, slot: int) -> bool:
+        """Make a write that failed again. If the disk refuses it, undo the appends to this log."""
+        before = self._before[slot]
+        log, records = before.log, before.log.active.records
+        mine = [number for number in range(self._count) if self._slots[number] == slot]
+        size, count = records.size - before.size, log.log_end_offset - before.log_end_offset
+        records.size = before.size  # where the file's own method writes; the log's end is not looked at meanwhile
+        try:
+            records.append(b"".join([bytes(self._arena[self._starts[n] : self._ends[n]]) for n in mine]))
+            return True
+        except Exception as error:  # of the disk, or of memory: in any case the records are not there
+            refused = error.with_traceback(None)  # whose frames would keep the log
+            self.refused[slot] = RefusedAppends(refused, before.log_end_offset, len(mine), count, size)
+        try:
+            self._take_back(slot)
+        except Exception as error:  # what the log says of its end is not true: nothing may follow it
+            log.fail(f"an append that the disk refused could not be taken back: {error!r}")
+        return False
+
+    def _take_back(self, slot: int) -> None:
+        for of, entry, batches, seen_ms in reversed(self._kept):
+            if of == slot:
                 entry.batches[:], entry.seen_ms = batches, seen_ms
-        for slot, before in enumerate(self._before):
-            if failed >> slot & 1:
-                before.log._take_back(before)
+        before = self._before[slot]
+        before.log._take_back(before)
 
 
 def _entries_left(loaded: Any) -> int:

@@ -18,6 +18,7 @@ cdef class Shortcut:
     cdef public int64_t mask
     cpdef bint has_room(self, Py_ssize_t size) except -1
     cpdef int64_t write_late(self) except -1
+    cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
     cpdef wake_late(self)
     cdef readonly uint8_t[::1] out
     cdef readonly list files
@@ -105,6 +106,7 @@ cdef class Connection(Receiver):
     cdef Py_ssize_t _answer_late(self, Shortcut shortcut, LateAnswers late, Py_ssize_t count) except -1
 
     cpdef send_late(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
+    cpdef send_written(self, bytes answers)
 
     @cython.locals(sent=Py_ssize_t, size=Py_ssize_t, octets=uint8_t[::1])
     cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)

@@ -23,6 +23,7 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntFlag
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -165,6 +166,10 @@ class Shortcut:
         """Writes what was put off. Returns the bits of the writes that failed, and are undone."""
         return 0
 
+    def refused_late(self, start: int, end: int) -> bytes:
+        """The answers of `out[start:end]`, with errors where they tell of what `write_late` could not write."""
+        raise NotImplementedError
+
     def wake_late(self) -> None:
         """Wakes who waits for what `write_late` has written. It may write to `out`."""
 
@@ -228,13 +233,17 @@ class LateAnswers(Turn):
         failed = shortcut.write_late()
         for number in range(len(connections)):
             connection = connections[number]
+            if connection.is_closed:
+                continue
             try:
                 if failed & masks[number]:
-                    connection.close("its records could not be written")
-                elif not connection.is_closed:
+                    connection.send_written(shortcut.refused_late(starts[number], ends[number]))
+                else:
                     connection.send_late(shortcut, starts[number], ends[number])
             except Exception:  # a bug of the broker: the others get their answers
                 log.exception("an answer could not be sent", extra={"peer": connection.peer})
+                with suppress(Exception):
+                    connection.close("an internal error")
         shortcut.wake_late()
 
 
@@ -471,10 +480,14 @@ class Connection(Receiver):
     def send_late(self, shortcut: Shortcut, start: int, end: int) -> None:
         """Sends answers that `LateAnswers` had, behind what the socket has not taken of those before."""
         if self._is_sending or self._outbound.queued_bytes:
-            self._outbound.add(bytes(shortcut.out[start:end]))
-            self._flush()
+            self.send_written(bytes(shortcut.out[start:end]))
         else:
             self._send_shortly(shortcut, start, end)
+
+    def send_written(self, answers: bytes) -> None:
+        """The same for answers that were written elsewhere."""
+        self._outbound.add(answers)
+        self._flush()
 
     def _answer_shortly(self, shortcut: Shortcut, pos: int, count: int) -> int:
         """Answers the frames from `pos` on of what was received, as long as the shortcut does. Returns their end."""

@@ -25,6 +25,13 @@ class Traffic:
         self.messages_in += messages
         self.bytes_in += size
 
+    def refused(self, batches: int, messages: int, size: int) -> None:
+        """Counts batches as refused that were counted as appended: the disk did not take them."""
+        self.produces -= batches
+        self.failed_produces += batches
+        self.messages_in -= messages
+        self.bytes_in -= size
+
     def add(self, other: "Traffic") -> None:
         """Adds another topic's counters."""
         for name in self.__slots__:

@@ -89,7 +89,7 @@ def append_plainly(
         if header is None:
             return None
         checked.append((partition, each.records, header))
-    return _append(broker, request, checked, [], now_ms, told)
+    return _append(broker, request, checked, [], {}, now_ms, told)
 
 
 def append_rest(
@@ -97,16 +97,17 @@ def append_rest(
     request: PlainProduce,
     partitions: Sequence[Partition],
     appended: list[Appended],
+    refused: dict[int, KafkaError],
     now_ms: int,
     told: Callable[[str], str] = str,
 ) -> bytes | Uncommitted:
-    """Appends the batches behind the first ones, which are `appended`. All are checked. Returns what `append_plainly`
-    does."""
+    """Appends the batches behind the first ones, which are `appended`, or `refused` by the number of each. All are
+    checked. Returns what `append_plainly` does."""
     checked = [
         (partition, each.records, read_header(each.records))
         for partition, each in zip(partitions, request.batches, strict=True)
     ]
-    answer = _append(broker, request, checked, appended, now_ms, told)
+    answer = _append(broker, request, checked, appended, refused, now_ms, told)
     assert answer is not None
     return answer
 
@@ -116,12 +117,12 @@ def _append(
     request: PlainProduce,
     checked: Sequence[tuple[Partition, memoryview, BatchHeader]],
     appended: list[Appended],
+    refused: dict[int, KafkaError],
     now_ms: int,
     told: Callable[[str], str],
 ) -> bytes | Uncommitted | None:
     """Appends what is checked and not yet `appended`. None if nothing is, and the first batch is refused."""
     acks = request.acks
-    refused: dict[int, KafkaError] = {}
     waits: list[tuple[int, Partition, CommitWait]] = []
     for partition, records, header in checked[len(appended) :]:
         try:

@@ -14,7 +14,7 @@ cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _B
 cdef int _ROW_FIELDS
 cdef int _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS
 cdef int64_t _ONE
-cdef int _LATE_ROWS_MAX, _IDS_FROM, _NAME_BYTES_MAX, _WAITS
+cdef int _LATE_ROWS_MAX, _PLACE_BITS, _IDS_FROM, _NAME_BYTES_MAX, _WAITS
 
 cdef class ProduceShortcut(Shortcut):
     cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _key_topic
@@ -25,13 +25,17 @@ cdef class ProduceShortcut(Shortcut):
     cdef Py_ssize_t _name_bytes
     cdef uint8_t[::1] _name
     cdef dict _partitions, _watched
-    cdef list _by_version, _found, _late_partitions, _late_before
+    cdef list _by_version, _found, _late_partitions
     cdef LateWrites _late_writes
-    cdef int64_t _late_failed
+    cdef object _refused
+    cdef uint8_t[::1] _versions
     cdef int64_t[::1] _request, _batches
     cdef public int64_t taken
 
     cpdef timed(self, Connection connection)
+
+    @cython.locals(size=Py_ssize_t, answers=list)
+    cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(request=int64_t[::1], count=int, now_ms=int64_t, appended=int)
     cpdef Py_ssize_t answer(
@@ -48,7 +52,8 @@ cdef class ProduceShortcut(Shortcut):
         base_offset=int64_t, late=LateWrites, slot=int)
     cdef int _append(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
-    @cython.locals(request=int64_t[::1], row=Py_ssize_t, placed=list)
+    @cython.locals(
+        request=int64_t[::1], row=Py_ssize_t, placed=list, refused=dict, base_offset=int64_t, has_refused=bint)
     cdef _leave_rest(
         self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, int appended, int64_t now_ms)
 

@@ -13,7 +13,8 @@ In any other case it returns 0 with nothing done, and the dispatcher takes the f
 the first one is appended. The first append itself declines with nothing done (a new producer, a repetition, a roll); if
 a later one does, the dispatcher appends the rest of the request. So the rules of refusals are not repeated here; a test
 sends the same requests all ways. Within one turn of `network.receive_pass`, batches of many requests are written
-together, and answered then. Compiled; it also runs uncompiled.
+together, and answered then; `refused_writes` has what follows if the disk refuses them. Compiled; it also runs
+uncompiled.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.produce.refused_writes import RefusedWrites
 from headrace.clocks import wall_clock_ms
 from headrace.log.append_state import LateWrites
 from headrace.network.connection import WAITS, Connection, Shortcut
@@ -44,16 +46,20 @@ else:
 if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.services import Services
+    from headrace.errors import KafkaError
 
 _VERSION, _ANSWER_BYTES, _HEAD_FIELDS = 0, 3, 4
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START = 0, 1, 2, 3, 4, 5, 6, 7
 _ROW_FIELDS = 8
 _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS = 0, 1, 2, 3, 4, BATCH_FIELDS
 _ONE, _LATE_ROWS_MAX = 1, 16  # as C integers
+_PLACE_BITS = 5  # an answer has more than 32 bytes: no two begin at the same place of 32
 _IDS_FROM, _NAME_BYTES_MAX, _WAITS = 13, 249, WAITS
 
-AppendRest = Callable[[Connection, memoryview, "list[Partition]", "list[tuple[int, int, int]]", int], None]
-"""Appends the batches of a frame behind those that are appended already, and sees to the answer."""
+AppendRest = Callable[
+    [Connection, memoryview, "list[Partition]", "list[tuple[int, int, int]]", "dict[int, KafkaError]", int], None
+]
+"""Appends the batches of a frame behind those that are appended already, or refused, and sees to the answer."""
 
 
 class ProduceShortcut(Shortcut):
@@ -61,9 +67,9 @@ class ProduceShortcut(Shortcut):
 
     __slots__ = (
         "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_found", "_has_wall_clock", "_key",
-        "_key_index", "_key_topic", "_late_before", "_late_failed", "_late_partitions", "_late_writes", "_name",
-        "_name_bytes", "_named", "_now_ms", "_partitions", "_request", "_services", "_throttling", "_times", "_touch",
-        "_watched", "taken",
+        "_key_index", "_key_topic", "_late_partitions", "_late_writes", "_name", "_name_bytes", "_named", "_now_ms",
+        "_partitions", "_refused", "_request", "_services", "_throttling", "_times", "_touch", "_versions", "_watched",
+        "taken",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes, append_rest: AppendRest) -> None:
@@ -85,8 +91,8 @@ class ProduceShortcut(Shortcut):
         self.taken = 0
         self._late_writes = LateWrites()
         self._late_partitions: list[Partition] = []  # of each log that it has; its place is the log's slot
-        self._late_before: list[int] = []  # where they ended
-        self._late_failed = 0
+        self._refused = RefusedWrites()
+        self._versions = memoryview(bytearray((len(self.out) >> _PLACE_BITS) + 1))  # of answers, by their places
 
     def has_room(self, size: int) -> bool:
         """See `Shortcut`."""
@@ -96,15 +102,23 @@ class ProduceShortcut(Shortcut):
         """See `Shortcut`."""
         failed = self._late_writes.write()
         if failed:
-            self._late_failed |= failed
-            for slot, partition in enumerate(self._late_partitions):
-                if failed >> slot & 1:
-                    partition.state.committed_to(self._late_before[slot])
+            self._refused.begin()
+            for slot, refused in self._late_writes.refused.items():
+                self._refused.add(self._late_partitions[slot], refused)
         return failed
+
+    def refused_late(self, start: int, end: int) -> bytes:
+        """See `Shortcut`."""
+        out, answers = memoryview(self.out), []
+        while start < end:
+            size = 4 + int.from_bytes(out[start : start + 4], "big")
+            answers.append(self._refused.answer(out[start : start + size], self._versions[start >> _PLACE_BITS]))
+            start += size
+        return b"".join(answers)
 
     def wake_late(self) -> None:
         """See `Shortcut`."""
-        partitions, self._late_partitions, self._late_before = self._late_partitions, [], []
+        partitions, self._late_partitions = self._late_partitions, []
         if self._watched:
             for partition in partitions:
                 partition.touch_appended(self._touch)
@@ -127,10 +141,13 @@ class ProduceShortcut(Shortcut):
         if count > _LATE_ROWS_MAX and self.late is not None:
             self.late.flush()
             self.late = None
+            if connection.is_closed:
+                return 0
         now_ms = wall_ms() if cython.compiled and self._has_wall_clock else self._now_ms()
         appended = self._append(octets, count, now_ms) if self._check(octets, count, now_ms) else 0
         if appended == count:
             self.taken += 1
+            self._versions[at >> _PLACE_BITS] = request[_VERSION]
             at = write_placed_answer(octets, request, count, self.out, at)
         elif appended:
             self._leave_rest(connection, octets, start, end, appended, now_ms)
@@ -196,7 +213,6 @@ class ProduceShortcut(Shortcut):
                 self.mask |= _ONE << slot
                 if slot == len(self._late_partitions):
                     self._late_partitions.append(partition)
-                    self._late_before.append(base_offset)
             state.committed_to(base_offset + records)
             traffic.appended(records, to - from_)
             if late is None and self._watched:
@@ -211,19 +227,22 @@ class ProduceShortcut(Shortcut):
         self, connection: Connection, octets: memoryview, start: int, end: int, appended: int, now_ms: int
     ) -> None:
         """Lets the dispatcher append the batches behind the first `appended` ones."""
+        request, row, has_refused = self._request, _HEAD_FIELDS, False
         if self.late is not None:
-            self._late_failed = 0
             self.late.flush()
-            if self._late_failed & self.mask:
-                connection.close("its records could not be written")
-                return
-        request, row = self._request, _HEAD_FIELDS
-        placed = []
-        while appended:
-            placed.append((request[row + _BASE_OFFSET], -1, request[row + _LOG_START]))
+            has_refused = self.mask != 0 and bool(self._late_writes.refused)
+        placed: list[tuple[int, int, int]] = []
+        refused: dict[int, KafkaError] = {}
+        while len(placed) < appended:
+            base_offset = request[row + _BASE_OFFSET]
+            error = self._refused.error_of(self._found[len(placed)].key, base_offset) if has_refused else None
+            if error is not None:
+                refused[len(placed)] = error
+                placed.append((-1, -1, -1))
+            else:
+                placed.append((base_offset, -1, request[row + _LOG_START]))
             row += _ROW_FIELDS
-            appended -= 1
-        self._append_rest(connection, memoryview(octets)[start:end], list(self._found), placed, now_ms)
+        self._append_rest(connection, memoryview(octets)[start:end], list(self._found), placed, refused, now_ms)
 
     def _topic_of(self, octets: memoryview, at: int, end: int) -> str | None:
         """The name of the topic in `octets[at:end]`. None if it is unknown, or clients may not write to it. A client

@@ -275,12 +275,14 @@ class Dispatcher:
         frame: memoryview,
         partitions: list[Partition],
         appended: list[Appended],
+        refused: dict[int, KafkaError],
         now_ms: int,
     ) -> None:
-        """Appends the batches of a plain request that its shortcut could not append, behind those that are."""
+        """Appends the batches of a plain request that its shortcut could not append, behind those that are, or that are
+        refused."""
         request = read_plain_produce(frame)
         assert request is not None
-        answer = append_rest(self._services, request, partitions, appended, now_ms, self._told)
+        answer = append_rest(self._services, request, partitions, appended, refused, now_ms, self._told)
         ctx = self._context_of(connection, request)
         if isinstance(answer, Uncommitted):
             self._wait_for_replicas(ctx, request, answer)

@@ -60,6 +60,10 @@ class Shortcuts(Shortcut):
         """See `Shortcut`."""
         return self.produces.write_late()
 
+    def refused_late(self, start: int, end: int) -> bytes:
+        """See `Shortcut`."""
+        return self.produces.refused_late(start, end)
+
     def wake_late(self) -> None:
         """See `Shortcut`."""
         self.produces.wake_late()

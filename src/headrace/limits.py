@@ -86,7 +86,8 @@ DECISIONS_PER_SLICE = 2000
 """Decisions of the admission in one turn of the event loop, for one request. One that is not kept counts as ten."""
 
 REQUESTS_PER_TURN_MAX = 64
-"""Requests of one connection handled in one turn of the event loop, before other connections get their turn."""
+"""Requests of one connection handled in one turn of the event loop, however they are answered, before other connections
+get their turn."""
 
 RECEIVERS_PER_TURN_MAX = 256
 """Connections that are read in one turn of the event loop, before whatever else it has to do."""

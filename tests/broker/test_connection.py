@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.limits import RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
+from headrace.limits import REQUESTS_PER_TURN_MAX, RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
 from headrace.network.connection import Connection, Held, LateAnswers, Shortcut
 from headrace.network.receive_pass import ReceivePass, Turn
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
@@ -495,4 +495,43 @@ def test_a_connection_that_cannot_be_closed_keeps_no_late_answer_from_others(cap
     good.connection.close("the test is over")
     for each in (bad, good):
         each.peer.close()
+    loop.close()
+
+
+class InThreeWays(LateWays):
+    """Puts off what is a produce, answers `?` at once, and leaves `!` to the dispatcher, which answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[bytes] = []
+
+    @property
+    def shortcut(self) -> Shortcut:
+        return self
+
+    def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
+        request = bytes(octets[start:end])
+        if request == b"!":
+            return 0
+        self.taken.append(request)
+        self.out[at] = request[-1]
+        return at + 1
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        self.taken.append(bytes(frame))
+
+
+@pytest.mark.parametrize("counts", [(100, 0, 0), (0, 100, 0), (0, 0, 100), (30, 20, 90), (30, 0, 100), (1, 63, 30)])
+def test_a_connection_has_one_budget_for_a_turn_however_its_requests_are_answered(counts: tuple[int, ...]) -> None:
+    loop, ways = SkippingLoop(), InThreeWays()
+    served = Served(loop, turn=LateAnswers())
+    served.connection.hand_over(ways, 1 << 20)
+    requests = [each for each, count in zip((b"\0\0p", b"?", b"!"), counts, strict=True) for _ in range(count)]
+    served.peer.sendall(b"".join(len(each).to_bytes(4, "big") + each for each in requests))
+    served.receive_pass.take_turn()
+    assert ways.taken == requests[:REQUESTS_PER_TURN_MAX]
+    served.settle()
+    assert ways.taken == requests
+    served.connection.close("the test is over")
+    served.peer.close()
     loop.close()

@@ -69,7 +69,7 @@ cdef class Connection(Receiver):
     cdef Shortcut _shortcut
     cdef list _unsent
     cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
-    cdef int _reasons, _fd, _direct_fd
+    cdef int _reasons, _fd, _direct_fd, _left
     cdef double _throttled_until_ms
     cdef bint _is_beginning, _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
     cdef readonly bint is_timed

@@ -292,8 +292,8 @@ class Connection(Receiver):
 
     __slots__ = (
         "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
-        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_loop",
-        "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots",
+        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_left",
+        "_loop", "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots",
         "_throttle", "_throttled_until_ms", "_transport", "_turn", "_unsent", "_waiting_bytes", "_waiting_memory",
         "admitted", "host", "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "session",
         "software",
@@ -334,6 +334,7 @@ class Connection(Receiver):
         self._throttled_until_ms = 0.0
         self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
         self._is_guarded = self._is_postponed = self._is_beginning = False
+        self._left = 0  # requests that may still be taken up in this turn
         self.listener = listener
         self.host, port = transport.address()
         self.peer = f"{self.host}:{port}"
@@ -387,6 +388,7 @@ class Connection(Receiver):
             self.close("closed by the client")
             return
         self.received_ns = self.looked_ns = monotonic() if cython.compiled else monotonic_ns()
+        self._left = _PER_TURN_MAX
         answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
             if self._is_buffering:
@@ -446,7 +448,7 @@ class Connection(Receiver):
 
     def _answer_late(self, shortcut: Shortcut, late: LateAnswers, count: int) -> int:
         """As `_answer_shortly`, for requests whose answers are sent at the end of the turn."""
-        inbound, pos, left = self._inbound, 0, _PER_TURN_MAX
+        inbound, pos, left = self._inbound, 0, self._left
         shortcut.late, late.has_declined = late, False
         try:
             while left:
@@ -463,18 +465,18 @@ class Connection(Receiver):
                     late.has_declined = True
                     break
                 pos = end
+                left -= 1
                 if answer_end == _WAITS:
                     break
                 late.note(self, shortcut, at, answer_end)
                 if self.is_timed:
                     self._unsent.append(shortcut.timed(self))
-                left -= 1
         except Exception:  # as in `_take_up`
             log.exception("a request could not be handled", extra={"peer": self.peer})
             late.flush()
             self.close("an internal error")
         finally:
-            shortcut.late = None
+            shortcut.late, self._left = None, left
         return pos
 
     def send_late(self, shortcut: Shortcut, start: int, end: int) -> None:
@@ -491,7 +493,7 @@ class Connection(Receiver):
 
     def _answer_shortly(self, shortcut: Shortcut, pos: int, count: int) -> int:
         """Answers the frames from `pos` on of what was received, as long as the shortcut does. Returns their end."""
-        inbound, left, filled = self._inbound, _PER_TURN_MAX, 0
+        inbound, left, filled = self._inbound, self._left, 0
         try:
             while left:
                 end = inbound.end_of_frame(pos, count)
@@ -500,14 +502,13 @@ class Connection(Receiver):
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
                 if not answer_end:
                     break
+                pos = end
+                left -= 1
                 if answer_end == _WAITS:
-                    pos = end
                     break
                 filled = answer_end
                 if self.is_timed:
                     self._unsent.append(shortcut.timed(self))
-                pos = end
-                left -= 1
                 if shortcut.files:
                     self._send_with_files(shortcut, filled)
                     filled = 0
@@ -518,6 +519,7 @@ class Connection(Receiver):
             shortcut.files.clear()
             self.close("an internal error")
             return pos
+        self._left = left
         if filled:
             self._send_shortly(shortcut, 0, filled)
         return pos
@@ -584,7 +586,7 @@ class Connection(Receiver):
         taken = 0
         try:
             for frame in frames:
-                if taken == REQUESTS_PER_TURN_MAX or self._is_closed or self._is_held():
+                if taken >= self._left or self._is_closed or self._is_held():
                     break
                 taken += 1
                 self._dispatch(self, frame)
@@ -644,7 +646,7 @@ class Connection(Receiver):
             self._throttle = None
 
     def _go_on(self) -> None:
-        self._goes_on = False
+        self._goes_on, self._left = False, _PER_TURN_MAX
         self.looked_ns = monotonic_ns()
         frames = [self._frames.popleft() for _ in range(min(len(self._frames), REQUESTS_PER_TURN_MAX))]
         taken = self._take_up(frames)

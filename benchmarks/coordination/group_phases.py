@@ -3,7 +3,8 @@
     Heartbeat                the one member of a classic group
     ConsumerGroupHeartbeat   the one member of a group of KIP-848, which has its assignment and tells nothing new
     ShareGroupHeartbeat      the same of a share group
-    OffsetCommit             of one partition and of twenty, by the member of either
+    OffsetCommit             of one partition and of twenty, by the member of either; and with a follower of
+                             `__consumer_offsets` that has it at the end of the turn, without the follower's fetch
     OffsetFetch              of one partition and of twenty, by the classic one
 
 From the readable event to the response, without the calls of the socket, on the general way and on the one that the
@@ -34,9 +35,13 @@ from headrace.network.connection import Connection
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.replication.partition_state import LeaderAndIsr
+from headrace.topics import OFFSETS_TOPIC
+from headrace.types import BrokerId
 
 TOPIC, MEMBER = "phases", "A" * 22
 PARTITIONS, ROUNDS, REQUESTS = 20, 60, 50
+FOLLOWER = 7
 SETTLED_S = 1.1
 SETTINGS = {"listeners": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 
@@ -96,6 +101,44 @@ def listening(
     return connection, made[-1]
 
 
+async def micros_with_follower(broker: Services, request: Message, version: int) -> dict[str, float]:
+    """The CPU of one commit that waits for a follower. Each connection has one in flight, as consumers have."""
+    ways = ("general", "short")
+    members = {
+        way: [listening(broker, request, version, has_shortcut=way == "short") for _ in range(REQUESTS)] for way in ways
+    }
+    partition = broker.replicas.partitions[OFFSETS_TOPIC, broker.groups.topic.partition_for("classic")]
+    state, follower = partition.state, BrokerId(FOLLOWER)
+    led = LeaderAndIsr(
+        state.local_id, state.leader_epoch, (state.local_id, follower), state.partition_epoch + 1,
+        (state.local_id, follower),
+    )  # fmt: skip
+    partition.apply(led, broker.now_ms())
+    rounds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, connections in members.items():
+            state.follower_fetched(follower, partition.log.log_end_offset, broker.now_ms())
+            began = time.process_time()
+            for connection, _ in connections:
+                connection.on_readable()
+            fetching = time.process_time()
+            state.follower_fetched(follower, partition.log.log_end_offset, broker.now_ms())
+            broker.purgatory.touch(partition.key)
+            fetched = time.process_time() - fetching
+            await until(lambda connections=connections: all(heard.sent for _, heard in connections))
+            rounds[way].append((time.process_time() - began - fetched) / REQUESTS * 1e6)
+            for _, heard in connections:
+                heard.sent.clear()
+    return summed(rounds)
+
+
+def summed(rounds: dict[str, list[float]]) -> dict[str, float]:
+    """The best and the median of each way."""
+    return {
+        f"{way}, {name}": of(each) for way, each in rounds.items() for name, of in (("best", min), ("median", median))
+    }
+
+
 async def micros(broker: Services, request: Message, version: int) -> dict[str, float]:
     """The CPU of one request."""
     ways = {way: listening(broker, request, version, has_shortcut=way == "short") for way in ("general", "short")}
@@ -108,9 +151,7 @@ async def micros(broker: Services, request: Message, version: int) -> dict[str, 
             await until(lambda connection=connection: connection.is_idle)
             rounds[way].append((time.process_time() - began) / REQUESTS * 1e6)
             heard.sent.clear()
-    return {
-        f"{way}, {name}": of(each) for way, each in rounds.items() for name, of in (("best", min), ("median", median))
-    }
+    return summed(rounds)
 
 
 def commit(group_id: str, epoch: int, member_id: str, count: int = 1) -> m.OffsetCommitRequest:
@@ -203,6 +244,9 @@ async def measure() -> dict[str, dict[str, float]]:
                 "OffsetCommit, KIP-848": await micros(broker, commit("new", epoch, MEMBER), 9),
                 "OffsetFetch": await micros(broker, fetch("classic", 1), 8),
                 "… of 20 offsets": await micros(broker, fetch("classic", PARTITIONS), 8),
+                "OffsetCommit, a follower": await micros_with_follower(
+                    broker, commit("classic", generation, member_id), 8
+                ),
             }
 
 

@@ -2,7 +2,7 @@
 
     Caller    sends encoded requests, hands the decoded answers back in their order
     Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole; it offers
-              each to the shortest way of followers first, as behind a socket
+              each to the shortest ways of followers and of groups' members first, as behind a socket
     SimPeers  `headrace.network.peers.peers.Peers` on such callers, one for each broker and lane
 
 Everything is encoded and decoded by the broker's own codec: bytes travel.
@@ -32,6 +32,12 @@ R = TypeVar("R", bound=Message)
 
 
 _FETCH = b"\0\1"
+_OF_GROUPS = tuple(
+    key.to_bytes(2, "big")
+    for key in (
+        ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT,
+    )
+)  # fmt: skip
 _KEYS = {key.title + "Request": key for key in ApiKey}
 _NEWEST = {module.API_KEY: module.VERSIONS[-1] for module in all_modules()}
 
@@ -237,10 +243,12 @@ class Served:
             self._held.appendleft(frame)
 
     def _is_answered_shortly(self, frame: bytes) -> bool:
-        """Whether a follower's fetch took the shortest way."""
-        if frame[:2] != _FETCH or (shortcut := getattr(self._dispatch, "shortcut", None)) is None:
+        """Whether a follower's fetch, or a request of a group's member, took the shortest way."""
+        key, shortcut = frame[:2], getattr(self._dispatch, "shortcut", None)
+        if shortcut is None or not (key == _FETCH or key in _OF_GROUPS):
             return False
-        end = shortcut.follows.offer(self, memoryview(bytearray(frame)))
+        way = shortcut.follows if key == _FETCH else shortcut.groups
+        end = way.offer(self, memoryview(bytearray(frame)))
         if end > WAITS:
             self._send(shortcut.take(end))
         return bool(end)

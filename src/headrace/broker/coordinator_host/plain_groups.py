@@ -5,15 +5,16 @@
     Heartbeat                of a stable classic group, by a member in its generation
     ConsumerGroupHeartbeat   of a member that tells nothing new and has nothing to learn
     ShareGroupHeartbeat      the same
-    OffsetCommit             by a current member, of partitions that exist, where `__consumer_offsets` has no followers
+    OffsetCommit             by a current member, of partitions that exist
 
 What is decided is the coordinator's (`keep_alive`, `plain_committer`); this module reads and writes bytes. In any other
 case, also under rules of access or quotas, it returns 0 with nothing done, and the dispatcher takes the frame. So the
 rules of refusals are not repeated here; a test sends the same requests all ways.
 
-A commit is answered when its batch is in the log, as on the general way: where nothing else is waited for, that is at
-once. If the log declines it (a roll, a disk that fails), nothing is done, and the general way tries again. Compiled,
-since a group's members send these requests all the time; it also runs uncompiled.
+A commit is answered when its batch is durable, as on the general way: at once if `__consumer_offsets` has no followers,
+else when they have it (`waiting_commit`). If the log declines it (a roll, a disk that fails), nothing is done, and the
+general way tries again; so it does where records wait for a flush. Compiled, since a group's members send these requests
+all the time; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.features import GROUP_VERSION, SHARE_VERSION
+from headrace.broker.coordinator_host.waiting_commit import WaitingCommit, WrittenCommit
+from headrace.broker.produce.commit_queue import CommitQueues
 from headrace.coordinators.groups.group import Committer, Group, GroupKind
 from headrace.coordinators.groups.offset_batch import write_offset_batch
 from headrace.coordinators.groups.offsets import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset
-from headrace.network.connection import Connection, Shortcut
+from headrace.limits import INT64_MAX
+from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.octets import Buffer
+from headrace.protocol.apis import ApiKey
 from headrace.protocol.plain_groups import (
     PARTITIONS_MAX,
     REQUEST_FIELDS,
@@ -43,6 +48,7 @@ from headrace.protocol.plain_groups import (
     write_consumer_heartbeat_answer,
     write_heartbeat_answer,
 )
+from headrace.replication.commit_wait import CommitWait
 from headrace.topics import OFFSETS_TOPIC
 from headrace.types import TopicPartition
 
@@ -64,7 +70,7 @@ _HEARTBEAT, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _COMMIT = 12, 68, 76, 8
 _SHARE_MEMBER_BYTES_MAX = 36  # see `handlers.share_group_heartbeat`
 _VERSION, _CLIENT, _GROUP, _EPOCH, _MEMBER, _INSTANCE = 0, 2, 4, 6, 7, 9
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _OFFSET, _LEADER_EPOCH, _METADATA_AT, _METADATA_END = range(8)
-_ROW_FIELDS, _IDS_FROM = ROW_FIELDS, 10
+_ROW_FIELDS, _IDS_FROM, _WAITS, _UNLIMITED = ROW_FIELDS, 10, WAITS, INT64_MAX
 
 
 class PlainGroups(Shortcut):
@@ -73,7 +79,7 @@ class PlainGroups(Shortcut):
     __slots__ = (
         "_admission", "_batch", "_commits", "_consumer_heartbeats", "_coordinator", "_heartbeats", "_keys",
         "_metadata_bytes_max", "_names", "_request", "_rows", "_runtime", "_services", "_share_heartbeats",
-        "_throttling", "_times", "taken",
+        "_throttling", "_times", "_wait_s", "queues", "taken", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +103,10 @@ class PlainGroups(Shortcut):
         self._batch = memoryview(bytearray(BATCH_BYTES_MAX))
         self._keys: list[Any] = []  # the partitions of a commit
         self._names: list[bytes] = []  # of its topics
-        self.taken = 0
+        self.queues = CommitQueues(services, ApiKey.OFFSET_COMMIT)
+        self._wait_s = services.config.offsets_commit_timeout_ms / 1000
+        self.taken = self.waited = 0
+        """How many were answered at once, and how many had to wait."""
 
     def timed(self, connection: Connection) -> Timed:
         """See `Shortcut`."""
@@ -108,6 +117,13 @@ class PlainGroups(Shortcut):
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         """See `Shortcut`."""
+        return self._answer(connection, octets, start, end, at)
+
+    def offer(self, connection: Any, frame: memoryview) -> int:
+        """As `answer`, for the whole `frame` of a connection of another kind, to the beginning of `out`."""
+        return self._answer(connection, frame, 0, len(frame), 0)
+
+    def _answer(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         if self._admission.has_rules or self._throttling.is_active:
             return 0
         key = octets[start + 1]
@@ -122,11 +138,14 @@ class PlainGroups(Shortcut):
             at = self._share_heartbeat(connection, octets, start, end, at)
         elif key == _COMMIT:
             self._times = self._commits
-            at = self._commit(octets, start, end, at)
+            at = self._commit(connection, octets, start, end, at)
         else:
             return 0
         if at:
-            self.taken += 1
+            if at == _WAITS:
+                self.waited += 1
+            else:
+                self.taken += 1
             self._times.by_version[self._request[_VERSION]] += 1
         return at
 
@@ -146,7 +165,7 @@ class PlainGroups(Shortcut):
             return 0
         return write_heartbeat_answer(request, self.out, at)
 
-    def _consumer_heartbeat(self, connection: Connection, octets: Buffer, start: int, end: int, at: int) -> int:
+    def _consumer_heartbeat(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         request = self._request
         if not read_plain_consumer_heartbeat(octets, start, end, request):
             return 0
@@ -169,7 +188,7 @@ class PlainGroups(Shortcut):
             return 0
         return write_consumer_heartbeat_answer(request, interval_ms, octets, self.out, at)
 
-    def _share_heartbeat(self, connection: Connection, octets: Buffer, start: int, end: int, at: int) -> int:
+    def _share_heartbeat(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         request = self._request
         if not read_plain_share_heartbeat(octets, start, end, request):
             return 0
@@ -197,11 +216,14 @@ class PlainGroups(Shortcut):
 
     # -- offset commits
 
-    def _commit(self, octets: Buffer, start: int, end: int, at: int) -> int:
+    def _commit(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         count = read_plain_commit(octets, start, end, self._request, self._rows)
         if count < 0 or at + commit_answer_bytes(self._request, self._rows, count) > len(self.out):
             return 0
-        at = self._commit_rows(octets, count, at) if self._runtime.is_idle and self._find(octets, count) else 0
+        if self._runtime.is_idle and self._find(octets, count):
+            at = self._commit_rows(connection, octets, count, at)
+        else:
+            at = 0
         self._keys.clear()
         self._names.clear()
         return at
@@ -243,9 +265,9 @@ class PlainGroups(Shortcut):
             number += 1
         return True
 
-    def _commit_rows(self, octets: Buffer, count: int, at: int) -> int:
-        """Appends the partitions of `_keys`, and answers. 0 with nothing done if the log or the group does not take
-        them."""
+    def _commit_rows(self, connection: Any, octets: Buffer, count: int, at: int) -> int:
+        """Appends the partitions of `_keys`, and answers or waits. 0 with nothing done if the log or the group does not
+        take them."""
         request = self._request
         committer = Committer(
             text_at(octets, request[_MEMBER], request[_MEMBER + 1]),
@@ -261,7 +283,7 @@ class PlainGroups(Shortcut):
         if partition is None:
             return 0
         state, log, traffic = partition.state, partition.log, partition.traffic
-        if not state.commits_at_once or not state.is_leader or log.stamps:
+        if not state.is_leader or log.stamps or not (state.commits_at_once or _may_wait(partition.state)):
             return 0
         now_ms = self._runtime.now_ms()
         size = write_offset_batch(octets, request, self._rows, count, self._names, now_ms, self._batch)
@@ -270,15 +292,32 @@ class PlainGroups(Shortcut):
         base_offset = log.append_plain(self._batch, 0, size, state.leader_epoch, now_ms, count, now_ms, -1, -1, -1)
         if base_offset < 0:
             return 0
-        state.committed_to(base_offset + count)
+        if state.commits_at_once:
+            state.committed_to(base_offset + count)
+        else:
+            partition.state.on_leader_append(base_offset + count, now_ms)
         traffic.appended(count, size)
         purgatory = self._services.purgatory
         if purgatory.watched:
             partition.touch_appended(purgatory.touch)
         offsets = self._offsets(octets, count, now_ms, base_offset)
-        self._coordinator.committed_at_once(group, committer, offsets, now_ms)
+        answer_end = write_commit_answer(request, self._rows, count, octets, self.out, at)
+        if state.high_watermark >= base_offset + count:
+            self._coordinator.committed_at_once(group, committer, offsets, now_ms)
+        else:
+            self._coordinator.commit_begins(group, committer, offsets, now_ms)
+            written = WrittenCommit(group.offsets, offsets, partition.key, base_offset)
+            self._wait(connection, partition, written, base_offset + count, bytes_at(self.out, at, answer_end))
+            answer_end = _WAITS
         self._runtime.run(())  # sets the timer, if a deadline comes before it
-        return write_commit_answer(request, self._rows, count, octets, self.out, at)
+        return answer_end
+
+    def _wait(self, connection: Any, partition: Any, written: WrittenCommit, commit_to: int, frame: bytes) -> None:
+        """Waits until followers have the batch, which ends at `commit_to`."""
+        queues = self.queues
+        version, deadline = self._request[_VERSION], queues.now() + self._wait_s
+        waiting = WaitingCommit(connection, self._times, version, frame, written, deadline)
+        queues.of(partition).add(waiting, 0, CommitWait(commit_to, 0, partition.state.leading_since))
 
     def _offsets(
         self, octets: Buffer, count: int, now_ms: int, record_offset: int
@@ -299,3 +338,9 @@ class PlainGroups(Shortcut):
             row += _ROW_FIELDS
             number += 1
         return made
+
+
+def _may_wait(state: Any) -> bool:
+    """Whether a commit may wait for the followers of this partition, and for nothing else."""
+    may: bool = state.flush_count == _UNLIMITED and state.has_min_isr
+    return may

@@ -1,6 +1,7 @@
-"""Plain produces that wait for replicas: a queue for each partition, in the order of their offsets.
+"""Plain requests that wait for replicas: a queue for each partition, in the order of their offsets.
 
     append_plainly ─▶ WaitingProduce ─▶ a place in the queue of each partition ─▶ the response
+    plain_groups   ─▶ WaitingCommit  ─▶ a place in the queue of the group's    ─▶ the response
 
 `durable_append` has an operation of the purgatory for each request. Here one operation, the queue, stands for all
 requests of a partition, and a change of its high watermark ends those at the head of the queue. The commit rule is the
@@ -16,7 +17,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.errors import ErrorCode
 from headrace.protocol.apis import ApiKey
@@ -39,7 +40,25 @@ Refuse = Callable[["RequestContext", Sequence[ErrorCode]], None]
 """Answers a request, given the error of each of its batches; NONE for those that are durable."""
 
 
-Waiting = tuple["WaitingProduce", int, CommitWait]
+class WaitingRequest(Protocol):
+    """A request whose batches are appended."""
+
+    @property
+    def deadline(self) -> float:
+        """When it is answered at the latest, in seconds of the event loop's clock."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it waits no more."""
+
+    def ended(self, number: int, code: ErrorCode) -> None:
+        """Takes in the end of the wait for one batch, which is in the queue no more."""
+
+    def answer(self) -> None:
+        """Answers, with REQUEST_TIMED_OUT for batches that still wait. It is over then."""
+
+
+Waiting = tuple[WaitingRequest, int, CommitWait]
 """A request, the number of one of its batches, and what that waits for."""
 
 
@@ -98,14 +117,12 @@ class WaitingProduce:
 
 
 class CommitQueue:
-    """The plain produces that wait for one partition; an operation of the purgatory."""
+    """The plain requests that wait for one partition; an operation of the purgatory."""
 
-    __slots__ = ("_entry", "_next_look", "_over", "_owner", "_partition", "_waiting")
-
-    api_key = ApiKey.PRODUCE
+    __slots__ = ("_entry", "_next_look", "_over", "_owner", "_partition", "_waiting", "api_key")
 
     def __init__(self, owner: CommitQueues, partition: Partition) -> None:
-        self._owner, self._partition = owner, partition
+        self._owner, self._partition, self.api_key = owner, partition, owner.api_key
         self._waiting: deque[Waiting] = deque()
         self._entry: tuple[WaitingOperation, float] | None = None  # in the purgatory, with its deadline
         self._next_look = 0.0  # not before this time
@@ -116,14 +133,14 @@ class CommitQueue:
         """How many requests wait."""
         return len(self._waiting) - self._over
 
-    def add(self, produce: WaitingProduce, number: int, wait: CommitWait) -> None:
+    def add(self, request: WaitingRequest, number: int, wait: CommitWait) -> None:
         """Adds a batch of a request, in nearly all cases behind the others."""
-        place = _place(each := (produce, number, wait))
+        place = _place(each := (request, number, wait))
         if self._waiting and place < _place(self._waiting[-1]):
             self._waiting.insert(bisect_right(self._waiting, place, key=_place), each)
         else:
             self._waiting.append(each)
-        look = max(produce.deadline, self._next_look)
+        look = max(request.deadline, self._next_look)
         if self._entry is None or look < self._entry[1]:
             self._wait_until(look)
 
@@ -132,8 +149,8 @@ class CommitQueue:
         waiting, state = self._waiting, self._partition.state
         is_offline = self._owner.is_offline(self._partition)
         while waiting:
-            produce, number, wait = waiting[0]
-            if produce.is_over:
+            request, number, wait = waiting[0]
+            if request.is_over:
                 waiting.popleft()
                 self._over -= 1
                 continue
@@ -141,7 +158,7 @@ class CommitQueue:
             if code is None:
                 return False
             waiting.popleft()
-            produce.ended(number, code)  # may close its connection, whose other requests then leave
+            request.ended(number, code)  # may close its connection, whose other requests then leave
         self._ends()
         return True
 
@@ -149,13 +166,13 @@ class CommitQueue:
         """Answers the requests whose time is up."""
         self._entry = None
         now = self._owner.now()
-        for produce, _, _ in list(self._waiting):
-            if not produce.is_over and produce.deadline <= now:
-                produce.answer()
+        for request, _, _ in list(self._waiting):
+            if not request.is_over and request.deadline <= now:
+                request.answer()
         self._drop_over()
         if self._waiting:
             self._next_look = now + _S_BETWEEN_LOOKS * len(self._waiting)
-            self._wait_until(max(self._next_look, min(produce.deadline for produce, _, _ in self._waiting)))
+            self._wait_until(max(self._next_look, min(request.deadline for request, _, _ in self._waiting)))
         else:
             self._ends()
 
@@ -184,10 +201,11 @@ class CommitQueue:
 
 
 class CommitQueues:
-    """The queues of a dispatcher's requests, each while requests wait in it."""
+    """The queues of a dispatcher's requests of one API, each while requests wait in it."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, api_key: ApiKey = ApiKey.PRODUCE) -> None:
         self._services, self.purgatory, self.now = services, services.purgatory, services.loop.time
+        self.api_key = api_key
         self._queues: dict[Partition, CommitQueue] = {}
 
     def of(self, partition: Partition) -> CommitQueue:

@@ -95,6 +95,18 @@ def commit(
     )
 
 
+def ended(
+    group_offsets: GroupOffsets, offsets: Mapping[TopicPartition, CommittedOffset], error: ErrorCode, record_offset: int
+) -> ErrorCode:
+    """Applies a commit that is in the log at `record_offset`, or fails it; returns the client's error. The group may be
+    gone since; then its offsets are no one's."""
+    if error is ErrorCode.NONE:
+        group_offsets.appended(offsets, record_offset)
+    else:
+        group_offsets.failed(offsets)
+    return COMMIT_ERRORS.get(error, error)
+
+
 class OffsetsStored(NamedTuple):
     """A commit was written: it takes effect and is answered. `refused` are partitions with too large metadata."""
 
@@ -105,13 +117,8 @@ class OffsetsStored(NamedTuple):
     reply: Reply
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
-        """Applies and answers a commit that is in the log at `record_offset`, or fails it. The group may be gone since;
-        then its offsets are no one's."""
-        if error is ErrorCode.NONE:
-            self.group_offsets.appended(self.offsets, record_offset)
-        else:
-            self.group_offsets.failed(self.offsets)
-        outcome = COMMIT_ERRORS.get(error, error)
+        """Applies and answers a commit that is in the log at `record_offset`, or fails it."""
+        outcome = ended(self.group_offsets, self.offsets, error, record_offset)
         answers = (
             (each, ErrorCode.OFFSET_METADATA_TOO_LARGE if each in self.refused else outcome) for each in self.requested
         )

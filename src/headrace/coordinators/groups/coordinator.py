@@ -173,12 +173,20 @@ class GroupCoordinator:
     def plain_committer(
         self, group_id: str, committer: Committer, partitions: Collection[TopicPartition]
     ) -> Group | None:
-        """The group of a commit that is stored if the log takes it at once. None if it is refused, if it creates
-        its group, or if another one of the group is being written."""
+        """The group of a commit that is stored if the log takes it at once. None if it is refused, or if it creates its
+        group."""
         group = self._groups.get(group_id)
-        if group is None or group.offsets.pending or group.commit_fault(committer, partitions) is not ErrorCode.NONE:
+        if group is None or group.commit_fault(committer, partitions) is not ErrorCode.NONE:
             return None
         return group
+
+    def commit_begins(
+        self, group: Group, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
+    ) -> None:
+        """Notes a plain commit that is in the log and not durable yet; `commits.ended` ends it. Its offsets have their
+        `record_offset`."""
+        group.committing(committer, self._groups.event(now_ms))
+        group.offsets.prepare(offsets)
 
     def committed_at_once(
         self, group: Group, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int

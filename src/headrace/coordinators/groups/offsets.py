@@ -49,10 +49,11 @@ class GroupOffsets:
         self.pending.update(offsets)
 
     def appended(self, offsets: Mapping[TopicPartition, CommittedOffset], record_offset: int) -> None:
-        """Takes over a commit that is in the log at `record_offset`."""
+        """Takes over a commit that is in the log at `record_offset`, which its offsets may have already."""
         for partition, offset in offsets.items():
             if partition in self.pending:  # unless the partition was deleted meanwhile
-                self._keep_newer(partition, offset._replace(record_offset=record_offset))
+                is_placed = offset.record_offset == record_offset
+                self._keep_newer(partition, offset if is_placed else offset._replace(record_offset=record_offset))
             self._settle(partition, offset)
 
     def stored(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

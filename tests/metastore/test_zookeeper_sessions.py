@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,7 +30,7 @@ from headrace.metastore.store import (
 from headrace.metastore.zookeeper.connection import ZooKeeperUnreachable, open_store
 from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.metastore.zookeeper.multi_read import MultiRead
-from headrace.metastore.zookeeper.store import READS_MAX, READS_MIN, ZooKeeperStore
+from headrace.metastore.zookeeper.store import READS_MAX, READS_MIN, READS_OF_ANY_SIZE_MAX, ZooKeeperStore
 from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.harness import free_ports
 from tests.metastore.zookeeper_proxy import Proxy
@@ -426,12 +426,38 @@ async def test_a_server_that_cannot_read_many_nodes_at_once_is_asked_for_each(
 
 async def test_many_nodes_are_read_whose_paths_are_long(store: ZooKeeperStore) -> None:
     """A server closes the connection on a request of more than a megabyte."""
-    paths = ["/" + str(number).rjust(8000, "n") for number in range(READS_MAX)]
+    paths = ["/" + str(number).rjust(8000, "n") + "/state" for number in range(READS_MAX)]
     for start in range(0, len(paths), 50):
-        await store.multi([Create(path, path[-3:].encode()) for path in paths[start : start + 50]])
+        some = paths[start : start + 50]
+        await store.multi([Create(path.removesuffix("/state")) for path in some])
+        await store.multi([Create(path, path[-9:].encode()) for path in some])
     async with asyncio.timeout(WITHIN_SECONDS):
         found = await store.get_many(paths)
-    assert [each and each.data for each in found] == [path[-3:].encode() for path in paths]
+    assert [each and each.data for each in found] == [path[-9:].encode() for path in paths]
+
+
+async def test_an_answer_has_few_nodes_that_may_be_large_and_many_states_of_partitions(
+    store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [f"/n{number}" for number in range(READS_MIN)]
+    states = [f"/p{number}/state" for number in range(READS_MAX)]
+    for start in range(0, len(large), 10):
+        await store.multi([Create(path, path.encode() * 20_000) for path in large[start : start + 10]])
+    await store.multi([Create(path.removesuffix("/state")) for path in states])
+    await store.multi([Create(path, path.encode()) for path in states])
+    asked: list[Sequence[str]] = []
+    serialize = MultiRead.serialize
+
+    def noted(read: MultiRead) -> bytes:
+        asked.append(read.paths)
+        return serialize(read)
+
+    monkeypatch.setattr(MultiRead, "serialize", noted)
+    found = await store.get_many([*large, *states, *large])
+    wanted = [*(path.encode() * 20_000 for path in large), *(path.encode() for path in states)]
+    assert [each and each.data for each in found] == [*wanted, *wanted[: len(large)]]
+    assert max(len([path for path in paths if not path.endswith("/state")]) for paths in asked) == READS_OF_ANY_SIZE_MAX
+    assert max(map(len, asked)) == READS_MAX
 
 
 async def test_many_nodes_are_read_although_the_connection_breaks_meanwhile(

@@ -56,7 +56,12 @@ READS_MIN = 50
 """Reads of fewer nodes are a request each."""
 
 READS_MAX = 200
-"""Nodes that are read by one request: their states are 30 kB."""
+"""Nodes that are read by one request, if they are states of partitions: 30 kB of them."""
+
+READS_OF_ANY_SIZE_MAX = 16
+"""Other nodes that are read by one request: each may have a megabyte, and the session's next answers wait behind."""
+
+_OF_PARTITION = "/state"  # the end of a path
 
 READ_PATHS_CHARS_MAX = 100_000
 """Of their paths, beside the first one: a server closes a connection on a request of a megabyte, `jute.maxbuffer`."""
@@ -117,7 +122,8 @@ class ZooKeeperStore:
         left = 0
         for path in paths:
             left -= len(path)
-            if not parts or left < 0 or len(parts[-1]) == READS_MAX:
+            count_max = READS_MAX if path.endswith(_OF_PARTITION) else READS_OF_ANY_SIZE_MAX
+            if not parts or left < 0 or len(parts[-1]) >= count_max:
                 parts.append([])
                 left = READ_PATHS_CHARS_MAX
             parts[-1].append(path)

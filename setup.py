@@ -20,6 +20,8 @@ COMPILED = (
     "headrace.protocol.conversation.frames",
     "headrace.network.outbound",
     "headrace.network.receive_pass",
+    "headrace.network.answer_order",
+    "headrace.network.late_answers",
     "headrace.network.connection",
     "headrace.network.peers.loan",
     "headrace.log.append_state",

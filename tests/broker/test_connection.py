@@ -14,7 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from headrace.limits import REQUESTS_PER_TURN_MAX, RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-from headrace.network.connection import Connection, Held, LateAnswers, Shortcut
+from headrace.network.connection import Connection, Shortcut
+from headrace.network.held import Held
+from headrace.network.late_answers import LateAnswers
 from headrace.network.receive_pass import ReceivePass, Turn
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport

@@ -23,7 +23,8 @@ from headrace.broker.request.dispatch import Dispatcher
 from headrace.errors import ErrorCode
 from headrace.limits import RECEIVERS_OF_THE_LOOP, REFUSED_WRITES_LOGGED_PER_SECOND_MAX
 from headrace.log.append_state import RefusedAppends
-from headrace.network.connection import Connection, LateAnswers
+from headrace.network.connection import Connection
+from headrace.network.late_answers import LateAnswers
 from headrace.network.receive_pass import ReceivePass
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.transport import PlainTransport

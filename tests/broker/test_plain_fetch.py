@@ -18,6 +18,7 @@ from headrace.broker.request.shortcuts import Shortcuts
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
 from headrace.network import connection as connections
+from headrace.network.answer_order import Slot
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -488,6 +489,6 @@ def test_a_fetch_that_waited_holds_no_file_of_what_it_was_answered_with(setting:
         assert len(client.receive()) > 100
     kept = [each.operation for _, _, each in setting.dispatcher._services.purgatory._deadlines]
     assert any(isinstance(each, waiting_fetch.WaitingFetch) for each in kept)
-    slots = [each for fetch in kept for each in gc.get_referents(fetch) if isinstance(each, connections.Slot)]
+    slots = [each for fetch in kept for each in gc.get_referents(fetch) if isinstance(each, Slot)]
     assert not [slot.chunks for slot in slots if slot.chunks is not None]
     client.close()

@@ -16,7 +16,9 @@ from typing import Any, TypeVar, cast
 from headrace.broker.handlers import all_modules
 from headrace.errors import InvalidRequest
 from headrace.log.segment_list import SegmentRange
-from headrace.network.connection import WAITS, Held, Slot
+from headrace.network.answer_order import Slot
+from headrace.network.connection import WAITS
+from headrace.network.held import Held
 from headrace.network.peers.loan import Asker
 from headrace.network.peers.peers import PeerAddress, PeerRefused, PeerUnreachable
 from headrace.protocol import messages as m

@@ -2,25 +2,18 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from headrace.network.answer_order cimport AnswerOrder, Slot
+from headrace.network.late_answers cimport LateAnswers, LateReceiver, LateWriter
 from headrace.network.outbound cimport Outbound
-from headrace.network.receive_pass cimport ReceivePass, Receiver, Turn
+from headrace.network.receive_pass cimport ReceivePass, Turn
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES
 
-cdef class Connection(Receiver)
+cdef class Connection(LateReceiver)
 
-cdef class LateAnswers(Turn)
-
-cdef class Shortcut:
-    cdef public LateAnswers late
-    cdef public int64_t mask
-    cpdef bint has_room(self, Py_ssize_t size) except -1
-    cpdef int64_t write_late(self) except -1
-    cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
-    cpdef wake_late(self)
-    cdef readonly uint8_t[::1] out
+cdef class Shortcut(LateWriter):
     cdef readonly list files
     cdef readonly int64_t[::1] cuts
     cpdef share(self, Shortcut other)
@@ -31,49 +24,28 @@ cdef class Shortcut:
     @cython.locals(files=list, chunks=list, pos=Py_ssize_t, number=Py_ssize_t, cut=Py_ssize_t)
     cpdef list take(self, Py_ssize_t size)
 
-cdef class LateAnswers(Turn):
-    cdef Shortcut _shortcut
-    cdef list _connections, _starts, _ends, _masks
-    cdef readonly Py_ssize_t filled
-
-    cdef bint has_declined
-    cpdef bint begin(self, Shortcut shortcut, Py_ssize_t size) except -1
-
-    @cython.locals(count=Py_ssize_t)
-    cpdef note(self, Connection connection, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
-
-    @cython.locals(
-        shortcut=Shortcut, connections=list, starts=list, ends=list, masks=list, failed=int64_t, number=Py_ssize_t,
-        connection=Connection)
-    cpdef flush(self)
-
 cdef Shortcut _shortcut_of(dispatch)
 
 @cython.locals(found=bytes)
 cdef bytes _written(uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
 
-cdef class Slot:
-    cdef public list chunks
-    cdef public object request
-    cdef public Py_ssize_t size, memory
-    cdef public object abandon
-
-cdef class Connection(Receiver):
+cdef class Connection(LateReceiver):
     cdef ReceivePass _receive_pass
     cdef Turn _turn
     cdef LateAnswers _late
-    cdef object _transport, _loop, _owner, _dispatch, _receive_into, _slots, _frames, _throttle
+    cdef object _transport, _loop, _owner, _dispatch, _receive_into, _frames, _throttle
     cdef object _memory
     cdef FrameReader _inbound
     cdef Outbound _outbound
     cdef Shortcut _shortcut
     cdef list _unsent
-    cdef Py_ssize_t _waiting_bytes, _waiting_memory, _counted_bytes
+    cdef AnswerOrder _order
+    cdef Py_ssize_t _counted_bytes
     cdef int _reasons, _fd, _direct_fd, _left
     cdef double _throttled_until_ms
-    cdef bint _is_beginning, _is_buffering, _is_closed, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
+    cdef bint _is_beginning, _is_buffering, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
     cdef readonly bint is_timed
-    cdef readonly str host, peer
+    cdef readonly str host
     cdef public str software, principal, listener
     cdef public object admitted, session
     cdef public int64_t received_ns, looked_ns
@@ -105,11 +77,11 @@ cdef class Connection(Receiver):
         inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, answer_end=Py_ssize_t, at=Py_ssize_t)
     cdef Py_ssize_t _answer_late(self, Shortcut shortcut, LateAnswers late, Py_ssize_t count) except -1
 
-    cpdef send_late(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
+    cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
     cpdef send_written(self, bytes answers)
 
-    @cython.locals(sent=Py_ssize_t, size=Py_ssize_t, octets=uint8_t[::1])
-    cdef _send_shortly(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
+    @cython.locals(sent=Py_ssize_t, size=Py_ssize_t)
+    cdef _send_shortly(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t)
     cdef _send_with_files(self, Shortcut shortcut, Py_ssize_t size)
@@ -123,7 +95,6 @@ cdef class Connection(Receiver):
     @cython.locals(frames=list, taken=Py_ssize_t)
     cpdef _go_on(self)
 
-    @cython.locals(slot=Slot)
     cpdef place(self)
 
     cpdef answer(self, list chunks, request)
@@ -132,8 +103,10 @@ cdef class Connection(Receiver):
     cdef _put_out(self, list chunks, request)
     cdef _note_sent(self)
 
-    @cython.locals(slot=Slot)
     cdef _flush(self)
+
+    @cython.locals(slot=Slot)
+    cdef _put_out_in_order(self)
 
     cpdef _send(self)
     @cython.locals(outbound=object)

@@ -5,10 +5,8 @@ A request that can be answered at once is answered inside the read callback. A r
 join, acks=all) keeps its place in the order as a `Slot`. Requests behind it are dispatched all the same; their
 responses wait for it.
 
-A held connection dispatches no request and reads nothing. `Held` lists the reasons. Each is set and released by itself,
-so that the end of one does not end another: a throttled connection whose large batch is checked meanwhile stays
-throttled. The connection resumes when no reason is left. Responses are sent at all times. A request that may not even
-be handled yet is postponed: it stays the first of the received ones, and is dispatched again when the hold ends.
+A held connection (`held`) dispatches no request and reads nothing. A request that may not even be handled yet is
+postponed: it stays the first of the received ones, and is dispatched again when the hold ends.
 
 The module is compiled, since every request passes it four times (read, dispatched, answered, sent); it also runs
 uncompiled.
@@ -22,9 +20,6 @@ import asyncio
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from enum import IntFlag
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -43,8 +38,11 @@ from headrace.limits import (
     SENT_AHEAD_BYTES_MAX,
     SHORT_ANSWER_BYTES_MAX,
 )
-from headrace.network.outbound import FileRange, Outbound, Progress
-from headrace.network.receive_pass import ReceivePass, Receiver, Turn
+from headrace.network.answer_order import AnswerOrder, Slot
+from headrace.network.held import Held
+from headrace.network.late_answers import OUT_BYTES, LateAnswers, LateReceiver, LateWriter
+from headrace.network.outbound import Chunks, Outbound, Progress
+from headrace.network.receive_pass import ReceivePass
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
 from headrace.network.transport import Transport, Wants
@@ -60,52 +58,19 @@ if cython.compiled:
 
 log = logging.getLogger(__name__)
 
-_THROTTLE, _FULL = 2, 4  # of `Held`, as C integers
+_THROTTLE, _FULL = int(Held.THROTTLE), int(Held.FULL)  # as C integers
 _DONE, _COLD = Progress.DONE, Progress.COLD
 _SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
-_SHORT_MAX, _OUT_BYTES = SHORT_ANSWER_BYTES_MAX, REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
-_LATE_OUT_BYTES, _LATE_FRAME_BYTES = _OUT_BYTES // 2, LATE_FRAME_BYTES_MAX
+_SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES = SHORT_ANSWER_BYTES_MAX, OUT_BYTES, LATE_FRAME_BYTES_MAX
 _FILES_MAX = 64  # of one answer
 _FILE_BYTES = FILE_SEND_BYTES_MAX  # as a C integer
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
 
-Chunks = list[bytes | FileRange]
-
-_NO_SLOTS: "deque[Slot]" = deque()
 _NO_FRAMES: "deque[memoryview]" = deque()
-"""Of everybody for whom nothing waits: empty ones of their own would take 1.2 kB of each idle connection."""
-
-
-class Held(IntFlag):
-    """Reasons for which a connection dispatches no request."""
-
-    ORDER = 1
-    """A request is in progress that no later one may overtake: a large batch checked on an executor, a topic
-    created."""
-    THROTTLE = _THROTTLE
-    """The client exceeded its quota; the hold ends at a given time."""
-    FULL = _FULL
-    """The peer does not read its responses, or sends requests faster than they are answered; or it has responses to
-    read while the responses of all connections together exceed `queued.max.response.bytes`."""
-    AUTHENTICATION = 8
-    """The peer has yet to prove its identity."""
-    DECODING = 16
-    """A large request is decoded in slices; later requests must not overtake it."""
-    ENCODING = 32
-    """A large response is encoded in slices; a client that sends request after request waits for it."""
-    ADMISSION = 64
-    """A request with many resources is decided about in slices; later requests must not overtake it."""
-    FLOW_IN = 128
-    """The instance has used up its rate of bytes in; the instance's gate releases the connection at its turn."""
-    FLOW_OUT = 256
-    """The same of bytes out."""
-    FLOW_GROUPS = 1024
-    """The same of what is written about groups."""
-    NAMES = 512
-    """The names in a large request or response are translated in slices, for a client of an instance."""
+"""Of everybody for whom nothing waits: an empty one of their own would take 0.6 kB of each idle connection."""
 
 
 def _kept(frame: memoryview) -> memoryview:
@@ -113,7 +78,7 @@ def _kept(frame: memoryview) -> memoryview:
     return frame if len(frame) > SCRATCH_BYTES else memoryview(bytearray(frame))
 
 
-class Shortcut:
+class Shortcut(LateWriter):
     """Answers the most frequent requests without the dispatcher. This one answers none.
 
     A connection offers each frame to its dispatcher's shortcut, if it has one and nothing waits in the connection. The
@@ -121,18 +86,14 @@ class Shortcut:
     objects. Ranges of files that belong into the answer are the exception. Connections of one event loop may share a
     shortcut."""
 
-    __slots__ = ("cuts", "files", "late", "mask", "out")
+    __slots__ = ("cuts", "files")
 
     def __init__(self) -> None:
-        self.out = memoryview(bytearray(_OUT_BYTES))
+        super().__init__()
         self.files: Chunks = []
         """The file ranges of the last answer, or their bytes. The connection takes them out."""
         self.cuts = memoryview(array("q", bytes(8 * _FILES_MAX)))
         """For each of the file ranges the place in `out` before which it is sent, ascending."""
-        self.late: LateAnswers | None = None
-        """Set while the answers are sent at the end of the turn: what they tell of may be written by `write_late`."""
-        self.mask = 0
-        """A bit for each of the writes that were put off by the last answer."""
 
     def share(self, other: "Shortcut") -> None:
         """Writes to the buffers of another one from now on."""
@@ -158,93 +119,9 @@ class Shortcut:
         chunks.append(_written(self.out, pos, size))
         return chunks
 
-    def has_room(self, size: int) -> bool:
-        """Whether writes of a request of this size can be put off."""
-        return False
-
-    def write_late(self) -> int:
-        """Writes what was put off. Returns the bits of the writes that failed, and are undone."""
-        return 0
-
-    def refused_late(self, start: int, end: int) -> bytes:
-        """The answers of `out[start:end]`, with errors where they tell of what `write_late` could not write."""
-        raise NotImplementedError
-
-    def wake_late(self) -> None:
-        """Wakes who waits for what `write_late` has written. It may write to `out`."""
-
     def timed(self, connection: "Connection") -> Timed:
         """The times of the request that was just answered, if they are measured."""
         raise NotImplementedError
-
-
-class LateAnswers(Turn):
-    """The answers of one turn to requests that a shortcut has put off to write, of many connections.
-
-    First all is written, then all answers are sent, each connection's in one call. Whatever is not put off, and may see
-    what is not written, comes after a `flush`."""
-
-    __slots__ = ("_connections", "_ends", "_masks", "_shortcut", "_starts", "filled", "has_declined")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._shortcut: Shortcut | None = None  # that puts off, and whose buffer has the answers
-        self._connections: list[Connection] = []
-        self._starts: list[int] = []  # of each one's answers in the buffer
-        self._ends: list[int] = []
-        self._masks: list[int] = []
-        self.filled = 0
-        """Of the buffer."""
-        self.has_declined = False
-        """Whether the last request was none for the shortcut."""
-
-    def begin(self, shortcut: Shortcut, size: int) -> bool:
-        """Whether a request of this size can be put off, by this shortcut, which is asked for it next then."""
-        if self._shortcut is not None and self._shortcut is not shortcut:
-            return False
-        if self.filled > _LATE_OUT_BYTES or not shortcut.has_room(size):
-            return False
-        self._shortcut = shortcut
-        return True
-
-    def note(self, connection: "Connection", shortcut: Shortcut, start: int, end: int) -> None:
-        """Notes an answer that was written to this part of the shortcut's buffer."""
-        self._shortcut = shortcut  # again, if the request was none to put off
-        count = len(self._connections)
-        if count and self._connections[count - 1] is connection:
-            self._ends[count - 1] = end
-            self._masks[count - 1] |= shortcut.mask
-        else:
-            self._connections.append(connection)
-            self._starts.append(start)
-            self._ends.append(end)
-            self._masks.append(shortcut.mask)
-        self.filled = end
-
-    def flush(self) -> None:
-        """See `Turn`."""
-        shortcut = self._shortcut
-        if shortcut is None:
-            return
-        self._shortcut, self.filled = None, 0
-        connections, self._connections = self._connections, []
-        starts, ends, masks = self._starts, self._ends, self._masks
-        self._starts, self._ends, self._masks = [], [], []
-        failed = shortcut.write_late()
-        for number in range(len(connections)):
-            connection = connections[number]
-            if connection.is_closed:
-                continue
-            try:
-                if failed & masks[number]:
-                    connection.send_written(shortcut.refused_late(starts[number], ends[number]))
-                else:
-                    connection.send_late(shortcut, starts[number], ends[number])
-            except Exception:  # a bug of the broker: the others get their answers
-                log.exception("an answer could not be sent", extra={"peer": connection.peer})
-                with suppress(Exception):
-                    connection.close("an internal error")
-        shortcut.wake_late()
 
 
 def _shortcut_of(dispatch: "Dispatch") -> Shortcut | None:
@@ -258,19 +135,6 @@ def _written(out: memoryview, start: int, end: int) -> bytes:
         found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(out[start])), end - start)
         return found
     return bytes(out[start:end])
-
-
-class Slot:
-    """The place of one request in the order of a connection's responses."""
-
-    __slots__ = ("abandon", "chunks", "memory", "request", "size")
-
-    def __init__(self) -> None:
-        self.chunks: Chunks | None = None
-        self.request: Timed | None = None  # set with the chunks
-        self.size = 0  # of the chunks, in bytes
-        self.memory = 0  # the same, without file ranges
-        self.abandon: Callable[[], None] | None = None  # called if the connection closes before the response exists
 
 
 class Dispatch(Protocol):
@@ -287,16 +151,15 @@ class Owner(Protocol):
         """Removes a closed connection."""
 
 
-class Connection(Receiver):
+class Connection(LateReceiver):
     """One accepted stream, owned by the event loop."""
 
     __slots__ = (
         "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
-        "_is_buffering", "_is_closed", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_left",
-        "_loop", "_memory", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut", "_slots",
-        "_throttle", "_throttled_until_ms", "_transport", "_turn", "_unsent", "_waiting_bytes", "_waiting_memory",
-        "admitted", "host", "is_timed", "listener", "looked_ns", "peer", "principal", "received_ns", "session",
-        "software",
+        "_is_buffering", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_left", "_loop",
+        "_memory", "_order", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut",
+        "_throttle", "_throttled_until_ms", "_transport", "_turn", "_unsent", "admitted", "host", "is_timed",
+        "listener", "looked_ns", "principal", "received_ns", "session", "software",
     )  # fmt: skip
 
     def __init__(
@@ -322,10 +185,8 @@ class Connection(Receiver):
         self._receive_into = transport.receive_into
         self._is_buffering = transport.is_buffering
         self._inbound, self._outbound = inbound, Outbound()
-        self._slots = _NO_SLOTS
+        self._order = AnswerOrder()
         self._unsent: list[Timed] = []  # requests whose responses are in `_outbound`
-        self._waiting_bytes = 0  # of responses that wait for an earlier one
-        self._waiting_memory = 0  # the same, without file ranges
         self._memory = memory
         self._counted_bytes = 0  # this connection's part of `memory`
         self._frames = _NO_FRAMES  # received, not yet dispatched
@@ -423,7 +284,7 @@ class Connection(Receiver):
         """Whether nothing waits in the connection: what is answered now can be sent now."""
         if self._reasons or self._is_sending or self._outbound.queued_bytes:
             return False
-        return not (self._slots or self._frames)
+        return not (self._order.slots or self._frames)
 
     def _answer_by_shortcut(self, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
@@ -479,15 +340,15 @@ class Connection(Receiver):
             shortcut.late, self._left = None, left
         return pos
 
-    def send_late(self, shortcut: Shortcut, start: int, end: int) -> None:
-        """Sends answers that `LateAnswers` had, behind what the socket has not taken of those before."""
+    def send_late(self, out: memoryview, start: int, end: int) -> None:
+        """See `LateReceiver`."""
         if self._is_sending or self._outbound.queued_bytes:
-            self.send_written(bytes(shortcut.out[start:end]))
+            self.send_written(bytes(out[start:end]))
         else:
-            self._send_shortly(shortcut, start, end)
+            self._send_shortly(out, start, end)
 
     def send_written(self, answers: bytes) -> None:
-        """The same for answers that were written elsewhere."""
+        """See `LateReceiver`."""
         self._outbound.add(answers)
         self._flush()
 
@@ -521,21 +382,20 @@ class Connection(Receiver):
             return pos
         self._left = left
         if filled:
-            self._send_shortly(shortcut, 0, filled)
+            self._send_shortly(shortcut.out, 0, filled)
         return pos
 
-    def _send_shortly(self, shortcut: Shortcut, start: int, end: int) -> None:
+    def _send_shortly(self, out: memoryview, start: int, end: int) -> None:
         """Sends answers that a shortcut wrote, where nothing waits in the connection; queues what is left."""
         sent, size = 0, end - start
         if cython.compiled and self._direct_fd >= 0:
-            octets = shortcut.out
-            sent = send(self._direct_fd, cython.address(octets[start]), size, MSG_NOSIGNAL)
+            sent = send(self._direct_fd, cython.address(out[start]), size, MSG_NOSIGNAL)
             if sent == size:
                 if self._unsent:
                     self._note_sent()
                 return
             sent = max(sent, 0)  # sent again, a failure raises
-        self._outbound.add(bytes(shortcut.out[start + sent : end]))
+        self._outbound.add(bytes(out[start + sent : end]))
         self._flush()
 
     def _send_with_files(self, shortcut: Shortcut, size: int) -> None:
@@ -671,32 +531,24 @@ class Connection(Receiver):
 
     def place(self) -> Slot:
         """Reserves the next place in the order of the responses."""
-        slot = Slot()
-        if self._slots is _NO_SLOTS:
-            self._slots = deque()
-        self._slots.append(slot)
-        return slot
+        return self._order.place()
 
     def answer(self, chunks: Chunks, request: Timed | None) -> None:
         """Queues the response to the current request; it is sent when the read callback ends. `request`: None if its
         times are not measured."""
-        if self._slots:
-            self._fill(self.place(), chunks, request)
+        if self._order.slots:
+            self._fill(self._order.place(), chunks, request)
         elif chunks:
             self._put_out(chunks, request)
 
     def answer_later(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
         """Sends the response to a request that had to wait. Without chunks it has none (acks=0)."""
         self._fill(slot, chunks, request)
-        if self._slots and self._slots[0] is slot:
+        if self._order.slots and self._order.slots[0] is slot:
             self._flush()
 
     def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
-        slot.chunks, slot.request, slot.abandon = chunks, request, None
-        slot.memory = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes))
-        slot.size = slot.memory + sum(chunk.size for chunk in chunks if not isinstance(chunk, bytes))
-        self._waiting_bytes += slot.size
-        self._waiting_memory += slot.memory
+        self._order.fill(slot, chunks, request)
         if slot.memory > UNCOUNTED_BYTES:
             self._count()
 
@@ -716,19 +568,20 @@ class Connection(Receiver):
     def _flush(self) -> None:
         if self._is_closed:
             return
-        slots = self._slots
-        while slots and slots[0].chunks is not None:
-            slot = slots.popleft()
-            self._waiting_bytes -= slot.size
-            self._waiting_memory -= slot.memory
-            if slot.chunks:
-                self._put_out(slot.chunks, slot.request)
-        if not slots:
-            self._slots = _NO_SLOTS
+        if self._order.slots:
+            self._put_out_in_order()
         if self._outbound and not self._is_sending:
             self._send()
         else:
             self._pace()
+
+    def _put_out_in_order(self) -> None:
+        """Queues the answers that wait for none before them."""
+        slot = self._order.take()
+        while slot is not None:
+            if slot.chunks:
+                self._put_out(slot.chunks, slot.request)
+            slot = self._order.take()
 
     def _send(self) -> None:
         try:
@@ -789,19 +642,19 @@ class Connection(Receiver):
         return self._reasons != 0
 
     def _is_full(self) -> bool:
-        queued = self._outbound.queued_bytes + self._waiting_bytes
+        queued = self._outbound.queued_bytes + self._order.waiting_bytes
         if queued > UNCOUNTED_BYTES or self._counted_bytes:
             self._count()
             if self._counted_bytes and self._memory.is_exhausted:
                 return True
         return (
             queued > RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-            or len(self._slots) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+            or len(self._order.slots) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
         )
 
     def _count(self) -> None:
         """Updates this connection's part of the broker's total."""
-        queued = self._outbound.memory_bytes + self._waiting_memory
+        queued = self._outbound.memory_bytes + self._order.waiting_memory
         self._counted_bytes = self._memory.recount(self._counted_bytes, queued)
 
     def _read_again(self) -> None:
@@ -835,7 +688,7 @@ class Connection(Receiver):
     def is_idle(self) -> bool:
         """Whether no request waits for a response. A throttled connection is idle once its peer has closed its side:
         nothing is read until the throttle ends, which may take days."""
-        if self._slots or self._outbound or self._reasons & ~_THROTTLE:
+        if self._order.slots or self._outbound or self._reasons & ~_THROTTLE:
             return False
         return self._transport.is_left() if self._reasons else not self._frames
 
@@ -855,7 +708,7 @@ class Connection(Receiver):
         """Sends a last response, as far as the socket takes it, and closes the connection."""
         if self._is_closed:
             return
-        if not self._slots and not self._is_sending:
+        if not self._order.slots and not self._is_sending:
             self._put_out(chunks, None)
             try:
                 self._outbound.send(self._transport)
@@ -864,7 +717,7 @@ class Connection(Receiver):
         self.close(reason)
 
     def close(self, reason: str) -> None:
-        """Closes the connection and drops unsent responses."""
+        """See `LateReceiver`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -877,9 +730,7 @@ class Connection(Receiver):
         self._transport.close()
         self._outbound.clear()
         self._counted_bytes = self._memory.recount(self._counted_bytes, 0)
-        for slot in self._slots:
-            if slot.abandon is not None:
-                slot.abandon()
-        self._slots, self._frames = _NO_SLOTS, _NO_FRAMES
+        self._order.abandon()
+        self._frames = _NO_FRAMES
         self._unsent.clear()
         self._owner.connection_closed(self, reason)

@@ -73,6 +73,10 @@ class FileRange(Protocol):
         """The size in bytes."""
 
 
+Chunks = list[bytes | FileRange]
+"""An answer, in pieces."""
+
+
 class Progress(Enum):
     """Why `send` returned."""
 

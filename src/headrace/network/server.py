@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from headrace.config import BrokerConfig
 from headrace.limits import TURNED_AWAY_MAX
 from headrace.network.bound_listeners import BoundListeners, bind
-from headrace.network.connection import Connection, Dispatch, LateAnswers
+from headrace.network.connection import Connection, Dispatch
 from headrace.network.connection_limits import ConnectionLimits
 from headrace.network.entrances import Entrance, ListenerTls, Route, ServerNames
+from headrace.network.late_answers import LateAnswers
 from headrace.network.listeners import Listener
 from headrace.network.receive_pass import ReceivePass
 from headrace.network.refusals import Refusals

@@ -17,7 +17,8 @@ from headrace.broker.instances.flow_gate import (
     FlowGate,
     Who,
 )
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection
+from headrace.network.held import Held
 
 KIB = 1024
 

@@ -18,7 +18,8 @@ from headrace.protocol.headers import read_request_header
 if TYPE_CHECKING:
     from headrace.broker.fetch.fetch_sessions import FetchSession
     from headrace.broker.services import Services
-    from headrace.network.connection import Connection, Slot
+    from headrace.network.answer_order import Slot
+    from headrace.network.connection import Connection
     from headrace.network.request_times import Timed
     from headrace.types import TopicPartition
 

@@ -2,7 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from headrace.network.connection cimport Connection, Shortcut, Slot
+from headrace.network.answer_order cimport Slot
+from headrace.network.connection cimport Connection, Shortcut
 
 cdef class WaitingFetch
 

@@ -14,7 +14,9 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.fetch.general_fetch import general_fetch
-from headrace.network.connection import Chunks, Shortcut, Slot
+from headrace.network.answer_order import Slot
+from headrace.network.connection import Shortcut
+from headrace.network.outbound import Chunks
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.protocol.apis import ApiKey
 

@@ -9,7 +9,7 @@ from headrace.broker.instances.translation import Translating, of_response
 from headrace.broker.instances.view import View
 from headrace.broker.request.context import RequestContext
 from headrace.broker.request.refusal_answers import join
-from headrace.network.connection import Held
+from headrace.network.held import Held
 from headrace.protocol.codec.message import Message
 
 

@@ -20,7 +20,8 @@ from headrace.broker.instances.translation import ELEMENTS_PER_SLICE, Translatin
 from headrace.broker.produce.plain_produce import find_partition
 from headrace.broker.request.dispatch import Dispatcher, Handler
 from headrace.errors import InvalidRequest
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection
+from headrace.network.held import Held
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import has_more_elements
 

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from headrace.broker.instances.flow_tops import Tops
 from headrace.instances.flow.meter import BucketMeter
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection
+from headrace.network.held import Held
 from headrace.quotas.client_quotas import Throttled
 from headrace.quotas.token_bucket import TokenBucket
 

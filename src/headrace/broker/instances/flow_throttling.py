@@ -29,7 +29,7 @@ from headrace.broker.request.throttling import CountedRequest, PlainProduceClien
 from headrace.instances.definition import WhenFull
 from headrace.instances.flow.leases import UNLIMITED
 from headrace.instances.flow.meter import BucketMeter, Metered
-from headrace.network.connection import Held
+from headrace.network.held import Held
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_request_header
 from headrace.protocol.plain_produce import read_plain_produce

@@ -20,7 +20,8 @@ from headrace.broker.request.dispatch import Dispatcher, Handler
 from headrace.broker.services import Services
 from headrace.errors import InvalidRequest, KafkaError
 from headrace.limits import INLINE_REQUEST_BYTES_MAX
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection
+from headrace.network.held import Held
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message

@@ -24,7 +24,10 @@ from headrace.broker.request.purgatory import DelayedOperation
 from headrace.broker.request.refusal_answers import RefusedPart, join
 from headrace.errors import KafkaError
 from headrace.limits import INLINE_RESPONSE_ELEMENTS_MAX
-from headrace.network.connection import Chunks, Connection, Held, Slot
+from headrace.network.answer_order import Slot
+from headrace.network.connection import Connection
+from headrace.network.held import Held
+from headrace.network.outbound import Chunks
 from headrace.network.request_times import RequestTimes, Timed
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message, has_more_elements

@@ -40,7 +40,8 @@ from headrace.broker.request.sliced_refusals import has_many, refused_in_parts
 from headrace.broker.services import Services
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.limits import INLINE_REQUEST_BYTES_MAX
-from headrace.network.connection import Connection, Held, Shortcut
+from headrace.network.connection import Connection, Shortcut
+from headrace.network.held import Held
 from headrace.network.request_times import RequestTimes
 from headrace.protocol import messages
 from headrace.protocol.apis import ApiKey

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.limits import INT32_MAX
 from headrace.metadata.entity_configs import CLIENTS, USERS
 from headrace.metadata.quota_nodes import client_entity, user_entity
-from headrace.network.connection import Connection, Held
+from headrace.network.connection import Connection
+from headrace.network.held import Held
 from headrace.protocol.apis import ApiKey
 from headrace.quotas.client_quotas import ClientQuotas, QuotaKind
 from headrace.quotas.mutations import MutationQuota

@@ -26,7 +26,9 @@ from headrace.broker.security.session import Session
 from headrace.broker.security.worker import ClientLeft
 from headrace.errors import ErrorCode, InvalidRequest
 from headrace.limits import AUTHENTICATION_FRAME_BYTES_MAX, AUTHENTICATION_ROUNDS_MAX
-from headrace.network.connection import Chunks, Connection, Dispatch, Held
+from headrace.network.connection import Connection, Dispatch
+from headrace.network.held import Held
+from headrace.network.outbound import Chunks
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.codec.message import Message

@@ -6,7 +6,7 @@ Each request of a session takes its next epoch, so the next one must not overtak
 from __future__ import annotations
 
 from headrace.broker.request.context import RequestContext
-from headrace.network.connection import Held
+from headrace.network.held import Held
 from headrace.protocol.codec.message import Message
 
 

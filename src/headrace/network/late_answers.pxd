@@ -1,0 +1,43 @@
+# The C types of late_answers.py's names; late_answers.py itself stays plain Python.
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from headrace.network.receive_pass cimport Receiver, Turn
+
+cdef Py_ssize_t _FILLED_MAX
+
+cdef class LateReceiver(Receiver):
+    cdef bint _is_closed
+    cdef readonly str peer
+
+    cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
+    cpdef send_written(self, bytes answers)
+    cpdef close(self, str reason)
+
+cdef class LateAnswers(Turn)
+
+cdef class LateWriter:
+    cdef readonly uint8_t[::1] out
+    cdef public LateAnswers late
+    cdef public int64_t mask
+
+    cpdef bint has_room(self, Py_ssize_t size) except -1
+    cpdef int64_t write_late(self) except -1
+    cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
+    cpdef wake_late(self)
+
+cdef class LateAnswers(Turn):
+    cdef LateWriter _writer
+    cdef list _connections, _starts, _ends, _masks
+    cdef readonly Py_ssize_t filled
+    cdef bint has_declined
+
+    cpdef bint begin(self, LateWriter writer, Py_ssize_t size) except -1
+
+    @cython.locals(count=Py_ssize_t)
+    cpdef note(self, LateReceiver connection, LateWriter writer, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(
+        writer=LateWriter, connections=list, starts=list, ends=list, masks=list, failed=int64_t, number=Py_ssize_t,
+        connection=LateReceiver)
+    cpdef flush(self)

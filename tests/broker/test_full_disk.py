@@ -7,12 +7,14 @@ size, lowered while the broker runs; the write that crosses it is short, and the
 import os
 import resource
 import signal
+import socket
 import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -23,9 +25,9 @@ from tests.asker import Asker
 from tests.broker.admin_requests import delete_records
 from tests.broker.forked_brokers import ForkedBrokers, missing_strace
 from tests.conftest import StartHeadrace
-from tests.eventually import eventually_equal
-from tests.harness import HeadraceServer
-from tests.wire import INIT_PRODUCER_ID, Wire, batch, string
+from tests.eventually import WITHIN_SECONDS, eventually_equal
+from tests.harness import HeadraceServer, receive_frame
+from tests.wire import INIT_PRODUCER_ID, PRODUCE, Wire, batch, frame, produce_request, produced, string
 
 pytestmark = pytest.mark.slow  # processes of its own
 
@@ -72,14 +74,14 @@ def producer_id(wire: Wire) -> int:
     return int(struct.unpack_from(">q", answer, 6)[0])
 
 
-def read_values(bootstrap: str, topic: str, start: int = 0) -> list[bytes]:
-    """Every value of partition 0."""
+def read_values(bootstrap: str, topic: str, start: int = 0, partition: int = 0) -> list[bytes]:
+    """Every value of a partition."""
     with Wire(bootstrap) as wire:
-        code, _, end = wire.list_offset(topic, -1)
+        code, _, end = wire.list_offset(topic, -1, partition=partition)
         assert code == 0
         values: list[bytes] = []
         while start + len(values) < end:
-            fetched = wire.fetch(topic, start + len(values))
+            fetched = wire.fetch(topic, start + len(values), partition=partition)
             assert fetched.error_code == 0
             for position, header in iter_headers(fetched.records):
                 records = decode_records(fetched.records[position:], header)
@@ -293,3 +295,97 @@ def test_a_failed_sync_of_the_only_disk_ends_the_broker_and_is_not_tried_again(
         assert wire.produce("bad", batch([b"after"])) == (0, 2)
     assert len(read_values(broker.bootstrap, "good")) >= good
     assert broker.end(signal.SIGTERM) == 0
+
+
+class Crowd:
+    """Many connections to a broker, which sends them all at once what it has for them. `stored`: by partition, what was
+    answered with an offset."""
+
+    def __init__(self, server: HeadraceServer, partitions: int) -> None:
+        assert server.process is not None
+        self.pid, self.partitions = server.process.pid, partitions
+        self.sockets = [socket.create_connection(("127.0.0.1", server.port), WITHIN_SECONDS) for _ in range(24)]
+        self.stored: list[dict[int, bytes]] = [{} for _ in range(partitions)]
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.sockets:
+            each.close()
+
+    def round(self, size: int = 1000) -> int:
+        """A few produces of each connection; how many of them were refused for the disk. None ends a connection."""
+        sent: list[list[tuple[int, bytes]]] = []
+        os.kill(self.pid, signal.SIGSTOP)  # so that they meet in a turn
+        try:
+            for number, each in enumerate(self.sockets):
+                values = [
+                    (n % self.partitions, b"%d %d " % (self.sent, n) + bytes(size)) for n in range(number, number + 3)
+                ]
+                self.sent += 1
+                requests = [produce_request("full", batch([value]), partition=of) for of, value in values]
+                each.sendall(b"".join(frame(PRODUCE, 3, request) for request in requests))
+                sent.append(values)
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+        refused = 0
+        for each, values in zip(self.sockets, sent, strict=True):
+            for partition, value in values:
+                code, offset = produced("full", receive_frame(each)[4:])
+                if code:
+                    assert code == REFUSED
+                    refused += 1
+                else:
+                    assert self.stored[partition].setdefault(offset, value) is value
+        return refused
+
+    def check(self, bootstrap: str) -> None:
+        """What was answered with an offset is stored there, and nothing else is."""
+        for partition, stored in enumerate(self.stored):
+            found = read_values(bootstrap, "full", partition=partition)
+            assert dict(enumerate(found)) == stored
+
+
+def test_many_clients_learn_which_of_their_batches_a_full_disk_took(
+    small_disk: Path, headrace_server: StartHeadrace
+) -> None:
+    server = headrace_server(data=small_disk, settings=OFTEN)
+    with Wire(server.bootstrap) as wire:
+        assert wire.create_topic("full", 3, {"retention.ms": "-1"}) == 0
+    with Crowd(server, 3) as crowd:
+        full_rounds = 0
+        while full_rounds < 5:
+            full_rounds += crowd.round() > 0
+        assert "batches of" in server.stderr_file.read_text(), "no write was put off"
+        crowd.check(server.bootstrap)
+        (small_disk / "ballast").unlink()
+        assert [crowd.round() for _ in range(3)] == [0, 0, 0]
+        crowd.check(server.bootstrap)
+        server.kill()
+        server.restart()
+        crowd.check(server.bootstrap)
+
+
+def test_many_clients_outlive_a_broker_that_has_no_descriptor_for_a_next_segment(
+    headrace_server: StartHeadrace,
+) -> None:
+    server = headrace_server()
+    assert server.process is not None
+    with Wire(server.bootstrap) as wire:
+        assert wire.create_topic("full", 3, {"retention.ms": "-1", "segment.bytes": "200000"}) == 0
+        refused = wire.produce("full", batch([b""]), partition=9)  # it reads what it needs to refuse one
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with Crowd(server, 3) as crowd:
+        assert crowd.round() == 0
+        open_ones = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        lowest = next(number for number in range(len(open_ones) + 1) if number not in open_ones)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        counts = [crowd.round() for _ in range(20)]
+        assert counts[0] == 0, "the segment has room"
+        assert counts[-1] > 0
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+        assert [crowd.round() for _ in range(3)] == [0, 0, 0]
+        crowd.check(server.bootstrap)

@@ -9,7 +9,7 @@ import pytest
 from tests.harness import child_environment, stop_process
 from tests.wire import Wire, batch
 
-SERVE = """
+UNCOMPILED = """
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
@@ -22,23 +22,54 @@ def ours(path):
     return sources(path)
 
 sys.path_hooks.insert(0, ours)
+import headrace.broker.produce.produce_shortcut
+import headrace.log.append_state
 import headrace.network.connection
+import headrace.network.late_answers
 import headrace.protocol.plain_produce
 import headrace.records.format2.kernel
 
-for module in (headrace.network.connection, headrace.protocol.plain_produce, headrace.records.format2.kernel):
-    assert module.__file__.endswith(".py"), module.__file__
+for name, module in sys.modules.items():
+    if name.startswith("headrace."):
+        assert module.__file__.endswith(".py"), module.__file__
+"""
+
+SERVE = """
 from headrace.cli.main import main
 
 sys.argv = ["headrace", "serve", "--listen", "127.0.0.1:0", "--data", sys.argv[1]]
 main()
 """
 
+TEST = """
+import pytest
+
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+OF_WHAT_IS_COMPILED = ("test_append_plain", "test_connection", "test_late_writes")
+"""Tests that use compiled classes by themselves, and not only in a broker."""
+
+
+@pytest.mark.slow
+def test_appends_late_writes_and_connections_do_the_same_uncompiled(tmp_path: Path) -> None:
+    tests = [str(Path(__file__).with_name(f"{name}.py")) for name in OF_WHAT_IS_COMPILED]
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "own")]
+    environment = {name: value for name, value in child_environment().items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-c", UNCOMPILED + TEST, *options, *tests],
+        capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-20_000:]}\n{done.stderr[-5_000:]}"
+    assert " passed" in done.stdout
+
 
 @pytest.mark.slow
 def test_an_uncompiled_broker_serves(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(tmp_path / "data")], stdout=subprocess.PIPE, env=child_environment()
+        [sys.executable, "-c", UNCOMPILED + SERVE, str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        env=child_environment(),
     )
     try:
         assert process.stdout is not None

@@ -125,6 +125,8 @@ class InProcessPeers:
         self._nodes, self._own = nodes, own
         self._pipes: dict[tuple[int, str], _Pipe] = {}
         self.asked: list[Message] = []
+        self.correlation_id = 1
+        """Of each request that is not on a lent connection."""
         self.newest: dict[str, int] = {}
         """The newest version, by the request's class, that others are taken to serve."""
         self.lends = True
@@ -143,9 +145,11 @@ class InProcessPeers:
         key = ApiKey(cast(int, request.API_KEY))
         name = type(request).__name__
         version = min(self.newest.get(name, request.VERSIONS[-1]), request.VERSIONS[-1])
-        frame = write_request_header(key, version, 1, "node") + request.encode(version)
+        correlation_id = self.correlation_id
+        frame = write_request_header(key, version, correlation_id, "node") + request.encode(version)
         data = await self._answer_to(pipe, frame, to, name)
-        _, pos = read_response_header(data, key, version)
+        answered_id, pos = read_response_header(data, key, version)
+        assert answered_id == correlation_id
         return answer.decode(version, data, pos)[0]
 
     def lend(

@@ -231,8 +231,9 @@ async def test_a_commit_is_answered_and_seen_when_followers_have_it(tmp_path: Pa
 @in_virtual_time
 async def test_a_commit_hears_why_it_failed(tmp_path: Path, version: int) -> None:
     async def asks(offset: int) -> "asyncio.Future[m.OffsetCommitResponse]":
-        offsets = [("t", offset), ("u", offset)]
-        asking = asyncio.ensure_future(node.ask(commit("g", offsets), m.OffsetCommitResponse, version))
+        offsets, connection = [("t", offset), ("u", offset)], node.connection()
+        connection._peers.correlation_id = -offset  # as after 2**31 requests
+        asking = asyncio.ensure_future(connection.ask(commit("g", offsets), m.OffsetCommitResponse, version))
         await turns(5)
         return asking
 

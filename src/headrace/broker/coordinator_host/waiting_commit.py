@@ -87,11 +87,11 @@ class WaitingCommit:
 
 def _refusal(frame: bytes, version: int, code: ErrorCode) -> bytes:
     """The same answer with an error for each partition."""
-    _, position = read_response_header(frame[4:], ApiKey.OFFSET_COMMIT, version)
+    correlation_id, position = read_response_header(frame[4:], ApiKey.OFFSET_COMMIT, version)
     response, _ = m.OffsetCommitResponse.decode(version, memoryview(frame)[4:], position)
     for topic in response.topics:
         for partition in topic.partitions:
             partition.error_code = code
-    (refused,) = encode_response(ApiKey.OFFSET_COMMIT, version, int.from_bytes(frame[4:8], "big"), response)
+    (refused,) = encode_response(ApiKey.OFFSET_COMMIT, version, correlation_id, response)
     assert isinstance(refused, bytes)
     return refused

@@ -208,7 +208,7 @@ async def test_a_leader_that_only_metadata_tells_of_its_successor_steps_down(nod
     """Its replica was moved away while it was unreachable, so neither LeaderAndIsr nor StopReplica came."""
     await make(node, "t")
     told = [each for each in node.sent if isinstance(each, m.UpdateMetadataRequest) and each.topic_states][-1]
-    [state] = told.topic_states[0].partition_states
+    [state] = told.topic_states[0].partition_states = list(told.topic_states[0].partition_states)
     announced: list[object] = []
     node.replicas.on_leadership(lambda key, partition: announced.append((key, partition)))
     state.leader, state.isr, state.replicas = 7, [7], [7]
@@ -253,7 +253,8 @@ async def test_an_older_leader_epoch_is_refused_for_that_partition_alone(node: N
     again = await node.control.handle(told)
     assert isinstance(again, m.LeaderAndIsrResponse)
     assert again.topics[0].partition_errors[0].error_code == ErrorCode.NONE
-    told.topic_states[0].partition_states[0].leader_epoch = -1
+    [state] = told.topic_states[0].partition_states = list(told.topic_states[0].partition_states)
+    state.leader_epoch = -1
     old = await node.control.handle(told)
     assert isinstance(old, m.LeaderAndIsrResponse)
     assert old.topics[0].partition_errors[0].error_code == ErrorCode.STALE_CONTROLLER_EPOCH

@@ -1,8 +1,10 @@
 """Who leads: every case as one line."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from headrace.controller.decisions.elections import elect, elect_new
+from headrace.controller.decisions.elections import SameElections, elect, elect_new
 from headrace.metadata.model import Broker, PartitionLeadership, Replicas
 from headrace.types import BrokerId, LeaderEpoch
 
@@ -58,6 +60,47 @@ def test_elects(before: PartitionLeadership, alive: dict[BrokerId, Broker], uncl
     recovering = " recovering" if after.is_recovering else ""
     assert f"{after.leader} of {','.join(map(str, after.isr))}{recovering}" == expected
     assert (after.leader_epoch, after.controller_epoch, after.partition_epoch) == (6, 2, 7)
+
+
+SOME = st.lists(st.sampled_from(ids(1, 2, 3)), unique=True).map(tuple)
+LEADERSHIPS = st.builds(
+    PartitionLeadership,
+    st.sampled_from(ids(-1, 1, 2, 3)),
+    st.integers(0, 3).map(LeaderEpoch),
+    SOME,
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from([WRITTEN - 2, WRITTEN]),
+    st.booleans(),
+    SOME,
+)
+BROKERS = st.builds(
+    lambda number, epoch, clean, directory: Broker(number, (), None, epoch, clean, directory),
+    st.sampled_from(ids(1, 2, 3)),
+    st.sampled_from([WRITTEN - 1, WRITTEN + 1]),
+    st.booleans(),
+    st.sampled_from([None, "d"]),
+)
+
+
+@given(
+    st.lists(BROKERS, max_size=3),
+    st.lists(st.tuples(st.permutations(ids(1, 2, 3)), LEADERSHIPS, st.integers(1, 3)), max_size=40),
+    SOME,
+    SOME,
+)
+def test_many_elections_are_those_of_each(
+    brokers: list[Broker],
+    partitions: list[tuple[list[BrokerId], PartitionLeadership, int]],
+    leaving: tuple[BrokerId, ...],
+    suspected: tuple[BrokerId, ...],
+) -> None:
+    alive = {each.id: each for each in brokers}
+    together = SameElections(alive, 9, leaving=leaving, suspected=suspected)
+    for order, before, min_isr in partitions:
+        replicas = Replicas(tuple(order))
+        expected = elect(replicas, before, alive, 9, min_isr=min_isr, leaving=leaving, suspected=suspected)
+        assert together.elect(replicas, before, min_isr=min_isr) == expected
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica_and_everyone_alive_is_in_sync() -> None:

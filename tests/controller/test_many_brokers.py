@@ -2,12 +2,13 @@
 
 import pytest
 
+from headrace.controller import broker_channels
 from headrace.controller.controller import Controller
 from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults, TopicOutcome
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata import znodes
 from headrace.protocol import messages as m
-from headrace.types import BrokerId
+from headrace.types import BrokerId, TopicPartition
 from tests.controller.paper_brokers import Cluster, create
 
 
@@ -235,3 +236,50 @@ async def test_what_is_sent_can_be_sent_over_the_wire_in_every_version_that_has_
             if version == type(request).VERSIONS[-1]:
                 assert back == request
     assert kinds == set(oldest)
+
+
+async def test_many_leaders_are_sent_in_several_requests_before_the_metadata(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_channels, "LEADERS_PER_REQUEST_MAX", 3)
+    await create(cluster, "t", dict.fromkeys(range(7), (1, 2)))
+    await create(cluster, "u", {0: (2, 3), 1: (2, 3)})
+    await cluster.go(3)
+    cluster.forget()
+    await cluster.come(3)
+    await cluster.go(2)
+    cluster.forget()
+    await cluster.come(2)
+    led = [each for each in cluster.told[2] if isinstance(each, m.LeaderAndIsrRequest)]
+    sizes = [[len(topic.partition_states) for topic in each.topic_states] for each in led]
+    assert sizes == [[3], [3], [1], [2]]
+    assert sorted(cluster.led(2)) == sorted(set(cluster.led(2)))
+    kinds = [type(each) for each in cluster.told[2]]
+    assert kinds.index(m.LeaderAndIsrRequest) + 3 < max(
+        n for n, each in enumerate(kinds) if each is m.UpdateMetadataRequest
+    )
+
+
+async def test_a_replica_made_anew_has_its_metadata_behind_its_leader(cluster: Cluster) -> None:
+    """Its deletion still waits for the broker: both go into the next batch."""
+    await create(cluster, "t", {0: (1, 2), 1: (1, 2)})
+    active = cluster.controller._candidate.active
+    assert active is not None
+    epoch, first, second = active.controller_epoch, TopicPartition("t", 0), TopicPartition("t", 1)
+    cluster.forget()
+    epoch.stop(first, [BrokerId(2)], delete=True)
+    epoch.send([first, second])
+    await cluster.settle()
+    told = [
+        (
+            type(each).__name__,
+            [state.partition_index for topic in each.topic_states for state in topic.partition_states],
+        )
+        for each in cluster.told[2]
+    ]
+    assert told == [
+        ("UpdateMetadataRequest", []),
+        ("StopReplicaRequest", [0]),
+        ("LeaderAndIsrRequest", [0, 1]),
+        ("UpdateMetadataRequest", [0, 1]),
+    ]

@@ -342,3 +342,42 @@ async def test_many_nodes_are_read_with_those_that_are_missing(store: MetadataSt
     assert found[9] == await store.get("/many/9")
     with pytest.raises(BadPath):
         await store.get_many([*(each.path for each in ops), "/a//b"])
+
+
+async def test_many_reads_refuse_what_is_no_path(store: MetadataStore) -> None:
+    paths = [f"/many/{number}" for number in range(60)]
+    with pytest.raises(BadPath):
+        await store.get_many([*paths, "//", *paths])
+
+
+async def test_a_watch_of_many_reads_fires_for_each_node_that_changes(store: MetadataStore) -> None:
+    paths = [f"/n{number}" for number in range(250)]
+    await store.multi([Create(path) for path in paths])
+    fired: list[WatchEvent] = []
+    found = await store.get_many([*paths, "/nope"], fired.append)
+    assert [each is None for each in found] == [False] * 250 + [True]
+    await store.multi([Set(path, b"x", 0) for path in paths[::50]])
+    await store.get("/")
+    assert sorted(fired) == sorted(WatchEvent(EventKind.CHANGED, path) for path in paths[::50])
+
+
+async def test_many_writes_of_one_multi_are_done_in_order_or_not_at_all(store: MetadataStore) -> None:
+    paths = [f"/n{number}" for number in range(10)]
+    await store.multi([Create(path) for path in paths])
+    again: list[Op] = [*(Set(path, b"1", 0) for path in paths), *(Set(path, b"2", 1) for path in paths)]
+    refused: list[tuple[Op, type[StoreError]]] = [
+        (Set("/n4", b"3", 5), BadVersion),
+        (Set("/nope", b"3", 0), NoNode),
+        (Check("/n4", 3), BadVersion),
+    ]
+    for op, error in refused:
+        for at in (7, 13):
+            with pytest.raises(error) as raised:
+                await store.multi([*again[:at], op, *again[at:], Set("/none", b"", 0)])
+            assert (raised.value.index, raised.value.path) == (at, op.path)
+    assert {each.version for each in await store.get_many(paths) if each is not None} == {0}
+    assert await store.multi([Check("/n0", 0), *again, Set("/n0", b"any")]) == [None, *[1] * 10, *[2] * 10, 3]
+    assert [each and (each.data, each.version) for each in await store.get_many(paths)] == [
+        (b"any", 3),
+        *[(b"2", 2)] * 9,
+    ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState, StoreError
-from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, ReadMany, Watching
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 from tests.simulation.ensemble_nodes import Connection, Session, TreeStore
 from tests.simulation.network import ENSEMBLE, Lane, Network
@@ -95,11 +95,7 @@ class SimLink:
         """See `Link.data`."""
         return self._ask(lambda store, connection: store.data(path, connection, watch))
 
-    reads_many = False
-
-    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
-        """See `Link.data_of_many`."""
-        raise NotImplementedError("reads_many")
+    read_many: ReadMany | None = None
 
     def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""

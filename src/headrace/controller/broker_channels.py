@@ -3,9 +3,10 @@
     add       collects LeaderAndIsr, UpdateMetadata and StopReplica states of partitions in a batch
     merge     while a broker is slow, later states overwrite earlier ones in the waiting batch, so the newest state of
               each partition is sent once; a replica that must be deleted and then created again starts a new batch
-    send      sends the batch's LeaderAndIsr, UpdateMetadata and StopReplica, each repeated with growing pauses until
-              answered; sends the live brokers first if the batch names a leader whose registration this broker does
-              not know, because Apache Kafka's brokers do not follow a broker that they do not know
+    send      sends the batch's LeaderAndIsr, in several requests if it has many partitions, then UpdateMetadata and
+              StopReplica, each repeated with growing pauses until answered; sends the live brokers first if the batch
+              names a leader whose registration this broker does not know, because Apache Kafka's brokers do not
+              follow a broker that they do not know
     close     drops what waits, because the broker's registration is gone or the controller epoch is over
 
 Only callers that await a batch's `answered` wait for a slow broker. Source: Kafka's `ControllerChannelManager`, which
@@ -15,7 +16,7 @@ keeps one request per event in an unbounded queue; a channel here holds at most 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,9 +25,11 @@ from headrace.controller.decisions.control_requests import (
     ControlRequest,
     ControlResponse,
     leader_and_isr,
+    leaders_in,
     stop_replicas,
     update_metadata,
 )
+from headrace.controller.decisions.partition_states import LeaderState, MetadataState, in_parts, leader_state
 from headrace.errors import KafkaError, known_code
 from headrace.metadata.model import Broker
 from headrace.protocol import messages as m
@@ -37,6 +40,9 @@ log = logging.getLogger(__name__)
 PAUSE_MIN_S = 0.02
 PAUSE_MAX_S = 0.3
 """The pause before a request is repeated: doubles from the minimum to the maximum."""
+
+LEADERS_PER_REQUEST_MAX = 5000
+"""Partitions of a LeaderAndIsr. A broker serves nobody else while it applies one."""
 
 
 class SendRequest(Protocol):
@@ -55,8 +61,8 @@ class ControlBatch:
     """The states that one broker is sent next. `answered` is done once the broker has answered or is gone."""
 
     answered: "asyncio.Future[None]"
-    lead: dict[TopicPartition, m.LeaderAndIsrRequest.LeaderAndIsrPartitionState] = field(default_factory=dict)
-    metadata: dict[TopicPartition, m.UpdateMetadataRequest.UpdateMetadataPartitionState] = field(default_factory=dict)
+    lead: dict[str, dict[int, LeaderState]] = field(default_factory=dict)
+    metadata: dict[str, dict[int, MetadataState]] = field(default_factory=dict)
     has_brokers: bool = False
     is_full: bool = False  # `topic_ids` has every topic there is
     stop: dict[TopicPartition, m.StopReplicaRequest.StopReplicaPartitionState] = field(default_factory=dict)
@@ -71,15 +77,50 @@ class ControlBatch:
         known: Mapping[BrokerId, Broker],
     ) -> Iterator[ControlRequest]:
         """Yields the requests in the order in which they are sent. `known`: the brokers of the last UpdateMetadata."""
-        leaders = {BrokerId(state.leader) for state in self.lead.values()} - {to.id}
+        leaders = leaders_in(self.lead) - {to.id}
         if any(brokers.get(each) != known.get(each) for each in leaders):
             yield update_metadata(sender, to, {}, {}, brokers.values())
-        if self.lead:
-            yield leader_and_isr(sender, to, self.lead, self.topic_ids, brokers, listener)
+        for states in in_parts(self.lead, LEADERS_PER_REQUEST_MAX):
+            yield leader_and_isr(sender, to, states, self.topic_ids, brokers, listener)
         if self.metadata or self.has_brokers:
             yield update_metadata(sender, to, self.metadata, self.topic_ids, brokers.values(), is_full=self.is_full)
         if self.stop:
             yield stop_replicas(sender, to, self.stop)
+
+    def add_leaders(self, topic: str, topic_id: bytes, states: Mapping[int, LeaderState]) -> None:
+        """Adds states of a topic to the LeaderAndIsr. A replica that has not been sent to the broker stays new."""
+        if not states:
+            return
+        self.topic_ids[topic] = topic_id
+        known = self.lead.get(topic)
+        if known is None:
+            self.lead[topic] = dict(states)
+            return
+        for number, state in states.items():
+            before = known.get(number)
+            if before is not None and before.is_new and not state.is_new:
+                state = leader_state(number, state.leadership, state.replicas, is_new=True)
+            known[number] = state
+
+    def add_metadata(self, topic: str, topic_id: bytes, states: Mapping[int, MetadataState]) -> None:
+        """Adds states of a topic to the UpdateMetadata."""
+        if not states:
+            return
+        self.topic_ids[topic] = topic_id
+        known = self.metadata.get(topic)
+        if known is None:
+            self.metadata[topic] = dict(states)
+        else:
+            known.update(states)
+
+    def add_stop(self, partition: TopicPartition, state: m.StopReplicaRequest.StopReplicaPartitionState) -> None:
+        """Adds a replica to the StopReplica. One that is deleted gets no leader any more."""
+        known = self.lead.get(partition.topic)
+        if state.delete_partition and known is not None:
+            known.pop(partition.partition, None)
+            if not known:
+                del self.lead[partition.topic]
+        self.stop[partition] = state
 
 
 class Channel:
@@ -123,10 +164,10 @@ class Channel:
                 self._wake.set()
         return self._waiting[-1]
 
-    def batch_after(self, partition: TopicPartition) -> ControlBatch:
-        """Like `batch`, but starts a new batch if the waiting one stops this partition's replica."""
+    def batch_after(self, topic: str, partitions: Iterable[int]) -> ControlBatch:
+        """Like `batch`, but starts a new batch if the waiting one stops the replica of one of these partitions."""
         batch = self.batch()
-        if partition in batch.stop:
+        if batch.stop and any((topic, number) in batch.stop for number in partitions):
             batch = ControlBatch(asyncio.get_running_loop().create_future())
             self._waiting.append(batch)
         return batch

@@ -10,10 +10,12 @@ over      the session was lost or another controller was elected: nothing is wri
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from headrace.controller.broker_channels import Channel, OnAnswer, SendRequest
 from headrace.controller.decisions.cluster_state import ClusterState
-from headrace.controller.decisions.control_requests import ControllerIdentity, leader_state, metadata_state, stop_state
+from headrace.controller.decisions.control_requests import ControllerIdentity, stop_state
+from headrace.controller.decisions.partition_states import LeaderState, MetadataState, leader_state, metadata_state
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import in_slices
 from headrace.metadata import znodes
@@ -28,6 +30,7 @@ BYTES_PER_MULTI_MAX = 512 * 1024
 """Keeps a multi below ZooKeeper's limit on a request (`jute.maxbuffer`, 1 MiB)."""
 
 _OP_OVERHEAD_BYTES = 64
+_WITH_DATA = (Create, Set)
 
 TOPICS_PER_SLICE = 10
 """Topics whose partitions are put into requests in one turn of the event loop: each may have hundreds."""
@@ -105,68 +108,74 @@ class ControllerEpoch:
 
         Another writer has changed the other partitions; they are read again into `state`.
         """
-        ops: list[Op] = []
-        by_path = {}
+        ops: list[Set] = []
         async for each, new in in_slices(changes.items()):
-            op = Set(znodes.partition_state(*each), znodes.encode_leadership(new), new.partition_epoch)
-            ops.append(op)
-            by_path[op.path] = each
+            ops.append(Set(znodes.partition_state(*each), znodes.encode_leadership(new), new.partition_epoch))
+        partitions = list(changes)
+        writing = []
+        done = 0
+        for chunk in chunked(ops):
+            writing.append(self._change(chunk, partitions[done : done + len(chunk)], changes))
+            done += len(chunk)
         written: set[TopicPartition] = set()
-        writing = [self._change(chunk, by_path, changes) for chunk in chunked(ops)]
-        for done in await asyncio.gather(*writing, return_exceptions=True):  # no write outlives a failure of another
-            if isinstance(done, BaseException):
-                raise done
-            written |= done
-        return {each: None for each in changes if each in written}
+        for result in await asyncio.gather(*writing, return_exceptions=True):  # no write outlives another's failure
+            if isinstance(result, BaseException):
+                raise result
+            written |= result
+        return dict.fromkeys(each for each in changes if each in written)
 
     async def _change(
         self,
-        ops: Sequence[Op],
-        by_path: Mapping[str, TopicPartition],
+        ops: Sequence[Set],
+        partitions: Sequence[TopicPartition],
         changes: Mapping[TopicPartition, PartitionLeadership],
     ) -> set[TopicPartition]:
+        """Writes the states of these partitions. Returns those that have the new leadership."""
         written: set[TopicPartition] = set()
         while ops:
             try:
                 versions = await self._multi(ops)
             except (BadVersion, NoNode) as error:
                 log.info("another writer changed %s", error.path)
-                ops, found = await self._without_stale(ops, by_path, changes)
+                ops, partitions, found = await self._without_stale(ops, partitions, changes)
                 written |= found
                 continue
             mzxid = self._newest_registration()
-            for op, version in zip(ops, versions, strict=True):
+            for partition, version in zip(partitions, versions, strict=True):
                 assert isinstance(version, int)
-                partition = by_path[op.path]
-                known = changes[partition]._replace(partition_epoch=version, mzxid=mzxid)
-                self.state.leadership[partition] = known
-                written.add(partition)
+                leader, leader_epoch, isr, controller_epoch, _, _, is_recovering, eligible = changes[partition]
+                self.state.leadership[partition] = PartitionLeadership(
+                    leader, leader_epoch, isr, controller_epoch, version, mzxid, is_recovering, eligible
+                )
+            written.update(partitions)
             return written
         return written
 
     async def _without_stale(
         self,
-        ops: Sequence[Op],
-        by_path: Mapping[str, TopicPartition],
+        ops: Sequence[Set],
+        partitions: Sequence[TopicPartition],
         changes: Mapping[TopicPartition, PartitionLeadership],
-    ) -> tuple[list[Op], set[TopicPartition]]:
-        """(the ops whose version is still current, the partitions that already have the new leadership). The latter
-        happens when the answer to a write was lost."""
-        fresh: list[Op] = []
+    ) -> tuple[list[Set], list[TopicPartition], set[TopicPartition]]:
+        """(the ops whose version is still current, their partitions, the partitions that already have the new
+        leadership). The latter happens when the answer to a write was lost."""
+        fresh: list[Set] = []
+        still: list[TopicPartition] = []
         found: set[TopicPartition] = set()
-        for op, node in zip(ops, await self.store.get_many([op.path for op in ops]), strict=True):
-            partition = by_path[op.path]
+        nodes = await self.store.get_many([op.path for op in ops])
+        for op, partition, node in zip(ops, partitions, nodes, strict=True):
             wanted = changes[partition]
             if node is None:
                 self.state.leadership.pop(partition, None)
             elif node.version == wanted.partition_epoch:
                 fresh.append(op)
+                still.append(partition)
             else:
                 now = znodes.decode_leadership(node.data, node.version, node.mzxid)
                 self.state.leadership[partition] = now
                 if now._replace(partition_epoch=0, mzxid=0) == wanted._replace(partition_epoch=0, mzxid=0):
                     found.add(partition)
-        return fresh, found
+        return fresh, still, found
 
     async def reload(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads leaderships again that another writer may have changed."""
@@ -236,25 +245,51 @@ class ControllerEpoch:
         channels = self._to(to)
         if not channels:
             return {}
-        batches = [channel.batch() for channel in channels]
-        for batch in batches:
-            batch.has_brokers = True
-        by_id = {channel.broker.id: channel for channel in channels}
-        topic = None
-        for partition in partitions:
-            metadata = metadata_state(self.state, partition)
-            if metadata is None:
-                continue
-            if partition.topic != topic:
-                topic = partition.topic
-                topic_id = self.state.topics[topic].id
-                for batch in batches:
-                    batch.topic_ids[topic] = topic_id
-            for batch in batches:
-                batch.metadata[partition] = metadata
-            if leaders and topic not in self.state.deleting:
-                self._send_leader(partition, by_id, is_new=partition in new)
+        for channel in channels:
+            channel.batch().has_brokers = True
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            by_topic.setdefault(topic, []).append(number)
+        for topic, numbers in by_topic.items():
+            self._send_topic(topic, numbers, channels, new=new, leaders=leaders)
         return {channel.broker.id: channel.batch().answered for channel in channels}
+
+    def _send_topic(
+        self,
+        name: str,
+        numbers: Iterable[int],
+        channels: Collection[Channel],
+        *,
+        new: frozenset[TopicPartition] = frozenset(),
+        leaders: bool = True,
+    ) -> None:
+        """Sends partitions of one topic, without those that have never had a leader."""
+        state = self.state
+        topic = state.topics.get(name)
+        if topic is None:
+            return
+        is_deleting = name in state.deleting
+        metadata: dict[int, MetadataState] = {}
+        lead: dict[BrokerId, dict[int, LeaderState]] = {channel.broker.id: {} for channel in channels}
+        for number in numbers:
+            partition = TopicPartition(name, number)
+            leadership = state.leadership.get(partition)
+            if leadership is None:
+                continue
+            replicas = topic.partitions[number]
+            order, online = replicas.replicas, state.online(partition)
+            offline = tuple([each for each in order if each not in online])
+            metadata[number] = metadata_state(number, leadership, order, offline, is_deleting=is_deleting)
+            if leaders and not is_deleting:
+                row = leader_state(number, leadership, replicas, is_new=partition in new)
+                for broker in order:
+                    if broker in lead:
+                        lead[broker][number] = row
+        for channel in channels:
+            own = lead[channel.broker.id]
+            batch = channel.batch_after(name, own)  # the metadata too: it follows the leaders
+            batch.add_leaders(name, topic.id, own)
+            batch.add_metadata(name, topic.id, metadata)
 
     async def send_all(self, to: Collection[Broker] | None = None) -> None:
         """Sends the whole cluster state to these brokers (all when None). They drop topics that it does not name:
@@ -271,28 +306,21 @@ class ControllerEpoch:
                     batch.is_full = True
                     batch.topic_ids.update(topic_ids)
             async for topic in in_slices(list(self.state.topics.values()), TOPICS_PER_SLICE):
-                self.send([TopicPartition(topic.name, number) for number in topic.partitions], to=to)
+                self._send_topic(topic.name, topic.partitions, self._to(to))
         finally:
             for channel in channels:
                 channel.release()
 
     def send_new(self, partition: TopicPartition, brokers: Iterable[BrokerId]) -> None:
         """Sends a partition's leader to brokers that must create their replica."""
-        self._send_leader(partition, {each: self._channels[each] for each in brokers if each in self._channels}, True)
-
-    def _send_leader(self, partition: TopicPartition, channels: Mapping[BrokerId, Channel], is_new: bool) -> None:
         topic = self.state.topics[partition.topic]
-        replicas = topic.partitions[partition.partition]
-        state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=is_new)
-        for broker in replicas.replicas:
-            channel = channels.get(broker)
-            if channel is not None:
-                batch = channel.batch_after(partition)
-                before = batch.lead.get(partition)
-                if before is not None and before.is_new and not is_new:
-                    state = leader_state(partition.partition, self.state.leadership[partition], replicas, is_new=True)
-                batch.lead[partition] = state
-                batch.topic_ids[partition.topic] = topic.id
+        number = partition.partition
+        replicas = topic.partitions[number]
+        row = leader_state(number, self.state.leadership[partition], replicas, is_new=True)
+        for broker in brokers:
+            channel = self._channels.get(broker)
+            if channel is not None and broker in replicas.replicas:
+                channel.batch_after(topic.name, (number,)).add_leaders(topic.name, topic.id, {number: row})
 
     def stop(self, partition: TopicPartition, brokers: Iterable[BrokerId], *, delete: bool) -> None:
         """Sends StopReplica of a partition to these brokers. The responses come to `on_answer`."""
@@ -300,10 +328,7 @@ class ControllerEpoch:
         for broker in brokers:
             channel = self._channels.get(broker)
             if channel is not None:
-                batch = channel.batch()
-                if delete:
-                    batch.lead.pop(partition, None)
-                batch.stop[partition] = state
+                channel.batch().add_stop(partition, state)
 
     def answered(self, brokers: Collection[BrokerId] | None = None) -> list["asyncio.Future[None]"]:
         """Futures that are done once these live brokers (all when None) have answered everything sent so far."""
@@ -319,11 +344,14 @@ class ControllerEpoch:
         return [self._channels[broker.id] for broker in brokers if broker.id in self._channels]
 
 
-def chunked(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
+OpT = TypeVar("OpT", bound=Op)
+
+
+def chunked(ops: Sequence[OpT]) -> Iterator[Sequence[OpT]]:
     """Splits ops into parts that each fit into one multi, in order."""
     start = size = 0
     for index, op in enumerate(ops):
-        weight = len(op.path) + (0 if not isinstance(op, Create | Set) else len(op.data)) + _OP_OVERHEAD_BYTES
+        weight = len(op.path) + (len(op.data) if isinstance(op, _WITH_DATA) else 0) + _OP_OVERHEAD_BYTES
         if index > start and (index - start >= OPS_PER_MULTI_MAX or size + weight > BYTES_PER_MULTI_MAX):
             yield ops[start:index]
             start, size = index, 0

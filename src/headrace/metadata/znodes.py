@@ -288,12 +288,25 @@ def encode_leadership(state: PartitionLeadership) -> bytes:
     The field `eligible_leader_replicas` is ours, and present only if there are any. An Apache Kafka controller ignores
     it, and drops it with its next write of the state.
     """
-    isr = ",".join(map(str, state.isr))
-    recovery = ',"leader_recovery_state":1' if state.is_recovering else ""
-    eligible = f',"eligible_leader_replicas":[{",".join(map(str, state.eligible))}]' if state.eligible else ""
-    return (  # a controller writes thousands at once, so no dictionary is made for each
-        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
-        f'"leader_epoch":{state.leader_epoch},"isr":[{isr}]{recovery}{eligible}}}'
+    leader, leader_epoch, isr, controller_epoch, _, _, is_recovering, eligible = state
+    return _leadership_text(controller_epoch, leader, leader_epoch, isr, is_recovering, eligible)
+
+
+@lru_cache(maxsize=10_000)
+def _leadership_text(
+    controller_epoch: int,
+    leader: BrokerId,
+    leader_epoch: LeaderEpoch,
+    isr: tuple[BrokerId, ...],
+    is_recovering: bool,
+    eligible: tuple[BrokerId, ...],
+) -> bytes:
+    """A controller writes tens of thousands of states at once, many of them the same."""
+    recovery = ',"leader_recovery_state":1' if is_recovering else ""
+    more = f',"eligible_leader_replicas":[{",".join(map(str, eligible))}]' if eligible else ""
+    return (
+        f'{{"controller_epoch":{controller_epoch},"leader":{leader},"version":1,'
+        f'"leader_epoch":{leader_epoch},"isr":[{",".join(map(str, isr))}]{recovery}{more}}}'
     ).encode()
 
 
@@ -306,19 +319,21 @@ controller reads tens of thousands of them."""
 
 
 @lru_cache(maxsize=10_000)
-def _ids_in(text: bytes) -> tuple[BrokerId, ...]:
-    """The broker ids of a plain ISR. Many partitions have the same."""
-    return tuple(BrokerId(int(each)) for each in text.split(b","))
+def _plain_leadership(data: bytes) -> tuple[BrokerId, LeaderEpoch, tuple[BrokerId, ...], int] | None:
+    """(leader, leader epoch, ISR, controller epoch) in plain bytes; None for others. Many partitions have the same."""
+    plain = _PLAIN_LEADERSHIP.fullmatch(data)
+    if plain is None:
+        return None
+    controller_epoch, leader, leader_epoch, isr = plain.groups()
+    members = tuple(BrokerId(int(each)) for each in isr.split(b","))
+    return BrokerId(int(leader)), LeaderEpoch(int(leader_epoch)), members, int(controller_epoch)
 
 
 def decode_leadership(data: bytes, version: int, mzxid: int) -> PartitionLeadership:
     """`version` and `mzxid` are the node's. Raises `CorruptNode`."""
-    plain = _PLAIN_LEADERSHIP.fullmatch(data)
+    plain = _plain_leadership(data)
     if plain is not None:
-        controller_epoch, leader, leader_epoch, isr = plain.groups()
-        return PartitionLeadership(
-            BrokerId(int(leader)), LeaderEpoch(int(leader_epoch)), _ids_in(isr), int(controller_epoch), version, mzxid
-        )
+        return PartitionLeadership(*plain, version, mzxid)
     value = load_object(data)
     return PartitionLeadership(
         leader=BrokerId(as_number(value.get("leader"))),

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EIO
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +63,19 @@ PRAGMA user_version = {SCHEMA_VERSION};
 """
 
 
+READS_PER_STATEMENT = 200
+"""Nodes that one statement reads: each statement has an overhead of ten of them."""
+
+_READ_MANY = {
+    count: f"SELECT path, data, version, czxid, mzxid, ephemeral_owner FROM node WHERE path IN ({marks})"
+    for count in (1, READS_PER_STATEMENT)
+    if (marks := ",".join("?" * count))
+}
+
+
+_SET = "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ? AND version = ?"
+
+
 class StoreInUse(Exception):
     """Another process has the metadata store open."""
 
@@ -87,6 +101,11 @@ class TreeNode(NamedTuple):
 
 Watches = dict[str, list[tuple[int, Watch]]]
 """Of each path: who watches it, and the callback."""
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an operation can be executed together with others of its kind."""
+    return isinstance(op, Set) and op.version != ANY_VERSION
 
 
 def _make_private(path: Path) -> None:
@@ -198,16 +217,20 @@ class TreeDatabase:
 
     def nodes(self, paths: Sequence[str], watch: Watch | None = None, session: int = 0) -> list[Node | None]:
         """`find` of each path, as the interface has nodes: a new controller asks for tens of thousands at once."""
-        found: list[Node | None] = []
-        execute = self._db.execute
-        for path in paths:
-            check_path(path)
-            row = execute(
-                "SELECT data, version, czxid, mzxid, ephemeral_owner FROM node WHERE path = ?", (path,)
-            ).fetchone()
-            if row is not None and watch is not None:
-                self._data_watches[path].append((session, watch))
-            found.append(None if row is None else Node._make(row))
+        read: dict[str, Node] = {}
+        for start in range(0, len(paths), READS_PER_STATEMENT):
+            some = paths[start : start + READS_PER_STATEMENT]
+            count = READS_PER_STATEMENT if len(some) > 1 else 1  # two statements, however many paths
+            for row in self._db.execute(_READ_MANY[count], (*some, *[some[-1]] * (count - len(some)))):
+                read[row[0]] = Node._make(row[1:])
+        found = list(map(read.get, paths))
+        for path, node in zip(paths, found, strict=True):
+            if node is None:  # the path of a node is a path
+                check_path(path)
+        if watch is not None:
+            for path, node in zip(paths, found, strict=True):
+                if node is not None:
+                    self._data_watches[path].append((session, watch))
         return found
 
     def get(self, path: str, watch: Watch | None = None, session: int = 0) -> TreeNode:
@@ -242,15 +265,17 @@ class TreeDatabase:
         results: list[OpResult] = []
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for op in ops:
-                results.append(self._apply(op, session))  # noqa: PERF401 (an error's index is how many were done)
+            for is_plain, some in groupby(ops, _is_plain):
+                results += self._set_many(list(some)) if is_plain else ()  # type: ignore[arg-type]
+                for op in () if is_plain else some:
+                    results.append(self._apply(op, session))
             self._db.execute("UPDATE tree SET zxid = ?", (self._zxid,))
             self._db.execute("COMMIT")
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             if isinstance(error, StoreError):
-                error.index = len(results)
+                error.index += len(results)
             raise
         for event in self._events:
             self._fire(event)
@@ -301,15 +326,31 @@ class TreeDatabase:
         """Writes over a node of that version; what refuses the write is looked for only if nothing was written."""
         if version == ANY_VERSION:
             version = self.get(path).version
-        written = self._db.execute(
-            "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ? AND version = ?",
-            (data, self._zxid, path, version),
-        )
-        if not written.rowcount:
+        if not self._db.execute(_SET, (data, self._zxid, path, version)).rowcount:
             self._at_version(path, version)
         if path in self._data_watches:
             self._events.append(WatchEvent(EventKind.CHANGED, path))
         return version + 1
+
+    def _set_many(self, ops: Sequence[Set]) -> list[OpResult]:
+        """`_set` of each, as one statement: a new controller may write the state of every partition."""
+        zxid = self._zxid
+        self._db.execute("SAVEPOINT sets")
+        # No variable has the cursor: the traceback of an error would take it to another thread, which would end a
+        # statement there that this thread is executing again.
+        if self._db.executemany(_SET, [(op.data, zxid, op.path, op.version) for op in ops]).rowcount < len(ops):
+            # One is refused: the first one that is names the error.
+            self._db.execute("ROLLBACK TO sets")
+            for index, op in enumerate(ops):
+                try:
+                    self._set(*op)
+                except StoreError as error:
+                    error.index = index
+                    raise
+        self._db.execute("RELEASE sets")
+        if self._data_watches:
+            self._events += [WatchEvent(EventKind.CHANGED, op.path) for op in ops if op.path in self._data_watches]
+        return [op.version + 1 for op in ops]
 
     def _delete(self, path: str, version: int) -> None:
         self._at_version(path, version)

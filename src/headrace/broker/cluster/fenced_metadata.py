@@ -24,14 +24,14 @@ from itertools import islice
 
 from headrace.broker.cluster.control_plane import ControlPlane
 from headrace.controller.decisions.control_requests import ControllerIdentity, update_metadata
+from headrace.controller.decisions.partition_states import MetadataState, metadata_state
 from headrace.controller.loading import load_brokers
 from headrace.metadata import znodes
 from headrace.metadata.image import PartitionMetadata
 from headrace.metadata.left_out_nodes import decode_or_leave_out
 from headrace.metadata.metadata_cache import MetadataCache
-from headrace.metadata.model import Broker
+from headrace.metadata.model import Broker, PartitionLeadership
 from headrace.metastore.store import MetadataStore, Node, StoreError
-from headrace.protocol import messages as m
 from headrace.types import NO_LEADER, BrokerId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -140,19 +140,17 @@ class FencedMetadata:
     ) -> None:
         """Applies them as an UpdateMetadata, so that listeners get a delta."""
         topic_ids = {key.topic: self._metadata.topics[key.topic].id for key in partitions}
-        states = {key: _state(each) for key, each in partitions.items()}
+        states: dict[str, dict[int, MetadataState]] = {name: {} for name in topic_ids}
+        for key, each in partitions.items():
+            states[key.topic][key.partition] = _state(each)
         own = Broker(self._own_id, ())
         self._metadata.apply(
             update_metadata(ControllerIdentity(controller, 0), own, states, topic_ids, brokers.values())
         )
 
 
-def _state(partition: PartitionMetadata) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState:
-    return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
-        partition_index=partition.partition,
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        isr=list(partition.isr),
-        replicas=list(partition.replicas),
-        offline_replicas=list(partition.offline_replicas),
+def _state(partition: PartitionMetadata) -> MetadataState:
+    leadership = PartitionLeadership(partition.leader, partition.leader_epoch, partition.isr, 0)
+    return metadata_state(
+        partition.partition, leadership, partition.replicas, partition.offline_replicas, is_deleting=False
     )

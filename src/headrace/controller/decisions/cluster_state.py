@@ -8,6 +8,8 @@ from headrace.controller.decisions.topics import ClusterTopics, flat_name
 from headrace.metadata.model import Broker, PartitionLeadership, Replicas, Topic
 from headrace.types import BrokerId, TopicPartition
 
+_NO_BROKER: frozenset[BrokerId] = frozenset()
+
 
 class Liveness(NamedTuple):
     """The part of the state that concerns live brokers."""
@@ -103,12 +105,16 @@ class ClusterState:
 
     def online(self, partition: TopicPartition) -> Mapping[BrokerId, Broker]:
         """The live brokers without those whose replica of the partition is on a failed log directory."""
-        if not self.offline_replicas:
-            return self.brokers
-        failed = [broker for broker, offline in self.offline_replicas.items() if partition in offline]
+        failed = self.failed_at(partition)
         if not failed:
             return self.brokers
         return {number: broker for number, broker in self.brokers.items() if number not in failed}
+
+    def failed_at(self, partition: TopicPartition) -> frozenset[BrokerId]:
+        """The live brokers whose replica of the partition is on a failed log directory."""
+        if not self.offline_replicas:
+            return _NO_BROKER
+        return frozenset(broker for broker, offline in self.offline_replicas.items() if partition in offline)
 
     def min_isr(self, partition: TopicPartition) -> int:
         """`min.insync.replicas` of a partition that exists, but at most the number of its replicas."""

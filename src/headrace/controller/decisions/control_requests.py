@@ -5,23 +5,15 @@
     StopReplica       to a broker that must stop or delete a replica
 
 Requests have the newest version of Apache Kafka 3.9; encoding for an older peer drops the fields that it lacks. The
-state of a partition is the same for every broker, so it is built once and put into many requests.
+state of a partition is the same for every broker, so it is encoded once, for many requests (`partition_states`).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from headrace.controller.decisions.cluster_state import ClusterState
-from headrace.metadata.model import (
-    FULL_UPDATE,
-    LEADER_DURING_DELETE,
-    NO_UUID,
-    SECURITY_PROTOCOL_IDS,
-    Broker,
-    Endpoint,
-    PartitionLeadership,
-    Replicas,
-)
+from headrace.controller.decisions.partition_states import LeaderState, LeaderStates, MetadataState, MetadataStates
+from headrace.metadata.model import FULL_UPDATE, NO_UUID, SECURITY_PROTOCOL_IDS, Broker, Endpoint
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
 
@@ -43,48 +35,6 @@ class ControllerIdentity(NamedTuple):
 # States of one partition
 
 
-def leader_state(
-    number: int, leadership: PartitionLeadership, replicas: Replicas, *, is_new: bool
-) -> m.LeaderAndIsrRequest.LeaderAndIsrPartitionState:
-    """The state for LeaderAndIsr."""
-    return m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
-        partition_index=number,
-        controller_epoch=leadership.controller_epoch,
-        leader=leadership.leader,
-        leader_epoch=leadership.leader_epoch,
-        isr=list(leadership.isr),
-        partition_epoch=leadership.partition_epoch,
-        replicas=list(replicas.replicas),
-        adding_replicas=list(replicas.adding),
-        removing_replicas=list(replicas.removing),
-        is_new=is_new,
-        leader_recovery_state=int(leadership.is_recovering),
-    )
-
-
-def metadata_state(
-    state: ClusterState, partition: TopicPartition
-) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState | None:
-    """The state for UpdateMetadata; None for a partition that has never had a leader. A topic that is being deleted has
-    the leader `LEADER_DURING_DELETE`."""
-    leadership = state.leadership.get(partition)
-    if leadership is None:
-        return None
-    replicas = state.topics[partition.topic].partitions[partition.partition].replicas
-    is_deleting = partition.topic in state.deleting
-    online = state.online(partition)
-    return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
-        partition_index=partition.partition,
-        controller_epoch=leadership.controller_epoch,
-        leader=LEADER_DURING_DELETE if is_deleting else leadership.leader,
-        leader_epoch=leadership.leader_epoch,
-        isr=list(leadership.isr),
-        zk_version=leadership.partition_epoch,
-        replicas=list(replicas),
-        offline_replicas=[each for each in replicas if each not in online],
-    )
-
-
 def stop_state(
     state: ClusterState, partition: TopicPartition, *, delete: bool
 ) -> m.StopReplicaRequest.StopReplicaPartitionState:
@@ -104,25 +54,28 @@ def stop_state(
 def leader_and_isr(
     sender: ControllerIdentity,
     to: Broker,
-    states: Mapping[TopicPartition, m.LeaderAndIsrRequest.LeaderAndIsrPartitionState],
+    states: Mapping[str, Mapping[int, LeaderState]],
     topic_ids: Mapping[str, bytes],
     brokers: Mapping[BrokerId, Broker],
     listener: str | None = None,
 ) -> m.LeaderAndIsrRequest:
-    """LeaderAndIsr of these partitions. The leaders' addresses are their endpoints of `listener` in `brokers`."""
-    topics: dict[str, m.LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
-    for partition, state in states.items():
-        if partition.topic not in topics:
-            topics[partition.topic] = m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                topic_name=partition.topic, topic_id=topic_ids.get(partition.topic, NO_UUID), partition_states=[]
-            )
-        topics[partition.topic].partition_states.append(state)
-    leaders = {state.leader for state in states.values()}
+    """LeaderAndIsr of these partitions, by topic. The leaders' addresses are their endpoints of `listener` in
+    `brokers`."""
+    leaders = leaders_in(states)
     return m.LeaderAndIsrRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
         broker_epoch=to.epoch,
-        topic_states=list(topics.values()),
+        topic_states=[
+            m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=name,
+                topic_id=topic_ids.get(name, NO_UUID),
+                partition_states=cast(
+                    "list[m.LeaderAndIsrRequest.LeaderAndIsrPartitionState]", LeaderStates(list(rows.values()))
+                ),
+            )
+            for name, rows in states.items()
+        ],
         live_leaders=[
             m.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=each.id, host_name=endpoint.host, port=endpoint.port)
             for each in brokers.values()
@@ -131,32 +84,39 @@ def leader_and_isr(
     )
 
 
+def leaders_in(states: Mapping[str, Mapping[int, LeaderState]]) -> set[BrokerId]:
+    """The leaders of these partitions."""
+    return {row.leadership.leader for rows in states.values() for row in rows.values()}
+
+
 def update_metadata(
     sender: ControllerIdentity,
     to: Broker,
-    states: Mapping[TopicPartition, m.UpdateMetadataRequest.UpdateMetadataPartitionState],
+    states: Mapping[str, Mapping[int, MetadataState]],
     topic_ids: Mapping[str, bytes],
     brokers: Iterable[Broker],
     *,
     is_full: bool = False,
 ) -> m.UpdateMetadataRequest:
-    """UpdateMetadata of these partitions and the live brokers. `is_full`: no topic exists but those in `topic_ids`."""
-    topics: dict[str, m.UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-    for name in topic_ids if is_full else ():
-        topics[name] = m.UpdateMetadataRequest.UpdateMetadataTopicState(
-            topic_name=name, topic_id=topic_ids[name], partition_states=[]
-        )
-    for partition, state in states.items():
-        if partition.topic not in topics:
-            topics[partition.topic] = m.UpdateMetadataRequest.UpdateMetadataTopicState(
-                topic_name=partition.topic, topic_id=topic_ids.get(partition.topic, NO_UUID), partition_states=[]
-            )
-        topics[partition.topic].partition_states.append(state)
+    """UpdateMetadata of these partitions, by topic, and the live brokers. `is_full`: no topic exists but those in
+    `topic_ids`."""
+    none: Mapping[int, MetadataState] = {}
+    names = dict.fromkeys((*topic_ids, *states)) if is_full else states
     return m.UpdateMetadataRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
         broker_epoch=to.epoch,
-        topic_states=list(topics.values()),
+        topic_states=[
+            m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=topic_ids.get(name, NO_UUID),
+                partition_states=cast(
+                    "list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]",
+                    MetadataStates(list(states.get(name, none).values())),
+                ),
+            )
+            for name in names
+        ],
         live_brokers=[_live_broker(each) for each in brokers],
         type=FULL_UPDATE if is_full else 0,
     )

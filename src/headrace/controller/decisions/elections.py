@@ -123,6 +123,65 @@ def elect(
     return state._replace(eligible=eligible, controller_epoch=controller_epoch) if eligible != state.eligible else None
 
 
+class SameElections:
+    """`elect` of many partitions by one view of the live brokers. Many have the same replicas, leader and ISR, so each
+    case is decided once: what follows from it differs in the epochs only."""
+
+    def __init__(
+        self,
+        live: Live,
+        controller_epoch: int,
+        *,
+        leaving: Collection[BrokerId] = (),
+        suspected: Collection[BrokerId] = (),
+    ) -> None:
+        self._live, self._controller_epoch = live, controller_epoch
+        self._leaving, self._suspected = leaving, suspected
+        self._known: dict[tuple[object, ...], _Outcome | None] = {}
+
+    def elect(self, replicas: Replicas, state: PartitionLeadership, *, min_isr: int = 1) -> PartitionLeadership | None:
+        """See the function `elect`."""
+        leader, leader_epoch, isr, _, partition_epoch, mzxid, is_recovering, eligible = state
+        broker = self._live.get(leader)
+        is_registered_since = broker is not None and broker.epoch > mzxid
+        case = replicas.replicas, leader, isr, is_recovering, eligible, min_isr, is_registered_since
+        if case in self._known:
+            outcome = self._known[case]
+        else:
+            outcome = self._known[case] = self._decided(replicas, state, min_isr)
+        if outcome is None:
+            return None
+        leader, raised, isr, is_recovering, eligible = outcome
+        return PartitionLeadership(
+            leader,
+            LeaderEpoch(leader_epoch + raised),
+            isr,
+            self._controller_epoch,
+            partition_epoch,
+            mzxid,
+            is_recovering,
+            eligible,
+        )
+
+    def _decided(self, replicas: Replicas, state: PartitionLeadership, min_isr: int) -> "_Outcome | None":
+        new = elect(
+            replicas,
+            state,
+            self._live,
+            self._controller_epoch,
+            min_isr=min_isr,
+            leaving=self._leaving,
+            suspected=self._suspected,
+        )
+        if new is None:
+            return None
+        return new.leader, new.leader_epoch - state.leader_epoch, new.isr, new.is_recovering, new.eligible
+
+
+_Outcome = tuple[BrokerId, int, tuple[BrokerId, ...], bool, tuple[BrokerId, ...]]
+"""(leader, by how much the leader epoch is raised, ISR, whether it recovers, eligible replicas)."""
+
+
 def elect_preferred(
     replicas: Replicas,
     state: PartitionLeadership,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.controller.controller_epoch import ControllerEpoch
 from headrace.controller.decisions.controlled_shutdown import plan_departure, remaining
-from headrace.controller.decisions.elections import elect, elect_new
+from headrace.controller.decisions.elections import SameElections, elect, elect_new
 from headrace.controller.decisions.isr_changes import IsrChange, Judgement, has_current_epoch, judge
 from headrace.controller.decisions.leader_election import ElectionKind, electable, imbalanced, plan_election
 from headrace.errors import ErrorCode, KafkaError
@@ -168,27 +168,27 @@ class LeaderManager:
             if among is None
             else ((each, replicas) for each in among if (replicas := state.replicas(each)) is not None)
         )
+        rounds: dict[frozenset[BrokerId], SameElections] = {}  # by the brokers whose replica is on a failed disk
         async for partition, replicas in in_slices(wanted):
-            current, live = state.leadership.get(partition), state.online(partition)
+            current, failed = state.leadership.get(partition), state.failed_at(partition)
             if current is None:
                 if partition.topic not in state.deleting:
+                    live = state.online(partition)
                     first = elect_new(replicas, live, epoch, state.shutting_down, state.suspected)
                     if first is not None:
                         plan.first[partition] = first
                 continue
-            new = elect(
-                replicas,
-                current,
-                live,
-                epoch,
-                min_isr=state.min_isr(partition),
-                leaving=state.shutting_down,
-                suspected=state.suspected,
-            )
+            if failed not in rounds:
+                rounds[failed] = SameElections(
+                    state.online(partition), epoch, leaving=state.shutting_down, suspected=state.suspected
+                )
+            new = rounds[failed].elect(replicas, current, min_isr=state.min_isr(partition))
             if new is not None:
                 plan.changes[partition] = new
-            if not (new or current).has_leader and any(broker in live for broker in replicas.replicas):
-                plan.leaderless.append(partition)
+            if not (new or current).has_leader:
+                live = state.online(partition)
+                if any(broker in live for broker in replicas.replicas):
+                    plan.leaderless.append(partition)
         return plan
 
     def _plan_uncleanly(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeadership]:

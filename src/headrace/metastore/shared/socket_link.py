@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from headrace.metastore.shared.frames import Frames, StatFrame, bytes_of, pack, packed_op, unpacked_error
 from headrace.metastore.store import EventKind, Op, SessionLost, SessionState
-from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, ReadMany, Watching
 from headrace.metastore.zookeeper.store import ZooKeeperStore
 
 log = logging.getLogger(__name__)
@@ -77,11 +77,7 @@ class SocketLink:
         """See `Link.data`."""
         return self._ask(lambda result: (bytes_of(result[0]), StatFrame._make(result[1])), watch, "data", path)
 
-    reads_many = False
-
-    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
-        """See `Link.data_of_many`."""
-        raise NotImplementedError("reads_many")
+    read_many: ReadMany | None = None
 
     def stat(self, path: str, watch: Watching | None) -> PendingAnswer:
         """See `Link.stat`."""

@@ -20,16 +20,12 @@ from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.protocol import serialization
 from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from headrace.metastore.store import (
     BadPath,
     BadVersion,
-    Check,
-    Create,
-    Delete,
     EventKind,
     NoChildrenForEphemerals,
     NodeExists,
@@ -40,14 +36,14 @@ from headrace.metastore.store import (
     OpResult,
     SessionLost,
     SessionState,
-    Set,
     StoreError,
     StoreRefused,
 )
 from headrace.metastore.zookeeper.access_lists import AccessLists
 from headrace.metastore.zookeeper.ensemble import Ensemble
-from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, Unsupported, Watching
+from headrace.metastore.zookeeper.link import ConnectionBroken, PendingAnswer, ReadMany, Unsupported, Watching
 from headrace.metastore.zookeeper.multi_read import MultiRead
+from headrace.metastore.zookeeper.multi_write import MultiWrite
 from headrace.metastore.zookeeper.own_nodes import close_own_nodes
 from headrace.metastore.zookeeper.secured_client import SecuredHandler, make_client
 from headrace.metastore.zookeeper.store import ZooKeeperStore
@@ -172,12 +168,11 @@ class KazooLink:
         return self._own(self._client.get_async(path, watch))
 
     @property
-    def reads_many(self) -> bool:
-        """See `Link.reads_many`."""
-        return self._reads_many
+    def read_many(self) -> ReadMany | None:
+        """See `Link.read_many`."""
+        return self._read_many if self._reads_many else None
 
-    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
-        """See `Link.data_of_many`."""
+    def _read_many(self, paths: Sequence[str]) -> PendingAnswer:
         answer = _Answer(self._handler)
         answer.reads = len(paths)
         self._client._call(MultiRead(paths), answer)
@@ -193,10 +188,9 @@ class KazooLink:
 
     def write(self, ops: Sequence[Op]) -> PendingAnswer:
         """See `Link.write`."""
-        transaction = self._client.transaction()
-        transaction.operations.extend(map(self._operation, ops))  # its own methods cut a path's last '/'
-        answer = self._own(transaction.commit_async())
-        answer.ops = ops
+        answer = _Answer(self._handler)
+        answer.writes = True
+        self._client._call(MultiWrite(ops, self._acls.of), answer)
         return answer
 
     def end(self, done: Callable[[], None]) -> None:
@@ -214,20 +208,6 @@ class KazooLink:
             self._post(done)
 
         self._handler.spawn(stop)
-
-    def _operation(self, op: Op) -> object:
-        match op:
-            case Create(path, data, ephemeral, sequential):
-                # A null value for empty data, as Apache Kafka writes it: its controller parses other values as JSON.
-                return serialization.Create(
-                    path, data or None, self._acls.of(path), int(ephemeral) | int(sequential) << 1
-                )
-            case Set(path, data, version):
-                return serialization.SetData(path, data, version)
-            case Delete(path, version):
-                return serialization.Delete(path, version)
-            case Check(path, version):
-                return serialization.CheckVersion(path, version)
 
     @staticmethod
     def _own(answer: "_Answer") -> "_Answer":
@@ -270,8 +250,8 @@ class KazooLink:
             self.start()
 
     def _answered(self, answer: "_Answer", result: Any, error: Exception | None) -> None:
-        if error is None and answer.ops is not None:
-            result, error = _write_results(answer.ops, result)
+        if error is None and answer.writes:
+            result, error = _write_results(result)
         elif error is None and answer.reads:
             result = [_translated(each) if isinstance(each, Exception) else each for each in result]
         elif isinstance(error, kazoo_errors.UnimplementedError) and answer.reads:
@@ -285,17 +265,16 @@ class KazooLink:
             self.store.happened(watching, _EVENTS[event.type])
 
 
-def _write_results(ops: Sequence[Op], results: Sequence[Any]) -> tuple[list[OpResult] | None, Exception | None]:
-    """(results, None) or (None, error) from kazoo's list of a transaction's results. In a refused transaction, kazoo
-    reports operations before the refused one as rolled back, and those after it as inconsistent."""
+def _write_results(results: Sequence[Any]) -> tuple[Sequence[OpResult] | None, Exception | None]:
+    """(results, None) or (None, error) from the results of a multi. In a refused one, operations before the refused one
+    are reported as rolled back, and those after it as inconsistent."""
     for index, result in enumerate(results):
         if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
             error = _translated(result)
             if isinstance(error, StoreError):
                 error.index = index
             return None, error
-    paired = zip(ops, results, strict=True)
-    return [r if isinstance(op, Create) else r.version if isinstance(op, Set) else None for op, r in paired], None
+    return results, None
 
 
 def _translated(error: Exception) -> Exception:
@@ -312,7 +291,7 @@ class _Answer(PendingAnswer):
 
     def __init__(self, handler: "_Handler") -> None:
         self._handler = handler
-        self.ops: Sequence[Op] | None = None
+        self.writes = False  # several operations at once
         self.reads = 0  # nodes that are read at once
 
     def set(self, value: object = None) -> None:

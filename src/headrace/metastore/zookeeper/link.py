@@ -55,6 +55,10 @@ def passed_on_to(future: "asyncio.Future[Any]") -> Then:
     return then
 
 
+ReadMany = Callable[[Sequence[str]], PendingAnswer]
+"""Of each path the `Node`, or the `StoreError` of that read. `Unsupported` if the server is too old."""
+
+
 class Link(Protocol):
     """Sends requests to the ensemble, with full paths.
 
@@ -66,12 +70,8 @@ class Link(Protocol):
         ...
 
     @property
-    def reads_many(self) -> bool:
-        """Whether `data_of_many` is offered."""
-        ...
-
-    def data_of_many(self, paths: Sequence[str]) -> PendingAnswer:
-        """Of each path (bytes, Stat), or the `StoreError` of that read. `Unsupported` if the server is too old."""
+    def read_many(self) -> ReadMany | None:
+        """Reads many nodes by one request; None if the link cannot."""
         ...
 
     def stat(self, path: str, watch: "Watching | None") -> PendingAnswer:

@@ -12,11 +12,12 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from kazoo.exceptions import EXCEPTIONS
-from kazoo.protocol.states import ZnodeStat
+
+from headrace.metastore.store import Node
 
 _HEADER = Struct("!iBi")
 _LENGTH = Struct("!i")
-_STAT = Struct("!qqqqiiiqiiq")
+_STAT = Struct("!qq16xi8xq16x")  # czxid, mzxid, version, owner
 _GET_DATA = 4
 _READ = _HEADER.pack(_GET_DATA, 0, -1)
 _END = _HEADER.pack(-1, 1, -1)
@@ -43,7 +44,7 @@ class MultiRead(NamedTuple):
 
     @staticmethod
     def deserialize(data: bytes, offset: int) -> list[Any]:
-        """Of each path (bytes or None, stat), or kazoo's exception."""
+        """Of each path the node, or kazoo's exception."""
         results: list[Any] = []
         while True:
             kind, is_end, error = _HEADER.unpack_from(data, offset)
@@ -57,5 +58,6 @@ class MultiRead(NamedTuple):
             (length,) = _LENGTH.unpack_from(data, offset)
             offset += _LENGTH.size
             end = offset + max(length, 0)
-            results.append((None if length < 0 else data[offset:end], ZnodeStat._make(_STAT.unpack_from(data, end))))
+            czxid, mzxid, version, owner = _STAT.unpack_from(data, end)
+            results.append(Node(data[offset:end], version, czxid, mzxid, owner))
             offset = end + _STAT.size

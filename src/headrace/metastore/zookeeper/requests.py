@@ -47,6 +47,9 @@ OP_BYTES = 160
 """The most bytes of a multi's operation besides path and data: headers, flags and access control list."""
 
 
+_WITH_DATA = (Create, Set)
+
+
 class _Request:
     """A request, with its number."""
 
@@ -256,7 +259,7 @@ def check_write(ops: Sequence[Op]) -> None:
             check_path(op.path, sequential=isinstance(op, Create) and op.sequential)
         except StoreError as bad:
             error = bad
-        size += OP_BYTES + len(op.path.encode()) + (len(op.data) if isinstance(op, Create | Set) else 0)
+        size += OP_BYTES + len(op.path.encode()) + (len(op.data) if isinstance(op, _WITH_DATA) else 0)
         if op.path == "/" and isinstance(op, Create) and not op.sequential:
             error = NodeExists(op.path)
         elif op.path == "/" and isinstance(op, Delete):

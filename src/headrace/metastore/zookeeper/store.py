@@ -40,7 +40,15 @@ from headrace.metastore.store import (
     WatchEvent,
     check_path,
 )
-from headrace.metastore.zookeeper.link import ConnectionBroken, Link, PendingAnswer, Stat, Unsupported, Watching
+from headrace.metastore.zookeeper.link import (
+    ConnectionBroken,
+    Link,
+    PendingAnswer,
+    ReadMany,
+    Stat,
+    Unsupported,
+    Watching,
+)
 from headrace.metastore.zookeeper.recovery import ensure_path, set_watches
 from headrace.metastore.zookeeper.requests import Requests, check_write
 
@@ -101,9 +109,9 @@ class ZooKeeperStore:
         """See `MetadataStore.get_many`; sends all reads at once, and those of many nodes in few requests."""
         for path in paths:
             check_path(path)
-        if watch is None and len(paths) >= READS_MIN and self._link.reads_many:
+        if watch is None and len(paths) >= READS_MIN and (read_many := self._link.read_many) is not None:
             with suppress(Unsupported):
-                return await self._get_in_few_requests(paths)
+                return await self._get_in_few_requests(paths, read_many)
         watchings = [Watching(path, watch) if watch else None for path in paths]
         answers = await asyncio.gather(*map(self._ask_data, paths, watchings))
         found: list[Node | None] = []
@@ -114,9 +122,9 @@ class ZooKeeperStore:
                 found.append(_node(*_good(result, path)))
         return found
 
-    async def _get_in_few_requests(self, paths: Sequence[str]) -> list[Node | None]:
+    async def _get_in_few_requests(self, paths: Sequence[str], read_many: ReadMany) -> list[Node | None]:
         def ask(full: Sequence[str]) -> "asyncio.Future[list[Any]]":
-            return self._requests.read(lambda: [self._link.data_of_many(full)])
+            return self._requests.read(lambda: [read_many(full)])
 
         parts: list[list[str]] = []
         left = 0
@@ -131,7 +139,7 @@ class ZooKeeperStore:
         found: list[Node | None] = []
         for part, (results,) in zip(parts, answers, strict=True):
             for path, result in zip(part, _good(results, part[0]), strict=True):
-                found.append(None if isinstance(result, NoNode) else _node(*_good(result, path)))
+                found.append(None if isinstance(result, NoNode) else _good(result, path))
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
@@ -170,7 +178,7 @@ class ZooKeeperStore:
         check_write(ops)
         if not ops:
             return []
-        full = [op._replace(path=self._full(op.path)) for op in ops]
+        full = ops if not self._root else [op._replace(path=self._full(op.path)) for op in ops]
         (result,) = await self._requests.write(full)
         if isinstance(result, StoreError):
             if result.index == len(ops):  # the marker's write failed: the session has ended

@@ -13,11 +13,17 @@ A field that the version lacks must hold its default, unless it is ignorable. A 
 from its default. A `records` value that is not plain bytes goes into the list as it is, its index into `cuts`.
 
 In slices, the function is a generator, which yields after every `ELEMENTS_PER_SLICE` elements.
+
+An array of `PREPARED` structs may be another sequence than a list, whose `encoded(version)` has the bytes of all its
+elements, or is None.
 """
 
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.protocol.codec.schema import Field, MessageSchema
 from headrace.protocol.codec.wire import FIXED, SMALL, name_of
+
+PREPARED = frozenset({"LeaderAndIsrPartitionState", "UpdateMetadataPartitionState"})
+"""The structs that a controller sends to many brokers alike."""
 
 
 class EncoderSource:
@@ -162,6 +168,10 @@ class EncoderSource:
             self._line(f"if n < {SMALL}: add(ps_{name_of(code)}[n](*{array}))")
             self._line(f"else: add(write_numbers('{code}', {array}))")
             return
+        if field.type in PREPARED:
+            self._line(f"b = getattr({array}, 'encoded', None)")
+            self._line(f"b = b and b({self._version})")
+            self._line(f"if b: add(b); {array} = ()")
         self._line(f"for {element} in {array}:")
         self._indent += 1
         if self._in_slices:

@@ -1,6 +1,5 @@
 """The metadata store's JSON, byte for byte as Apache Kafka 3.9.2's own classes write it."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -94,7 +94,7 @@ class Services:
     streams_topics: StreamsTopics
     served: tuple[tuple[ApiKey, range], ...]
     """Each API with the versions that ApiVersions advertises."""
-    topic_changes: Counter[str] = field(default_factory=Counter)
+    topic_requests: Counter[str] = field(default_factory=Counter)
     """How many requests of an instance's clients are making, growing or deleting topics, by instance."""
 
     @property

@@ -54,7 +54,7 @@ class Served:
     def __init__(self) -> None:
         self.controller, nothing = Controller(), (ErrorCode.NONE, ())
         self.services: Any = SimpleNamespace(
-            topic_changes=Counter(),
+            topic_requests=Counter(),
             controller=self.controller,
             topic_creation=self.controller,
             replication=SimpleNamespace(link=self.controller),

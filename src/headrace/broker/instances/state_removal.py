@@ -81,7 +81,7 @@ async def remove_state(services: Services, instance: str) -> Removed:
     names = Namespace(instance)
     led = {each: each.leader_epoch for each in services.replicas if each.is_leader and each.key.topic in COORDINATED}
     groups, _ = _coordinated(services, names.prefix)
-    found = services.transactions.remove_with(names.prefix) + services.topic_changes[instance]
+    found = services.transactions.remove_with(names.prefix) + services.topic_requests[instance]
     async for topic in in_slices(list(services.metadata.topics)):
         found += names.has(topic)
     async for group in in_slices(groups):

@@ -15,7 +15,7 @@
                                     one that names a broker that does not exist
 
 The controller may be a broker that the instance's clients cannot reach. So every broker passes their requests on, and
-repeats them while there is none. `Services.topic_changes` counts those under way: an instance whose name is free must
+repeats them while there is none. `Services.topic_requests` counts those under way: an instance whose name is free must
 not get a topic of the one before. Once the instance is not served any more, none is begun or repeated.
 """
 
@@ -213,7 +213,7 @@ class InstanceTopics:
     def _under_way(self) -> Iterator[None]:
         """Counts a request for as long as it may change topics. Raises `InvalidRequest` if the instance is not served
         any more."""
-        name, counts = self._view.instance.name, self._services.topic_changes
+        name, counts = self._view.instance.name, self._services.topic_requests
         if self._view.is_closed:
             raise InvalidRequest(f"instance {name} is gone")
         counts[name] += 1

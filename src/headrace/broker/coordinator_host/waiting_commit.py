@@ -78,7 +78,9 @@ class WaitingCommit:
         group_offsets, offsets, key, record_offset = self._commit
         told = ended(group_offsets, offsets, code, record_offset)
         if told is not ErrorCode.NONE:
-            log.warning("%s: the offsets of a group at offset %d may not be committed: %s", key, record_offset, code.name)
+            log.warning(
+                "%s: the offsets of a group at offset %d may not be committed: %s", key, record_offset, code.name
+            )
             self._frame = _refusal(self._frame, self._version, told)
         if not self._connection.is_closed:
             self.answered_ns = monotonic_ns()

@@ -1,8 +1,8 @@
 """An offset commit of the shortest way that waits for followers: how it ends, and how it is answered.
 
 Its batch is in the log, and its answer is written, for the case that all goes well. It waits in the queue of its
-partition of `__consumer_offsets` (`commit_queue`). Until it ends, its offsets are pending. A client that leaves does not
-end it: what is in the log may be committed all the same.
+partition of `__consumer_offsets` (`commit_queue`). Until it ends, its offsets are pending. A client that leaves does
+not end it: what is in the log may be committed all the same.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ rules of refusals are not repeated here; a test sends the same requests all ways
 
 A commit is answered when its batch is durable, as on the general way: at once if `__consumer_offsets` has no followers,
 else when they have it (`waiting_commit`). If the log declines it (a roll, a disk that fails), nothing is done, and the
-general way tries again; so it does where records wait for a flush. Compiled, since a group's members send these requests
-all the time; it also runs uncompiled.
+general way tries again; so it does where records wait for a flush. Compiled, since a group's members send these
+requests all the time; it also runs uncompiled.
 """
 
 from __future__ import annotations

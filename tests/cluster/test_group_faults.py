@@ -209,7 +209,8 @@ class StreamsGroup:
             stop_process(each)
 
     def values(self) -> set[int]:
-        """See `Taking`."""
+        """See `Taking`. AssertionError if an instance gave up: no more would come."""
+        assert all(each.poll() is None for each in self._processes), self.state()
         return set(self._counts)
 
     def check(self) -> None:

@@ -223,6 +223,16 @@ class TestTransactionVersion2:
         assert world.end(producer, version=2) == ended
         assert world.end(producer, commit=False, version=2).error is ErrorCode.INVALID_TXN_STATE
 
+    def test_a_commit_after_the_time_out_is_fenced(self) -> None:
+        """Kafka Streams goes on after this error. INVALID_TXN_STATE, as of Apache Kafka up to 4.3, ends it."""
+        world = World(version=2)
+        producer = world.begun(version=2)
+        world.tick(TIMEOUT_MS)
+        assert world.end(producer, version=2).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        world.markers_written()
+        assert world.end(producer, version=2).error is ErrorCode.PRODUCER_FENCED
+        assert world.end(producer, commit=False, version=2).error is ErrorCode.NONE
+
     def test_an_abort_without_partitions_bumps_the_epoch_and_a_commit_is_refused(self, world: World) -> None:
         producer = world.init().producer
         assert world.end(producer, version=2).error is ErrorCode.INVALID_TXN_STATE

@@ -3,7 +3,8 @@
 2     PRODUCER_FENCED for an old epoch, which is INVALID_PRODUCER_EPOCH before
 3     flexible
 4     TRANSACTION_ABORTABLE, which this API never answers
-5     transaction.version 2: the answer has the producer id and epoch of the next transaction
+5     transaction.version 2: the answer has the producer id and epoch of the next transaction; a commit after the
+      transaction timed out gets PRODUCER_FENCED, as before this version (Apache Kafka up to 4.3: INVALID_TXN_STATE)
 The answer is sent when the outcome is stored, before the markers are written.
 """
 

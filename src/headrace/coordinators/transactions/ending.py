@@ -8,7 +8,9 @@
                                                                     partitions, which may only be aborted
     Prepare…            CONCURRENT_TRANSACTIONS                     CONCURRENT_TRANSACTIONS
 
-Source: Kafka's `TransactionCoordinator.endTransaction`, KIP-890.
+A commit in the previous epoch of an abort comes from a producer whose transaction timed out, since a producer repeats
+what it asked for. It is fenced. Apache Kafka up to 4.3 answers INVALID_TXN_STATE, after which Kafka Streams gives up.
+Source: Kafka's `TransactionCoordinator.endTransaction`, KIP-890, KAFKA-20785.
 """
 
 from enum import Enum, auto
@@ -70,8 +72,10 @@ def _with_epoch_bump(
     if not is_retry and transaction.producer_epoch != epoch:
         return ErrorCode.PRODUCER_FENCED
     if transaction.state is not TransactionState.ONGOING:
+        if is_retry and _is_committed(transaction) == is_commit:
+            return ErrorCode.NONE
         if is_retry:
-            return ErrorCode.NONE if _is_committed(transaction) == is_commit else ErrorCode.INVALID_TXN_STATE
+            return ErrorCode.PRODUCER_FENCED if is_commit else ErrorCode.INVALID_TXN_STATE
         if is_commit:
             return ErrorCode.INVALID_TXN_STATE
     return EndDecision.PREPARE_WITH_NEXT_ID if transaction.is_epoch_exhausted else EndDecision.PREPARE

@@ -189,6 +189,7 @@ class StreamsGroup:
         self._reader = Consumer(settings)
         self._reader.assign([TopicPartition(target, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
         self._counts: dict[int, list[int]] = {}
+        self._read: dict[int | None, int | None] = {}
         self._resets: list[str] = []
         self._gave_up: list[object] = []
         self._logs = [directory / name / "streams.log" for name in ("one", "two")]
@@ -220,9 +221,9 @@ class StreamsGroup:
         assert self._gave_up == []
 
     def state(self) -> str:
-        """See `Taking`. The JVMs write their threads to their logs, too."""
-        positions = {each.partition: each.offset for each in self._reader.position(self._reader.assignment())}
-        said = [f"the counts are read up to {positions}, resets {self._resets}"]
+        """See `Taking`. The JVMs write their threads to their logs, too. Nothing is asked of the reader: a call from
+        another thread, while it consumes, can wait for ever."""
+        said = [f"the last counts that were read are at offsets {self._read}, resets {self._resets}"]
         for process, log in zip(self._processes, self._logs, strict=True):
             said.append(f"---- {log}, status {process.poll()} ----\n{tail(log, 16_000)}")
             if process.poll() is None:
@@ -234,6 +235,7 @@ class StreamsGroup:
             for each in self._reader.consume(200, 0.1):
                 if (error := each.error()) is None:
                     self._counts.setdefault(int(each.key() or b""), []).append(int(each.value() or b""))
+                    self._read[each.partition()] = each.offset()
                 elif error.code() == ConfluentError._AUTO_OFFSET_RESET:
                     self._resets.append(error.str())
 

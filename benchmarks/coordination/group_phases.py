@@ -3,6 +3,7 @@
     Heartbeat                the one member of a classic group
     ConsumerGroupHeartbeat   the one member of a group of KIP-848, which has its assignment and tells nothing new
     ShareGroupHeartbeat      the same of a share group
+    StreamsGroupHeartbeat    the same of a streams group, which has no short way
     OffsetCommit             of one partition and of twenty, by the member of either; and with a follower of
                              `__consumer_offsets` that has it at the end of the turn, without the follower's fetch
     OffsetFetch              of one partition and of twenty, by the classic one
@@ -43,7 +44,11 @@ TOPIC, MEMBER = "phases", "A" * 22
 PARTITIONS, ROUNDS, REQUESTS = 20, 60, 50
 FOLLOWER = 7
 SETTLED_S = 1.1
-SETTINGS = {"listeners": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+SETTINGS = {
+    "listeners": "127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
 
 
 class Listening(phases.Loopback):
@@ -222,6 +227,39 @@ async def share_member(broker: Services) -> int:
     return int(answer.member_epoch)
 
 
+async def streams_member(broker: Services) -> int:
+    """The epoch of the member of a streams group of one that has settled."""
+    heartbeat = m.StreamsGroupHeartbeatRequest
+    topology = heartbeat.Topology(
+        epoch=1,
+        subtopologies=[
+            heartbeat.Subtopology(
+                subtopology_id="0", source_topics=[TOPIC], source_topic_regex=[], state_changelog_topics=[],
+                repartition_sink_topics=[], repartition_source_topics=[], copartition_groups=[],
+            )
+        ],
+    )  # fmt: skip
+    nothing: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    request = heartbeat(
+        group_id="streams", member_id=MEMBER, member_epoch=0, rebalance_timeout_ms=60_000, topology=topology,
+        process_id=MEMBER, **nothing,
+    )  # fmt: skip
+    epoch = 0
+    for _ in range(5):
+        answer = await asked(broker, request, 0)
+        assert answer.error_code == 0, answer
+        epoch = answer.member_epoch
+        if answer.active_tasks is not None:
+            nothing["active_tasks"] = [
+                heartbeat.TaskIds(subtopology_id=each.subtopology_id, partitions=each.partitions)
+                for each in answer.active_tasks
+            ]
+        await asyncio.sleep(SETTLED_S)
+        request = heartbeat(group_id="streams", member_id=MEMBER, member_epoch=epoch, **nothing)
+    assert nothing["active_tasks"], "it was assigned no task"
+    return epoch
+
+
 async def measure() -> dict[str, dict[str, float]]:
     """Measures all with a broker in this process."""
     with tempfile.TemporaryDirectory() as directory:
@@ -232,6 +270,10 @@ async def measure() -> dict[str, dict[str, float]]:
             generation, member_id = await classic_member(broker)
             epoch = await new_member(broker)
             share_epoch = await share_member(broker)
+            streams_epoch = await streams_member(broker)
+            streams_beat = m.StreamsGroupHeartbeatRequest(
+                group_id="streams", member_id=MEMBER, member_epoch=streams_epoch
+            )
             share_beat = m.ShareGroupHeartbeatRequest(group_id="share", member_id=MEMBER, member_epoch=share_epoch)
             beat = m.HeartbeatRequest(group_id="classic", generation_id=generation, member_id=member_id)
             new_beat = m.ConsumerGroupHeartbeatRequest(group_id="new", member_id=MEMBER, member_epoch=epoch)
@@ -239,6 +281,7 @@ async def measure() -> dict[str, dict[str, float]]:
                 "Heartbeat": await micros(broker, beat, 4),
                 "ConsumerGroupHeartbeat": await micros(broker, new_beat, 1),
                 "ShareGroupHeartbeat": await micros(broker, share_beat, 1),
+                "StreamsGroupHeartbeat": await micros(broker, streams_beat, 0),
                 "OffsetCommit, classic": await micros(broker, commit("classic", generation, member_id), 8),
                 "… of 20 partitions": await micros(broker, commit("classic", generation, member_id, PARTITIONS), 8),
                 "OffsetCommit, KIP-848": await micros(broker, commit("new", epoch, MEMBER), 9),

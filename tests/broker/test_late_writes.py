@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,7 +35,7 @@ from headrace.protocol.headers import write_request_header
 from headrace.records.format2.batch import decode_records, iter_headers
 from headrace.testing import Broker
 from tests.broker.refusing_disk import refusing
-from tests.eventually import WITHIN_SECONDS, eventually_equal
+from tests.eventually import WITHIN_SECONDS, eventually, eventually_equal
 from tests.harness import receive_frame
 from tests.wire import (
     API_VERSIONS,
@@ -292,6 +292,62 @@ def test_batches_that_the_disk_refuses_are_answered_so_and_those_beside_them_are
         clients[0].sendall(produce_frame(1, b"again"))
         assert answered(clients[0]).base_offset == ends[1] + number
     assert not setting.partition(1).log.writes_at_once
+
+
+def heartbeat_of_a_member(client: socket.socket) -> bytes:
+    """A frame that is answered without an error: of a group's only member, which joins on this connection."""
+
+    def ask(request: Any, version: int) -> Any:
+        client.sendall(framed(request, version))
+        response = getattr(m, type(request).__name__.replace("Request", "Response"))
+        return response.decode(version, memoryview(receive_frame(client)), 4)[0]
+
+    def joined() -> bool:
+        protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x")
+        join = m.JoinGroupRequest(
+            group_id="late", session_timeout_ms=45_000, rebalance_timeout_ms=45_000, protocol_type="consumer",
+            protocols=[protocol],
+        )  # fmt: skip
+        member.append(ask(join, 3))
+        return not member[-1].error_code
+
+    def framed(request: Any, version: int) -> bytes:
+        body: bytes = write_request_header(request.API_KEY, version, 7, "t") + request.encode(version)
+        return len(body).to_bytes(4, "big") + body
+
+    client.sendall(framed(m.FindCoordinatorRequest(key="late"), 0))  # makes the topic of the groups
+    receive_frame(client)
+    member: list[Any] = []
+    eventually(joined)
+    generation, member_id = member[-1].generation_id, member[-1].member_id
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"y")
+    sync = m.SyncGroupRequest(group_id="late", generation_id=generation, member_id=member_id, assignments=[assignment])
+    assert not ask(sync, 2).error_code
+    return framed(m.HeartbeatRequest(group_id="late", generation_id=generation, member_id=member_id), 2)
+
+
+def test_heartbeats_between_batches_that_are_put_off_are_answered_in_order(
+    setting: Setting, clients: Sequence[socket.socket]
+) -> None:
+    beat = heartbeat_of_a_member(clients[0])
+    shortcut: Any = setting.dispatcher.shortcut
+    taken, ends = shortcut.groups.taken, [end_of(setting, number) for number in (0, 1)]
+    fine = (7).to_bytes(4, "big") + bytes(6)
+    with refusing(setting.partition(1).log) as refuses:
+        with setting.held():
+            for number, client in enumerate(clients):
+                value = b"%02d" % number
+                client.sendall(beat + produce_frame(1, value) + beat + beat + produce_frame(0, value) + beat)
+        for client in clients:
+            assert receive_frame(client) == fine
+            assert answered(client).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert [receive_frame(client), receive_frame(client)] == [fine, fine]
+            assert answered(client).error_code == 0
+            assert receive_frame(client) == fine
+    assert refuses.writes < len(clients), "heartbeats let each batch be written alone"
+    assert shortcut.groups.taken - taken == 4 * len(clients)
+    assert setting.values(1, ends[1]) == []
+    assert sorted(setting.values(0, ends[0])) == [b"%02d" % number for number in range(len(clients))]
 
 
 def test_a_producer_goes_on_where_it_was_when_the_disk_takes_its_batches_again(

@@ -314,8 +314,10 @@ class Connection(LateReceiver):
         try:
             while left:
                 end = inbound.end_of_frame(pos, count)
-                if end < 0 or end - pos > _LATE_FRAME_BYTES or inbound._octets[pos + 4] or inbound._octets[pos + 5]:
-                    break  # what it has to be is a produce
+                if end < 0 or end - pos > _LATE_FRAME_BYTES or inbound._octets[pos + 4]:
+                    break
+                if inbound._octets[pos + 5] not in (0, 12, 68, 76):
+                    break  # what it has to be is a produce, or a heartbeat, which looks at no log
                 if not late.begin(shortcut, end - pos):
                     late.flush()
                     if self._is_closed or not self._is_quiet() or not late.begin(shortcut, end - pos):

@@ -5,8 +5,10 @@
                                             │
                           LateWriter: has the answers in its buffer, and writes what was put off
 
-Whatever is not put off, and may see what is not written, comes after a `flush`. The connection (`LateReceiver`) and its
-shortcut (`LateWriter`) derive from what is here. Compiled, since most produces pass it; it also runs uncompiled.
+Answers that tell of no write, as those to heartbeats, are sent with the others: whom they wake would take the processor
+in the middle of the turn. Whatever is not put off, and may see what is not written, comes after a `flush`. The
+connection (`LateReceiver`) and its shortcut (`LateWriter`) derive from what is here. Compiled, since most produces pass
+it; it also runs uncompiled.
 """
 
 import logging
@@ -102,7 +104,8 @@ class LateAnswers(Turn):
         """Notes an answer that was written to this part of the writer's buffer."""
         self._writer = writer  # again, if the request was none to put off
         count = len(self._connections)
-        if count and self._connections[count - 1] is connection:
+        is_same = count > 0 and self._connections[count - 1] is connection
+        if is_same and bool(self._masks[count - 1]) == bool(writer.mask):  # what may be refused is sent apart
             self._ends[count - 1] = end
             self._masks[count - 1] |= writer.mask
         else:

@@ -49,7 +49,7 @@ class Shortcuts(Shortcut):
                     return answer_end
             self._last = self.fetches
             return self.fetches.answer(connection, octets, start, end, at)
-        self._last = self.groups
+        self._last, self.mask = self.groups, 0
         return self.groups.answer(connection, octets, start, end, at)
 
     def has_room(self, size: int) -> bool:

@@ -12,6 +12,7 @@ from headrace.broker.produce import commit_queue
 from headrace.broker.produce.commit_queue import CommitQueue
 from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
+from headrace.broker.request.shortcuts import Shortcuts
 from headrace.errors import ErrorCode
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network.peers.peers import PeerUnreachable
@@ -20,6 +21,7 @@ from headrace.records.format2.batch import Record, encode_batch
 from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
 from tests.eventually import eventually_async
 from tests.rotation import drawn
+from tests.simulation.frames import Served
 from tests.simulation.virtual_time import in_virtual_time
 
 TOPICS_OF_THE_TEST = ("t", "u")
@@ -78,8 +80,19 @@ async def minimum(nodes: Nodes, topic: str, replicas: int) -> None:
     await nodes.entities.rewrite(TOPICS, topic, lambda before: {**before, "min.insync.replicas": str(replicas)})
 
 
-async def played(directory: Path, events: Sequence[tuple[Any, ...]], version: int) -> tuple[list[Any], list[Any]]:
-    """Plays a script; returns node 1's answers, and what its logs hold then."""
+@pytest.fixture(autouse=True, params=["short", "shortest"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which way produces may take."""
+    name: str = request.param
+    monkeypatch.setattr(Served, "offers_produces", name == "shortest")
+    return name
+
+
+async def played(
+    directory: Path, events: Sequence[tuple[Any, ...]], version: int
+) -> tuple[list[Any], list[Any], tuple[int, int]]:
+    """Plays a script; returns node 1's answers, what its logs hold then, and how many produces took the shortest way,
+    and waited there."""
     asked: list[asyncio.Future[m.ProduceResponse]] = []
     async with Nodes(directory, 3, replica_lag_time_max_ms="1000") as nodes:
         for topic in TOPICS_OF_THE_TEST:
@@ -105,7 +118,9 @@ async def played(directory: Path, events: Sequence[tuple[Any, ...]], version: in
         answers = await asyncio.gather(*asked)
         logs = [nodes[1].values(topic) for topic in TOPICS_OF_THE_TEST]
         assert not queues(nodes[1]), "a queue is left that nobody waits in"
-        return answers, logs
+        shortest = nodes[1].dispatcher.shortcut
+        assert isinstance(shortest, Shortcuts)
+        return answers, logs, (shortest.produces.taken, shortest.produces.waited)
 
 
 def queues(node: Node) -> list[CommitQueue]:
@@ -115,11 +130,11 @@ def queues(node: Node) -> list[CommitQueue]:
 
 @pytest.mark.parametrize("number", range(4))
 def test_both_ways_answer_alike_whoever_leads_lags_or_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, way: str
 ) -> None:
     chance = Random(drawn("produces that wait for replicas", number))
     events, version = script(chance), chance.choice((9, 12, 13))
-    found: list[tuple[list[Any], list[Any]]] = []
+    found: list[tuple[list[Any], list[Any], tuple[int, int]]] = []
     waited = 0
 
     def counted(*how: Any) -> Any:
@@ -138,10 +153,13 @@ def test_both_ways_answer_alike_whoever_leads_lags_or_is_cut_off(
             test()
 
     play(tmp_path / "short", counted)
-    play(tmp_path / "long", lambda *_: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Served, "offers_produces", False)
+        play(tmp_path / "long", lambda *_: None)
     assert found[0][0] == found[1][0], events
     assert found[0][1] == found[1][1]
     assert waited, "the short way was not gone"
+    assert (min(found[0][2]) > 0) is (way == "shortest"), "the shortest way was not gone"
 
 
 @in_virtual_time

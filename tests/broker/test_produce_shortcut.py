@@ -5,10 +5,12 @@ the counters are the same.
 """
 
 import gc
+import itertools
 import random
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -30,8 +32,12 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import write_request_header
 from headrace.records.codecs.compression import Codec
 from headrace.records.format2.batch import Record, encode_batch
+from headrace.replication.isr import committed
+from headrace.replication.partition_state import LeaderAndIsr
 from headrace.testing import Broker
+from headrace.types import BrokerId
 from tests.eventually import WITHIN_SECONDS
+from tests.broker.refusing_disk import refusing
 from tests.harness import receive_frame
 from tests.uncompiled import uncompiled
 from tests.wire import Wire
@@ -59,7 +65,9 @@ class Uncompiled(Shortcut):
     def __init__(self, module: ModuleType, dispatcher: Dispatcher) -> None:
         super().__init__()
         times = dispatcher.handlers[ApiKey.PRODUCE].times
-        self.plain: Any = module.ProduceShortcut(dispatcher._services, times, dispatcher._append_rest)
+        self.plain: Any = module.ProduceShortcut(
+            dispatcher._services, times, dispatcher._append_rest, dispatcher._commit_queues, dispatcher._refuse_waiting
+        )
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         answer_end = int(self.plain.answer(connection, memoryview(octets), start, end, at))
@@ -352,3 +360,137 @@ def test_a_client_that_leaves_does_not_disturb_what_is_left_to_the_dispatcher(se
             pass
         client.socket.close()
         assert [setting.log(way, "wide", n).log_end_offset for n in (0, 1)] == [end + 1 for end in ends]
+
+
+FOLLOWER = BrokerId(99)
+_NUMBERS = itertools.count()
+
+
+class Replicated:
+    """A topic of a way, partition 0 of which has a follower that fetches when the test says so."""
+
+    def __init__(self, setting: Setting, way: str) -> None:
+        self._services, self.topic = setting.dispatcher._services, f"waits-{next(_NUMBERS)}"
+        self.client = Client(setting, way)
+        with Wire(setting.broker.bootstrap) as wire:
+            assert wire.create_topic(name_of(way, self.topic), 2) == 0
+        for number in (0, 1):  # the first of a segment is the dispatcher's
+            self.client.ask(9, -1, [(self.topic, [(number, batch())])])
+        self.partition = self._services.replicas.partitions[(name_of(way, self.topic), 0)]
+        state = self.partition.state
+        both = (state.local_id, FOLLOWER)
+        replicated = LeaderAndIsr(both[0], state.leader_epoch, both, state.partition_epoch + 1, both)
+        self._in_loop(lambda: self.partition.apply(replicated, NOW_MS))
+        self.fetched(1)
+
+    def _in_loop(self, call: Callable[[], object]) -> None:
+        done = threading.Event()
+        self._services.loop.call_soon_threadsafe(lambda: (call(), done.set()))
+        assert done.wait(WITHIN_SECONDS)
+
+    def fetched(self, offset: int) -> None:
+        def fetch() -> None:
+            self.partition.state.follower_fetched(FOLLOWER, offset, self._services.now_ms())
+            self._services.purgatory.touch(self.partition.key)
+
+        self._in_loop(fetch)
+
+    def send(self, *requests: tuple[int, int, Sequence[int]]) -> None:
+        """Requests in one piece: their number, acks, and the partitions to which they send a batch each."""
+        frames = [
+            self.client.framed(9, acks, [(self.topic, [(each, batch()) for each in partitions])], number)
+            for number, acks, partitions in requests
+        ]
+        self.client.socket.sendall(b"".join(frames))
+
+    def answers(self, count: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """The numbers of the next answers, with error and base offset of each batch."""
+        found = []
+        for _ in range(count):
+            answer = receive_frame(self.client.socket)
+            response, _ = m.ProduceResponse.decode(9, memoryview(answer), 5)
+            parts = [(each.error_code, each.base_offset) for each in response.responses[0].partition_responses]
+            found.append((int.from_bytes(answer[:4], "big"), parts))
+        return found
+
+    def is_silent(self) -> bool:
+        """Whether nothing is answered, after the broker has had a few turns."""
+        for _ in range(3):
+            self._in_loop(lambda: None)
+        self.client.socket.setblocking(False)
+        try:
+            self.client.socket.recv(1)
+        except BlockingIOError:
+            return True
+        finally:
+            self.client.socket.settimeout(WITHIN_SECONDS)
+        return False
+
+
+@pytest.fixture(params=WAYS)
+def replicated(setting: Setting, request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    found = Replicated(setting, request.param)
+    yield found
+    found.client.socket.close()
+
+
+ALL, OTHER, BOTH = (0,), (1,), (1, 0)
+"""The partition with a follower, the other one, and both."""
+
+
+def test_answers_wait_for_the_follower_and_keep_their_order(replicated: Replicated) -> None:
+    """Those behind them that have nothing to wait for, too."""
+    replicated.send((0, -1, ALL), (1, 1, ALL), (2, -1, OTHER), (3, -1, BOTH), (4, -1, ALL))
+    assert replicated.is_silent()
+    replicated.fetched(2)
+    assert replicated.answers(3) == [(0, [(0, 1)]), (1, [(0, 2)]), (2, [(0, 1)])]
+    assert replicated.is_silent()
+    replicated.send((5, 1, OTHER))
+    assert replicated.is_silent()
+    replicated.fetched(4)
+    assert replicated.answers(1) == [(3, [(0, 2), (0, 3)])]
+    replicated.fetched(5)
+    assert replicated.answers(2) == [(4, [(0, 4)]), (5, [(0, 3)])]
+
+
+def test_what_did_not_wait_is_answered_before_the_rest_of_what_was_sent_with_it(replicated: Replicated) -> None:
+    replicated.send((0, 1, ALL), (1, -1, OTHER), (2, -1, ALL))
+    assert replicated.answers(2) == [(0, [(0, 1)]), (1, [(0, 1)])]
+    assert replicated.is_silent()
+    replicated.fetched(3)
+    assert replicated.answers(1) == [(2, [(0, 2)])]
+
+
+def test_a_leader_that_is_replaced_fails_what_waits(replicated: Replicated) -> None:
+    replicated.send((0, -1, BOTH), (1, -1, ALL))
+    assert replicated.is_silent()
+
+    def step_down() -> None:
+        replicated.partition.state.step_down()
+        replicated._services.purgatory.touch(replicated.partition.key)
+
+    replicated._in_loop(step_down)
+    gone = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert replicated.answers(2) == [(0, [(0, 1), gone]), (1, [gone])]
+
+
+def test_too_few_replicas_refuse_what_has_not_been_appended(replicated: Replicated) -> None:
+    replicated.partition.state.min_insync_replicas = 2
+    replicated.partition.state.isr_state = committed((replicated.partition.state.local_id,))
+    replicated.send((0, -1, ALL), (1, 1, ALL))
+    assert replicated.answers(2) == [(0, [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]), (1, [(0, 1)])]
+
+
+def test_a_write_that_the_disk_refuses_fails_what_waits_for_it(replicated: Replicated) -> None:
+    """The log and the replica are as before; what another log took is told of as stored, in the order of requests."""
+    log, state = replicated.partition.log, replicated.partition.state
+    before = (log.log_end_offset, state.log_end_offset, state.high_watermark)
+    with refusing(log):
+        replicated.send((0, -1, ALL), (1, -1, OTHER), (2, 1, BOTH), (3, -1, ALL))
+        gone = ErrorCode.KAFKA_STORAGE_ERROR, -1
+        assert replicated.answers(4) == [(0, [gone]), (1, [(0, 1)]), (2, [(0, 2), gone]), (3, [gone])]
+        assert (log.log_end_offset, state.log_end_offset, state.high_watermark) == before
+    replicated.send((4, -1, ALL))
+    assert replicated.is_silent()
+    replicated.fetched(2)
+    assert replicated.answers(1) == [(4, [(0, 1)])]

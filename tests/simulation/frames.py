@@ -2,7 +2,8 @@
 
     Caller    sends encoded requests, hands the decoded answers back in their order
     Served    a broker's end: what `RequestContext` needs of a connection, over frames that arrive whole; it offers
-              each to the shortest ways of followers and of groups' members first, as behind a socket
+              each to the shortest ways of followers and of groups' members first, as behind a socket, and to that of
+              produces where a test wants it
     SimPeers  `headrace.network.peers.peers.Peers` on such callers, one for each broker and lane
 
 Everything is encoded and decoded by the broker's own codec: bytes travel.
@@ -33,7 +34,7 @@ from tests.simulation.scheduler import Process
 R = TypeVar("R", bound=Message)
 
 
-_FETCH = b"\0\1"
+_PRODUCE, _FETCH = b"\0\0", b"\0\1"
 _OF_GROUPS = tuple(
     key.to_bytes(2, "big")
     for key in (
@@ -218,6 +219,7 @@ class Served:
     principal = ANONYMOUS
     admitted: Decisions | None = None
     received_ns = looked_ns = 0
+    offers_produces = False
 
     def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None], listener: str = "PLAINTEXT") -> None:
         self._end, self._dispatch, self.listener = end, dispatch, listener
@@ -234,7 +236,7 @@ class Served:
         if self._reasons:
             self._held.append(frame)
             return
-        if not self._slots and self._is_answered_shortly(frame):
+        if self._is_answered_shortly(frame):
             return
         try:
             self._dispatch(self, memoryview(bytearray(frame)))
@@ -245,14 +247,19 @@ class Served:
             self._held.appendleft(frame)
 
     def _is_answered_shortly(self, frame: bytes) -> bool:
-        """Whether a follower's fetch, or a request of a group's member, took the shortest way."""
+        """Whether a request took the shortest way."""
         key, shortcut = frame[:2], getattr(self._dispatch, "shortcut", None)
-        if shortcut is None or not (key == _FETCH or key in _OF_GROUPS):
+        if shortcut is None:
             return False
-        way = shortcut.follows if key == _FETCH else shortcut.groups
+        if key == _PRODUCE and self.offers_produces:
+            way = shortcut.produces
+        elif self._slots or not (key == _FETCH or key in _OF_GROUPS):
+            return False
+        else:
+            way = shortcut.follows if key == _FETCH else shortcut.groups
         end = way.offer(self, memoryview(bytearray(frame)))
         if end > WAITS:
-            self._send(shortcut.take(end))
+            self.answer(shortcut.take(end), None)
         return bool(end)
 
     def hold(self, reason: Held, until_ms: float | None = None) -> None:

@@ -8,7 +8,7 @@ from headrace.network.outbound cimport Outbound
 from headrace.network.receive_pass cimport ReceivePass, Turn
 from headrace.protocol.conversation.frames cimport FrameReader
 
-cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS
+cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS, _SLOTS_MAX
 cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES
 
 cdef class Connection(LateReceiver)
@@ -62,6 +62,7 @@ cdef class Connection(LateReceiver):
     cdef Py_ssize_t _receive(self) except -1
 
     cdef bint _is_quiet(self) except -1
+    cdef bint _is_free(self) except -1
 
     @cython.locals(
         inbound=FrameReader, end=Py_ssize_t, left=int, filled=Py_ssize_t, answer_end=Py_ssize_t)
@@ -77,6 +78,7 @@ cdef class Connection(LateReceiver):
         inbound=FrameReader, pos=Py_ssize_t, end=Py_ssize_t, left=int, answer_end=Py_ssize_t, at=Py_ssize_t)
     cdef Py_ssize_t _answer_late(self, Shortcut shortcut, LateAnswers late, Py_ssize_t count) except -1
 
+    cdef _answer_behind(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
     cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
     cpdef send_written(self, bytes answers)
 

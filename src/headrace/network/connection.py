@@ -65,6 +65,7 @@ _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES = SHORT_ANSWER_BYTES_MAX, OUT_BYTES, LATE_FRAME_BYTES_MAX
 _FILES_MAX = 64  # of one answer
+_SLOTS_MAX = REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX  # as a C integer
 _FILE_BYTES = FILE_SEND_BYTES_MAX  # as a C integer
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
@@ -252,6 +253,8 @@ class Connection(LateReceiver):
         self._left = _PER_TURN_MAX
         answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
+            if self._order.slots:
+                self._pace()
             if self._is_buffering:
                 self._read_pending()
             return
@@ -282,14 +285,18 @@ class Connection(LateReceiver):
 
     def _is_quiet(self) -> bool:
         """Whether nothing waits in the connection: what is answered now can be sent now."""
-        if self._reasons or self._is_sending or self._outbound.queued_bytes:
+        return not self._order.slots and self._is_free()
+
+    def _is_free(self) -> bool:
+        """Whether a shortcut may be asked: nothing waits but answers, for their time."""
+        if self._reasons or self._is_sending or self._outbound.queued_bytes or self._frames:
             return False
-        return not (self._order.slots or self._frames)
+        return len(self._order.slots) < _SLOTS_MAX
 
     def _answer_by_shortcut(self, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
         shortcut, late, answered = self._shortcut, self._late, 0
-        if shortcut is None or not self._is_quiet():
+        if shortcut is None or not self._is_free():
             return 0
         if late is not None and (late.is_open or self._has_several(count)):
             answered = self._answer_late(shortcut, late, count)
@@ -298,7 +305,7 @@ class Connection(LateReceiver):
             if late.has_declined or self._inbound.end_of_frame(answered, count) < 0:
                 return answered
             late.flush()
-            if self._is_closed or not self._is_quiet():
+            if self._is_closed or not self._is_free():
                 return answered
         return self._answer_shortly(shortcut, answered, count)
 
@@ -320,7 +327,7 @@ class Connection(LateReceiver):
                     break  # what it has to be is a produce, or a heartbeat, which looks at no log
                 if not late.begin(shortcut, end - pos):
                     late.flush()
-                    if self._is_closed or not self._is_quiet() or not late.begin(shortcut, end - pos):
+                    if self._is_closed or not self._is_free() or not late.begin(shortcut, end - pos):
                         break
                 at = late.filled
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, at)
@@ -330,10 +337,14 @@ class Connection(LateReceiver):
                 pos = end
                 left -= 1
                 if answer_end == _WAITS:
-                    break
-                late.note(self, shortcut, at, answer_end)
-                if self.is_timed:
-                    self._unsent.append(shortcut.timed(self))
+                    if not self._is_free():
+                        break
+                elif self._order.slots:  # it tells of nothing that was put off
+                    self._answer_behind(shortcut, at, answer_end)
+                else:
+                    late.note(self, shortcut, at, answer_end)
+                    if self.is_timed:
+                        self._unsent.append(shortcut.timed(self))
         except Exception:  # as in `_take_up`
             log.exception("a request could not be handled", extra={"peer": self.peer})
             late.flush()
@@ -341,6 +352,15 @@ class Connection(LateReceiver):
         finally:
             shortcut.late, self._left = None, left
         return pos
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an answer has to wait for that to an earlier request."""
+        return bool(self._order.slots)
+
+    def _answer_behind(self, shortcut: Shortcut, start: int, end: int) -> None:
+        """Lets an answer that a shortcut wrote wait for those before it."""
+        self.answer([_written(shortcut.out, start, end)], shortcut.timed(self) if self.is_timed else None)
 
     def send_late(self, out: memoryview, start: int, end: int) -> None:
         """See `LateReceiver`."""
@@ -362,13 +382,20 @@ class Connection(LateReceiver):
                 end = inbound.end_of_frame(pos, count)
                 if end < 0 or filled > _OUT_BYTES - _SHORT_MAX:
                     break
+                if self._order.slots and (inbound._octets[pos + 4] or inbound._octets[pos + 5]):
+                    break  # of those behind a request that waits, only produces
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
                 if not answer_end:
                     break
                 pos = end
                 left -= 1
                 if answer_end == _WAITS:
-                    break
+                    if not self._is_free():
+                        break
+                    continue
+                if self._order.slots:
+                    self._answer_behind(shortcut, filled, answer_end)
+                    continue
                 filled = answer_end
                 if self.is_timed:
                     self._unsent.append(shortcut.timed(self))

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from headrace.octets cimport Octets, Out, int16_at, int32_at, is_ascii, length_at, put16, put32, put64, put_length
 
-cdef int _VERSION, _CORRELATION, _TOPICS, _ANSWER_BYTES, _HEAD_FIELDS
+cdef int _VERSION, _CORRELATION, _TOPICS, _ANSWER_BYTES, _ACKS, _TIMEOUT, _HEADER_END, _HEAD_FIELDS
 cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START
 cdef int _ROW_FIELDS, _ROWS_MAX
 cdef int _MIN, _MAX, _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM

@@ -5,7 +5,8 @@
 It reads what `plain_produce` reads, in the same format, and writes the same answer, for requests of at most `ROWS_MAX`
 batches. No object is made: the request stays where it was received, and the array has the places of its parts:
 
-    head   API version | correlation id | number of topics | upper bound of the answer's size
+    head   API version | correlation id | number of topics | upper bound of the answer's size | acks | timeout in ms
+           | end of the header
     rows   for each batch: start and end of its topic | number of batches of the topic, in the first one's row, else 0
            | index | start and end of the records | base offset and log start offset, which the caller fills in
 
@@ -30,7 +31,7 @@ if not cython.compiled:
 
 Ints: TypeAlias = "array[int] | memoryview"
 
-API_VERSION, CORRELATION_ID, TOPICS, ANSWER_BYTES, HEAD_FIELDS = range(5)
+API_VERSION, CORRELATION_ID, TOPICS, ANSWER_BYTES, ACKS, TIMEOUT_MS, HEADER_END, HEAD_FIELDS = range(8)
 TOPIC_AT, TOPIC_END, OF_TOPIC, INDEX, RECORDS_AT, RECORDS_END, BASE_OFFSET, LOG_START, ROW_FIELDS = range(9)
 """The places in the head and in a row, and the number of them."""
 
@@ -38,9 +39,9 @@ ROWS_MAX = 128
 PLACES = HEAD_FIELDS + ROWS_MAX * ROW_FIELDS
 """The size of the array."""
 
-_VERSION, _CORRELATION, _TOPICS, _ANSWER_BYTES, _HEAD_FIELDS = 0, 1, 2, 3, 4  # the same, as C integers
+_VERSION, _CORRELATION, _TOPICS, _ANSWER_BYTES, _ACKS, _TIMEOUT, _HEADER_END = 0, 1, 2, 3, 4, 5, 6  # as C integers
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START = 0, 1, 2, 3, 4, 5, 6, 7
-_ROW_FIELDS, _ROWS_MAX = ROW_FIELDS, ROWS_MAX
+_HEAD_FIELDS, _ROW_FIELDS, _ROWS_MAX = HEAD_FIELDS, ROW_FIELDS, ROWS_MAX
 _MIN, _MAX = VERSION_MIN, VERSION_MAX
 _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM = 5, 8, 9, 13
 _REQUEST_BYTES_MIN, _UUID_BYTES = 30, 16
@@ -72,12 +73,14 @@ def _read(buf: Buffer, pos: int, end: int, found: Ints) -> int:
         if pos >= end or buf[pos]:  # tagged fields of the header
             return 0
         pos += 1
+    found[_HEADER_END] = pos
     length, pos = length_at(buf, pos, end, string_width)
     if pos < 0 or length != -1 or end - pos < 6:
         return 0
     acks = int16_at(buf, pos)
     if acks != 1 and acks != -1:
         return 0
+    found[_ACKS], found[_TIMEOUT] = acks, int32_at(buf, pos + 2)
     topics, pos = length_at(buf, pos + 6, end, array_width)
     if pos < 0 or topics < 1 or topics > _ROWS_MAX:
         return 0

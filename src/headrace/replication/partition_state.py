@@ -166,6 +166,8 @@ class PartitionState(ReplicaOffsets):
         self.flushed_offset = log_end_offset
         self.commits_at_once = False
         """Whether this broker leads the partition without followers and without flushes to wait for."""
+        self.commits_by_fetches = False
+        """Whether this broker leads it with followers, and without flushes to wait for."""
 
     @property
     def isr(self) -> frozenset[BrokerId]:
@@ -195,14 +197,14 @@ class PartitionState(ReplicaOffsets):
             self._lead(state, left, now_ms, new_epoch)
             return Transition.BECAME_LEADER if new_epoch else Transition.ISR_CHANGED
         self.followers = {}
-        self.commits_at_once = False
+        self.commits_at_once = self.commits_by_fetches = False
         return Transition.BECAME_FOLLOWER if new_epoch else Transition.ISR_CHANGED
 
     def step_down(self) -> None:
         """Stops leading, because this broker was fenced: there is a newer leader epoch that it does not know."""
         self.is_leader, self.leader = False, NO_LEADER
         self.followers = {}
-        self.commits_at_once = False
+        self.commits_at_once = self.commits_by_fetches = False
 
     def _lead(self, state: LeaderAndIsr, left: frozenset[BrokerId], now_ms: int, new_epoch: bool) -> None:
         known = {} if new_epoch else self.followers
@@ -215,8 +217,15 @@ class PartitionState(ReplicaOffsets):
             self.followers[broker].make_ineligible(now_ms)
         if new_epoch:
             self.epoch_start_offset = self.log_end_offset
-        self.commits_at_once = not self.followers and self.flush_count == INT64_MAX
+        self._note_how_it_commits()
         self.advance_high_watermark(now_ms)
+
+    def _note_how_it_commits(self) -> None:
+        is_plain = self.is_leader and self.flush_count == INT64_MAX
+        self.commits_at_once, self.commits_by_fetches = (
+            is_plain and not self.followers,
+            is_plain and bool(self.followers),
+        )
 
     # The leader's log and its followers
 
@@ -237,7 +246,7 @@ class PartitionState(ReplicaOffsets):
     def set_flush_count(self, flush_count: int, now_ms: int) -> bool:
         """Sets the flush count. Whether the high watermark moved; it never goes back."""
         self.flush_count = flush_count
-        self.commits_at_once = self.is_leader and not self.followers and flush_count == INT64_MAX
+        self._note_how_it_commits()
         return self.is_leader and self.advance_high_watermark(now_ms)
 
     def follower_fetched(

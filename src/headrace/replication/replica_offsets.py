@@ -11,9 +11,12 @@ from headrace.types import LeaderEpoch
 class ReplicaOffsets:
     """The role, the leader epoch and the offsets of one replica."""
 
-    __slots__ = ("commits_at_once", "high_watermark", "is_leader", "leader_epoch", "log_end_offset")
+    __slots__ = (
+        "commits_at_once", "commits_by_fetches", "high_watermark", "is_leader", "leader_epoch", "log_end_offset",
+    )  # fmt: skip
 
     commits_at_once: bool
+    commits_by_fetches: bool
     is_leader: bool
     leader_epoch: LeaderEpoch
     high_watermark: int

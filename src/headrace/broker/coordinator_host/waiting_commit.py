@@ -61,14 +61,15 @@ class WaitingCommit:
         self.received_ns, self.started_ns = connection.received_ns, connection.looked_ns
         self.handed_over_ns = self.answered_ns = connection.looked_ns = monotonic_ns()
 
-    def ended(self, number: int, code: ErrorCode) -> None:
-        """See `WaitingRequest`."""
+    def ended(self, number: int, code: ErrorCode) -> bool:
+        """See `WaitingRequest`. It is answered at once."""
         self.is_over = True
         try:
             self._end(code)
         except Exception:  # a bug of the broker, as in `RequestContext.failed`
             log.exception("a request failed", extra={"api": "OFFSET_COMMIT", "peer": self._connection.peer})
             self._connection.close("an internal error")
+        return False
 
     def answer(self) -> None:
         """See `WaitingRequest`."""

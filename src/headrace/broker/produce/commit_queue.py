@@ -1,11 +1,12 @@
 """Plain requests that wait for replicas: a queue for each partition, in the order of their offsets.
 
-    append_plainly ─▶ WaitingProduce ─▶ a place in the queue of each partition ─▶ the response
-    plain_groups   ─▶ WaitingCommit  ─▶ a place in the queue of the group's    ─▶ the response
+    append_plainly, the shortest way ─▶ WaitingProduce ─▶ a place in the queue of each partition ─▶ the response
+    plain_groups                     ─▶ WaitingCommit  ─▶ a place in the queue of the group's    ─▶ the response
 
 `durable_append` has an operation of the purgatory for each request. Here one operation, the queue, stands for all
 requests of a partition, and a change of its high watermark ends those at the head of the queue. The commit rule is the
-same (`replication.commit_wait`). The response is encoded at the append, for the case that all goes well.
+same (`replication.commit_wait`). The response is encoded at the append, for the case that all goes well. Responses
+that one look at a queue frees are sent together, those to one connection in one call.
 
 A queue is in the purgatory while requests wait in it, until the earliest of their deadlines. A batch that repeats an
 older one takes its place, before batches that were appended in between.
@@ -17,7 +18,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import ErrorCode
 from headrace.protocol.apis import ApiKey
@@ -25,7 +26,6 @@ from headrace.replication.commit_wait import CommitWait, outcome
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
-    from headrace.broker.request.context import RequestContext
     from headrace.broker.request.purgatory import WaitingOperation
     from headrace.broker.services import Services
 
@@ -36,8 +36,19 @@ _S_BETWEEN_LOOKS = 5e-6
 """So long for each request that waits: a look at all of them takes a fiftieth of that. Without it, 50,000 requests with
 as many deadlines take the whole event loop; with it they time out up to a quarter of a second late."""
 
-Refuse = Callable[["RequestContext", Sequence[ErrorCode]], None]
-"""Answers a request, given the error of each of its batches; NONE for those that are durable."""
+
+class Answering(Protocol):
+    """The request that waits, as it is answered: a `RequestContext`, or what the shortest way keeps of a request."""
+
+    def reply_frame(self, frame: bytes) -> None:
+        """Sends the response."""
+
+    def failed(self) -> None:
+        """Logs the current exception, which is a bug of the broker, and closes the connection."""
+
+
+Refuse = Callable[[Any, Sequence[ErrorCode]], None]
+"""Answers a request, given what waits of it, and the error of each of its batches; NONE for those that are durable."""
 
 
 class WaitingRequest(Protocol):
@@ -51,8 +62,9 @@ class WaitingRequest(Protocol):
     def is_over(self) -> bool:
         """Whether it waits no more."""
 
-    def ended(self, number: int, code: ErrorCode) -> None:
-        """Takes in the end of the wait for one batch, which is in the queue no more."""
+    def ended(self, number: int, code: ErrorCode) -> bool:
+        """Takes in the end of the wait for one batch, which is in the queue no more. Whether it is to be
+        answered."""
 
     def answer(self) -> None:
         """Answers, with REQUEST_TIMED_OUT for batches that still wait. It is over then."""
@@ -73,7 +85,7 @@ class WaitingProduce:
 
     __slots__ = ("_codes", "_ctx", "_frame", "_queues", "_refuse", "deadline", "is_over")
 
-    def __init__(self, ctx: RequestContext, frame: bytes, batches: int, refuse: Refuse, deadline: float) -> None:
+    def __init__(self, ctx: Answering, frame: bytes, batches: int, refuse: Refuse, deadline: float) -> None:
         """`frame` is the response if all goes well. `deadline` is in seconds of the event loop's clock."""
         self._ctx, self._frame, self._refuse, self.deadline = ctx, frame, refuse, deadline
         self._codes = [ErrorCode.NONE] * batches
@@ -81,18 +93,26 @@ class WaitingProduce:
         self.is_over = False
         """Whether it is answered, or its client has left."""
 
+    def settle(self) -> None:
+        """Answers, unless a batch waits."""
+        if not self.is_over and not self._queues:
+            self.answer()
+
+    def refuse(self, number: int, code: ErrorCode) -> None:
+        """Takes in that one of the batches is not appended."""
+        self._codes[number] = code
+
     def wait(self, queue: CommitQueue, number: int, wait: CommitWait) -> None:
         """Waits for one of the batches."""
         self._codes[number] = ErrorCode.REQUEST_TIMED_OUT
         self._queues[number] = queue
         queue.add(self, number, wait)
 
-    def ended(self, number: int, code: ErrorCode) -> None:
-        """Takes in the end of the wait for one batch, which is in the queue no more."""
+    def ended(self, number: int, code: ErrorCode) -> bool:
+        """Takes in the end of the wait for one batch, which is in the queue no more. Whether it was the last one."""
         self._codes[number] = code
         del self._queues[number]
-        if not self._queues:
-            self.answer()
+        return not self._queues
 
     def answer(self) -> None:
         """Answers, with REQUEST_TIMED_OUT for batches that still wait."""
@@ -145,8 +165,23 @@ class CommitQueue:
             self._wait_until(look)
 
     def try_complete(self) -> bool:
-        """Ends the waits at the head of the queue that are over; returns whether none is left."""
-        waiting, state = self._waiting, self._partition.state
+        """Ends the waits at the head of the queue that are over; returns whether none is left.
+
+        The last response gets its place first. Since a response waits for those before it in its connection, all of a
+        connection are sent with the first one."""
+        ended = self._take_ended()
+        while ended:
+            request = ended.pop()
+            if not request.is_over:  # to answer another one may have closed its connection
+                request.answer()
+        if self._waiting:
+            return False
+        self._ends()
+        return True
+
+    def _take_ended(self) -> list[WaitingRequest]:
+        """Takes the batches whose wait is over from the head of the queue; returns the requests that wait no more."""
+        waiting, state, ended = self._waiting, self._partition.state, []
         is_offline = self._owner.is_offline(self._partition)
         while waiting:
             request, number, wait = waiting[0]
@@ -156,11 +191,11 @@ class CommitQueue:
                 continue
             code = outcome(wait, state, 0, is_offline=is_offline)
             if code is None:
-                return False
+                break
             waiting.popleft()
-            request.ended(number, code)  # may close its connection, whose other requests then leave
-        self._ends()
-        return True
+            if request.ended(number, code):
+                ended.append(request)
+        return ended
 
     def expire(self) -> None:
         """Answers the requests whose time is up."""

@@ -24,6 +24,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
+from headrace.protocol.headers import read_response_header
 from headrace.protocol.plain_produce import PlainProduce, write_plain_answer
 from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from headrace.records.format2.validation import check_produced
@@ -48,7 +49,7 @@ class Uncommitted(NamedTuple):
 
 
 _NOT_APPENDED: Appended = (-1, -1, -1)
-_FLEXIBLE_FROM = 9
+_FLEXIBLE_FROM, _SIZE_BYTES = 9, 4
 _MAGIC_AT, _CODEC_AT, _CODEC_BITS = 16, 22, 0x07
 
 
@@ -124,6 +125,9 @@ def _append(
     """Appends what is checked and not yet `appended`. None if nothing is, and the first batch is refused."""
     acks = request.acks
     waits: list[tuple[int, Partition, CommitWait]] = []
+    for number, ((partition, _, header), (base_offset, _, _)) in enumerate(zip(checked, appended, strict=False)):
+        if base_offset >= 0:
+            _note_wait(waits, number, partition, base_offset + header.last_offset_delta, acks)
     for partition, records, header in checked[len(appended) :]:
         try:
             result = partition.append(records, header, now_ms=now_ms, acks=acks)
@@ -136,9 +140,7 @@ def _append(
             appended.append(_NOT_APPENDED)
         else:
             partition.touch_appended(broker.purgatory.touch)
-            state = partition.state
-            if acks == ACKS_ALL and result.last_offset >= state.high_watermark:
-                waits.append((len(appended), partition, CommitWait(result.last_offset + 1, 0, state.leading_since)))
+            _note_wait(waits, len(appended), partition, result.last_offset, acks)
             appended.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
     if not waits and not refused:
         return write_plain_answer(request, appended)
@@ -159,6 +161,29 @@ def _append(
         ctx.reply(response)
 
     return Uncommitted(frame, waits, refuse)
+
+
+def _note_wait(
+    waits: list[tuple[int, Partition, CommitWait]], number: int, partition: Partition, last_offset: int, acks: int
+) -> None:
+    """Notes what an appended batch waits for, if it has to."""
+    state = partition.state
+    if acks == ACKS_ALL and last_offset >= state.high_watermark:
+        waits.append((number, partition, CommitWait(last_offset + 1, 0, state.leading_since)))
+
+
+def refused_answer(frame: bytes, version: int, names: Sequence[str], codes: Sequence[ErrorCode]) -> m.ProduceResponse:
+    """The response for which `frame` was encoded, if batches have these errors. `names`: of each batch's topic."""
+    _, pos = read_response_header(frame, ApiKey.PRODUCE, version, _SIZE_BYTES)
+    response, _ = m.ProduceResponse.decode(version, memoryview(frame), pos)
+    left, names_left = iter(codes), iter(names)
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            topic.name = next(names_left)
+            code = next(left)
+            if code:
+                answer.error_code, answer.base_offset = code, -1
+    return response
 
 
 def with_throttle_time(frame: bytes, version: int, throttle_time_ms: int) -> bytes:

@@ -9,7 +9,7 @@ from headrace.protocol.produce_places cimport read_produce_places, write_placed_
 from headrace.records.format2.plain_batch cimport is_plain
 from headrace.replication.replica_offsets cimport ReplicaOffsets
 
-cdef int _VERSION, _ANSWER_BYTES, _HEAD_FIELDS
+cdef int _VERSION, _ANSWER_BYTES, _ACKS, _TIMEOUT, _HEADER_END, _HEAD_FIELDS, _ACKS_ALL
 cdef int _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START
 cdef int _ROW_FIELDS
 cdef int _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS
@@ -18,28 +18,35 @@ cdef int _LATE_ROWS_MAX, _PLACE_BITS, _IDS_FROM, _NAME_BYTES_MAX, _WAITS
 
 cdef class ProduceShortcut(Shortcut):
     cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _key_topic
-    cdef bint _checks_records, _has_wall_clock
+    cdef object _queues, _refuse, _clock
+    cdef bint _checks_records, _has_followers, _has_wall_clock
     cdef tuple _key
     cdef str _named
     cdef int64_t _key_index
     cdef Py_ssize_t _name_bytes
     cdef uint8_t[::1] _name
     cdef dict _partitions, _watched
-    cdef list _by_version, _found, _late_partitions
+    cdef list _by_version, _found, _late_partitions, _late_waiting
     cdef LateWrites _late_writes
     cdef object _refused
     cdef uint8_t[::1] _versions
     cdef int64_t[::1] _request, _batches
-    cdef public int64_t taken
+    cdef public int64_t taken, waited
 
     cpdef timed(self, Connection connection)
 
     @cython.locals(size=Py_ssize_t, answers=list)
     cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
 
-    @cython.locals(request=int64_t[::1], count=int, now_ms=int64_t, appended=int)
     cpdef Py_ssize_t answer(
         self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
+
+    cpdef Py_ssize_t offer(self, connection, uint8_t[::1] frame) except -1
+
+    @cython.locals(
+        request=int64_t[::1], count=int, now_ms=int64_t, appended=int, answer_end=Py_ssize_t, is_answered=bint)
+    cdef Py_ssize_t _answer(
+        self, connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
 
     @cython.locals(
         request=int64_t[::1], batches=int64_t[::1], found=list, topic=object, row=Py_ssize_t, batch=Py_ssize_t,
@@ -53,9 +60,24 @@ cdef class ProduceShortcut(Shortcut):
     cdef int _append(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
     @cython.locals(
+        request=int64_t[::1], batches=int64_t[::1], found=list, row=Py_ssize_t, batch=Py_ssize_t, number=int,
+        state=ReplicaOffsets, commit_to=int64_t, all_replicas=bint)
+    cdef bint _wait(
+        self, connection, uint8_t[::1] octets, Py_ssize_t start, int count, Py_ssize_t answer_start,
+        Py_ssize_t answer_end) except -1
+
+    cdef bint _must_wait(self, connection) except -1
+    cdef _settle_late(self)
+
+    @cython.locals(request=int64_t[::1])
+    cdef object _waiting(
+        self, connection, uint8_t[::1] octets, Py_ssize_t start, int count, Py_ssize_t answer_start,
+        Py_ssize_t answer_end)
+
+    @cython.locals(
         request=int64_t[::1], row=Py_ssize_t, placed=list, refused=dict, base_offset=int64_t, has_refused=bint)
     cdef _leave_rest(
-        self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, int appended, int64_t now_ms)
+        self, connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, int appended, int64_t now_ms)
 
     @cython.locals(size=Py_ssize_t)
     cdef object _topic_of(self, uint8_t[::1] octets, Py_ssize_t at, Py_ssize_t end)

@@ -5,7 +5,8 @@
 It does the work of `plain_produce` for the request that leaves nothing to decide:
 
     no rules of access, no quota                           `admission`, `throttling`
-    partitions that are led here, committed at once        `protocol.produce_places`, `ReplicaOffsets.commits_at_once`
+    partitions that are led here, without flushes to       `protocol.produce_places`, `ReplicaOffsets`
+      wait for, and with the replicas that acks=all needs
     one batch for each, without attributes, stored so      `records.format2.plain_batch`
     appends that are arithmetic and one write              `log.append_state`
 
@@ -13,8 +14,9 @@ In any other case it returns 0 with nothing done, and the dispatcher takes the f
 the first one is appended. The first append itself declines with nothing done (a new producer, a repetition, a roll); if
 a later one does, the dispatcher appends the rest of the request. So the rules of refusals are not repeated here; a test
 sends the same requests all ways. Within one turn of `network.receive_pass`, batches of many requests are written
-together, and answered then; `refused_writes` has what follows if the disk refuses them. Compiled; it also runs
-uncompiled.
+together, and answered then; `refused_writes` has what follows if the disk refuses them. With acks=all and followers the
+answer waits in the queues of the partitions (`commit_queue`); if a batch fails then, the dispatcher makes another one.
+Compiled; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.produce.commit_queue import CommitQueues, Refuse, WaitingProduce
 from headrace.broker.produce.refused_writes import RefusedWrites
+from headrace.broker.produce.waiting_answer import WaitingAnswer
 from headrace.clocks import wall_clock_ms
+from headrace.errors import ErrorCode
 from headrace.log.append_state import LateWrites
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.protocol.produce_places import PLACES, ROWS_MAX, read_produce_places, write_placed_answer
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
+from headrace.replication.commit_wait import CommitWait
 from headrace.topics import INTERNAL_TOPICS
 
 try:
@@ -48,7 +54,8 @@ if TYPE_CHECKING:
     from headrace.broker.services import Services
     from headrace.errors import KafkaError
 
-_VERSION, _ANSWER_BYTES, _HEAD_FIELDS = 0, 3, 4
+_VERSION, _ANSWER_BYTES, _ACKS, _TIMEOUT, _HEADER_END, _HEAD_FIELDS = 0, 3, 4, 5, 6, 7
+_ACKS_ALL = -1
 _TOPIC_AT, _TOPIC_END, _OF_TOPIC, _INDEX, _RECORDS_AT, _RECORDS_END, _BASE_OFFSET, _LOG_START = 0, 1, 2, 3, 4, 5, 6, 7
 _ROW_FIELDS = 8
 _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FIELDS = 0, 1, 2, 3, 4, BATCH_FIELDS
@@ -66,15 +73,24 @@ class ProduceShortcut(Shortcut):
     """The plain produces that come to a dispatcher."""
 
     __slots__ = (
-        "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_found", "_has_wall_clock", "_key",
-        "_key_index", "_key_topic", "_late_partitions", "_late_writes", "_name", "_name_bytes", "_named", "_now_ms",
-        "_partitions", "_refused", "_request", "_services", "_throttling", "_times", "_touch", "_versions", "_watched",
-        "taken",
+        "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_clock", "_found",
+        "_has_followers", "_has_wall_clock", "_key", "_key_index", "_key_topic", "_late_partitions", "_late_waiting",
+        "_late_writes", "_name", "_name_bytes", "_named", "_now_ms", "_partitions", "_queues", "_refuse", "_refused",
+        "_request", "_services", "_throttling", "_times", "_touch", "_versions", "_watched", "taken", "waited",
     )  # fmt: skip
 
-    def __init__(self, services: Services, times: RequestTimes, append_rest: AppendRest) -> None:
-        """`times`: of all produces."""
+    def __init__(
+        self,
+        services: Services,
+        times: RequestTimes,
+        append_rest: AppendRest,
+        queues: CommitQueues,
+        refuse: Refuse,
+    ) -> None:
+        """`times`: of all produces. `queues`: of the requests that wait. `refuse`: answers such a request, which is a
+        `WaitingAnswer`, if it fails."""
         super().__init__()
+        self._queues, self._refuse, self._clock = queues, refuse, services.loop.time
         self._services, self._times, self._by_version = services, times, times.by_version
         self._append_rest = append_rest
         self._admission, self._throttling, self._now_ms = services.admission, services.throttling, services.now_ms
@@ -88,9 +104,12 @@ class ProduceShortcut(Shortcut):
         self._key, self._key_topic, self._key_index = ("", -1), "", -1  # of the last batch
         self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name, as it was sent
         self._named = ""  # the same, as text
-        self.taken = 0
+        self._has_followers = False  # whether a partition of the last request has
+        self.taken = self.waited = 0
+        """How many were appended, and how many of these had to wait."""
         self._late_writes = LateWrites()
         self._late_partitions: list[Partition] = []  # of each log that it has; its place is the log's slot
+        self._late_waiting: list[Any] = []  # requests, and what they wait for when it is written
         self._refused = RefusedWrites()
         self._versions = memoryview(bytearray((len(self.out) >> _PLACE_BITS) + 1))  # of answers, by their places
 
@@ -105,6 +124,11 @@ class ProduceShortcut(Shortcut):
             self._refused.begin()
             for slot, refused in self._late_writes.refused.items():
                 self._refused.add(self._late_partitions[slot], refused)
+        now_ms = 0
+        for slot, partition in enumerate(self._late_partitions):
+            if not (partition.state.commits_at_once or failed >> slot & 1):
+                now_ms = now_ms or self._now_ms()
+                partition.state.on_leader_append(partition.log.log_end_offset, now_ms)
         return failed
 
     def refused_late(self, start: int, end: int) -> bytes:
@@ -118,6 +142,8 @@ class ProduceShortcut(Shortcut):
 
     def wake_late(self) -> None:
         """See `Shortcut`."""
+        if self._late_waiting:
+            self._settle_late()
         partitions, self._late_partitions = self._late_partitions, []
         if self._watched:
             for partition in partitions:
@@ -132,6 +158,14 @@ class ProduceShortcut(Shortcut):
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         """See `Shortcut`."""
+        return self._answer(connection, octets, start, end, at)
+
+    def offer(self, connection: Any, frame: memoryview) -> int:
+        """As `answer`, for the whole `frame` of a connection of another kind, to the beginning of `out`."""
+        return self._answer(connection, frame, 0, len(frame), 0)
+
+    def _answer(self, connection: Any, octets: memoryview, start: int, end: int, at: int) -> int:
+        self.mask = 0
         if self._admission.has_rules or self._throttling.is_active:
             return 0
         request = self._request
@@ -148,7 +182,11 @@ class ProduceShortcut(Shortcut):
         if appended == count:
             self.taken += 1
             self._versions[at >> _PLACE_BITS] = request[_VERSION]
-            at = write_placed_answer(octets, request, count, self.out, at)
+            answer_end = write_placed_answer(octets, request, count, self.out, at)
+            if self._must_wait(connection) and self._wait(connection, octets, start, count, at, answer_end):
+                at = _WAITS
+            else:
+                at = answer_end
         elif appended:
             self._leave_rest(connection, octets, start, end, appended, now_ms)
             at = _WAITS
@@ -164,6 +202,7 @@ class ProduceShortcut(Shortcut):
         request, found, batches = self._request, self._found, self._batches
         row, batch, topic = _HEAD_FIELDS, 0, ""
         found.clear()
+        self._has_followers = False
         while count:
             if request[row + _OF_TOPIC]:
                 named = self._topic_of(octets, request[row + _TOPIC_AT], request[row + _TOPIC_END])
@@ -175,7 +214,9 @@ class ProduceShortcut(Shortcut):
                 return False
             state, log = partition.state, partition.log
             if not state.commits_at_once or not state.is_leader:
-                return False
+                if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not partition.state.has_min_isr):
+                    return False
+                self._has_followers = True
             if not log.stores_what_is_sent or now_ms > log.before_max_ms:
                 return False
             if not is_plain(
@@ -196,7 +237,6 @@ class ProduceShortcut(Shortcut):
         log."""
         request, found, batches = self._request, self._found, self._batches
         row, batch, number = _HEAD_FIELDS, 0, 0
-        self.mask = 0
         while number < count:
             partition = found[number]
             state, log, traffic = partition.state, partition.log, partition.traffic
@@ -213,7 +253,10 @@ class ProduceShortcut(Shortcut):
                 self.mask |= _ONE << slot
                 if slot == len(self._late_partitions):
                     self._late_partitions.append(partition)
-            state.committed_to(base_offset + records)
+            if state.commits_at_once:
+                state.committed_to(base_offset + records)
+            elif late is None:
+                partition.state.on_leader_append(base_offset + records, now_ms)
             traffic.appended(records, to - from_)
             if late is None and self._watched:
                 partition.touch_appended(self._touch)
@@ -223,8 +266,70 @@ class ProduceShortcut(Shortcut):
             number += 1
         return number
 
+    def _must_wait(self, connection: Any) -> bool:
+        """Whether the answer may have to wait: for replicas, or for its time until all is written."""
+        if self._has_followers and self._request[_ACKS] == _ACKS_ALL:
+            return True
+        return self.mask != 0 and bool(connection.has_waiting)
+
+    def _wait(
+        self, connection: Any, octets: memoryview, start: int, count: int, answer_start: int, answer_end: int
+    ) -> bool:
+        """Lets the answer wait, if replicas do not have all batches, or until all is written. Whether it does."""
+        request, found, batches = self._request, self._found, self._batches
+        row, batch, number = _HEAD_FIELDS, 0, 0
+        all_replicas = request[_ACKS] == _ACKS_ALL
+        waits = []
+        while number < count:
+            partition = found[number]
+            state = partition.state
+            commit_to = request[row + _BASE_OFFSET] + batches[batch + _COUNT]
+            if self.mask or (not state.commits_at_once and commit_to > state.high_watermark):
+                wait = CommitWait(commit_to if all_replicas else 0, 0, partition.state.leading_since)
+                waits.append((number, partition, request[row + _BASE_OFFSET], wait))
+            row += _ROW_FIELDS
+            batch += _BATCH_FIELDS
+            number += 1
+        if not waits:
+            return False
+        self.waited += 1
+        waiting = self._waiting(connection, octets, start, count, answer_start, answer_end)
+        if self.mask:
+            self._late_waiting.append((waiting, waits))
+        else:
+            for number, partition, _, wait in waits:
+                waiting.wait(self._queues.of(partition), number, wait)
+        return True
+
+    def _settle_late(self) -> None:
+        """Lets the requests whose writes were put off wait for replicas, or answers them."""
+        settling, self._late_waiting = self._late_waiting, []
+        has_refused = bool(self._late_writes.refused)
+        for waiting, waits in settling:
+            if waiting.is_over:
+                continue
+            for number, partition, base_offset, wait in waits:
+                if has_refused and self._refused.error_of(partition.key, base_offset) is not None:
+                    waiting.refuse(number, ErrorCode.KAFKA_STORAGE_ERROR)
+                elif wait.commit_to > partition.state.high_watermark:
+                    waiting.wait(self._queues.of(partition), number, wait)
+            waiting.settle()
+
+    def _waiting(
+        self, connection: Any, octets: memoryview, start: int, count: int, answer_start: int, answer_end: int
+    ) -> Any:
+        """What waits for an answer, with a place in the order of its connection's."""
+        request = self._request
+        frame = bytes_at(self.out, answer_start, answer_end)
+        names = [partition.key.topic for partition in self._found]
+        answer = WaitingAnswer(connection, self._times, bytes_at(octets, start, request[_HEADER_END]), frame, names)
+        deadline = self._clock() + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
+        waiting = WaitingProduce(answer, frame, count, self._refuse, deadline)
+        answer.slot.abandon = waiting.abandon
+        return waiting
+
     def _leave_rest(
-        self, connection: Connection, octets: memoryview, start: int, end: int, appended: int, now_ms: int
+        self, connection: Any, octets: memoryview, start: int, end: int, appended: int, now_ms: int
     ) -> None:
         """Lets the dispatcher append the batches behind the first `appended` ones."""
         request, row, has_refused = self._request, _HEAD_FIELDS, False

@@ -52,7 +52,8 @@ class RefusedWrites:
 
     def add(self, partition: Partition, refused: RefusedAppends) -> None:
         """Takes back what counts the batches of a partition as appended, and notes that they are not."""
-        partition.state.committed_to(refused.end_offset)
+        if partition.state.commits_at_once:  # with followers, it counts what is written
+            partition.state.committed_to(refused.end_offset)
         partition.traffic.refused(refused.batches, refused.records, refused.size)
         found = RefusedFrom(
             refused.end_offset, StorageError(f"{partition.log.partition} could not be written: {refused.error}")

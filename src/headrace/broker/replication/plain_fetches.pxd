@@ -11,7 +11,7 @@ from headrace.replication.replica_offsets cimport ReplicaOffsets
 
 cdef int _TOPIC_AT, _INDEX, _HIGH, _LOG_START, _RECORDS_AT, _RECORDS_END, _ROW_FIELDS
 cdef int _ROWS_MAX, _VERSION_MIN, _VERSION_MAX, _BATCH_HEADER_BYTES, _LOG_OVERHEAD, _ID_BYTES, _CLIENT_ID_MAX
-cdef Py_ssize_t _TURN_BYTES
+cdef Py_ssize_t _ANSWER_MAX
 cdef int64_t _UNLIMITED
 
 cdef class Following:

@@ -23,6 +23,7 @@ from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.produce.commit_queue import CommitQueues, WaitingProduce
+from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
 from headrace.broker.produce.plain_produce import (
     Appended,
     Find,
@@ -30,8 +31,10 @@ from headrace.broker.produce.plain_produce import (
     append_plainly,
     append_rest,
     find_partition,
+    refused_answer,
     with_throttle_time,
 )
+from headrace.broker.produce.waiting_answer import WaitingAnswer
 from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demands, Entries
@@ -172,7 +175,7 @@ class Dispatcher:
             return None
         produces, fetches, *of_groups = (self.handlers[key].times for key in keys)
         return Shortcuts(
-            ProduceShortcut(self._services, produces, self._append_rest),
+            ProduceShortcut(self._services, produces, self._append_rest, self._commit_queues, self._refuse_waiting),
             PlainFetches(self._services, fetches),
             PlainFollows(self._services, fetches),
             PlainGroups(self._services, *of_groups),
@@ -290,6 +293,19 @@ class Dispatcher:
         else:
             ctx.keep_place()
             self._services.loop.call_soon(ctx.reply_frame, answer)  # earlier answers of the connection are not sent yet
+
+    def _refuse_waiting(self, waiting: WaitingAnswer, codes: Sequence[ErrorCode]) -> None:
+        """Answers a plain request of the shortcut, of which replicas did not get a batch."""
+        header, _ = read_request_header(waiting.header)
+        ctx = self._new_context(
+            waiting.connection, ApiKey.PRODUCE, header.api_version, header.correlation_id, header.client_id,
+            waiting.times,
+        )  # fmt: skip
+        ctx.take_place(waiting.slot, waiting)
+        response = refused_answer(waiting.frame, header.api_version, waiting.names, codes)
+        if header.api_version >= LEADERS_FROM:
+            name_leaders(ctx, response)
+        ctx.reply(response)
 
     def _context_of(self, connection: Connection, request: PlainProduce) -> RequestContext:
         times = self.handlers[ApiKey.PRODUCE].times

@@ -10,6 +10,7 @@ memory are those of the three brokers together; headrace's ZooKeeper is reported
 
 import argparse
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,8 @@ class Run(NamedTuple):
     records_per_s: float
     p99_ms: float
     brokers_cpu_s: float
+    producer_cpu_s: float
+    """Of its JVM, from the launch on."""
 
 
 class Memory(NamedTuple):
@@ -68,7 +71,7 @@ def resident_mib(processes: Sequence[psutil.Process]) -> float:
 
 def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str]) -> Run:
     """One run of ProducerPerformance."""
-    before = cpu_seconds(cluster.brokers)
+    before, own_before = cpu_seconds(cluster.brokers), _children_cpu_s()
     with tempfile.TemporaryDirectory() as logs:
         command = [
             *kafka.java_command(Path(logs), "-Xmx512m"), "org.apache.kafka.tools.ProducerPerformance",
@@ -77,7 +80,13 @@ def produce(cluster: Cluster, topic: str, count: int, properties: Sequence[str])
         ]  # fmt: skip
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     rate, _, p99 = _PRODUCED.findall(done.stdout)[-1]
-    return Run(float(rate), float(p99), cpu_seconds(cluster.brokers) - before)
+    return Run(float(rate), float(p99), cpu_seconds(cluster.brokers) - before, _children_cpu_s() - own_before)
+
+
+def _children_cpu_s() -> float:
+    """The CPU seconds of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def warm(cluster: Cluster, seconds: float) -> None:

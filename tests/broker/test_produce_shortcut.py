@@ -36,8 +36,8 @@ from headrace.replication.isr import committed
 from headrace.replication.partition_state import LeaderAndIsr
 from headrace.testing import Broker
 from headrace.types import BrokerId
-from tests.eventually import WITHIN_SECONDS
 from tests.broker.refusing_disk import refusing
+from tests.eventually import WITHIN_SECONDS
 from tests.harness import receive_frame
 from tests.uncompiled import uncompiled
 from tests.wire import Wire

@@ -385,7 +385,12 @@ class Replicated:
 
     def _in_loop(self, call: Callable[[], object]) -> None:
         done = threading.Event()
-        self._services.loop.call_soon_threadsafe(lambda: (call(), done.set()))
+
+        def called() -> None:
+            call()
+            done.set()
+
+        self._services.loop.call_soon_threadsafe(called)
         assert done.wait(WITHIN_SECONDS)
 
     def fetched(self, offset: int) -> None:

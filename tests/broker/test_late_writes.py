@@ -403,13 +403,15 @@ def test_a_request_of_which_only_the_rest_is_stored_tells_so(
     assert [end_of(setting, number) for number in range(PARTITIONS)] == [ends[0] + 1, ends[1], ends[2] + 1]
 
 
-def test_frames_behind_the_answers_that_closed_their_connection_are_not_stored(setting: Setting) -> None:
-    """The answer before a request of many batches is sent first. Its client has gone."""
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_frames_behind_the_answers_that_closed_their_connection_are_not_stored(setting: Setting, is_wide: bool) -> None:
+    """The answer before a request of many batches is sent first, and before one of which the dispatcher appends the
+    rest. Its client has gone."""
     ends = [end_of(setting, number) for number in range(PARTITIONS)]
-    wide = many_frame(3, 1, b"", *[(1, b"wide")] * 17)
+    second = many_frame(3, 1, b"", *([(1, b"wide")] * 17 if is_wide else [(1, b"begun"), (2, b"rest")]))
     loop = setting.broker._host._loop  # type: ignore[union-attr]
     theirs, ours = socket.socketpair()
-    theirs.sendall(produce_frame(0, b"stored") + wide + produce_frame(2, b"behind"))
+    theirs.sendall(produce_frame(0, b"stored") + second + produce_frame(1, b"behind"))
     theirs.close()
     ours.setblocking(False)
     reasons: list[str] = []
@@ -427,9 +429,13 @@ def test_frames_behind_the_answers_that_closed_their_connection_are_not_stored(s
         receive_pass.take_turn()
         receive_pass.close()
 
+    records = setting.partition(2).log.active.records
+    plain_fd, records.plain_fd = records.plain_fd, -1  # its batch is none to put off
     asyncio.run_coroutine_threadsafe(receive(), loop).result(WITHIN_SECONDS)
+    records.plain_fd = plain_fd
     assert len(reasons) == 1
-    assert [end_of(setting, number) for number in range(PARTITIONS)] == [ends[0] + 1, *ends[1:]]
+    begun = 0 if is_wide else 1
+    assert [end_of(setting, number) for number in range(PARTITIONS)] == [ends[0] + 1, ends[1] + begun, ends[2] + begun]
 
 
 def test_a_line_tells_which_log_could_not_be_written_and_where_and_why(

@@ -289,7 +289,7 @@ class Connection(LateReceiver):
 
     def _is_free(self) -> bool:
         """Whether a shortcut may be asked: nothing waits but answers, for their time."""
-        if self._reasons or self._is_sending or self._outbound.queued_bytes or self._frames:
+        if self._reasons or self._is_closed or self._is_sending or self._outbound.queued_bytes or self._frames:
             return False
         return len(self._order.slots) < _SLOTS_MAX
 

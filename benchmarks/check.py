@@ -10,6 +10,7 @@ REVISION is the newest tag, if none is given. Without a tag it has to be.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -172,6 +173,7 @@ def _small(connections: int, seconds: float) -> Callable[[Peer], NamedTuple]:
 
 def _starts(sides: Mapping[str, Path | None], directory: Path, rounds: int) -> Summary:
     found: dict[str, list[Start]] = {name: [] for name in sides}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else a checkout is compiled to byte code at each start
     for packages in sides.values():
         start(packages, directory)  # compiles it to byte code
     for _ in range(rounds):

@@ -35,7 +35,14 @@ from tests.wire import string as wire_string
 WAYS = ("compiled", "uncompiled", "general")
 TOPICS = {"some": 3, "other": 2}
 MEMBER = "A" * 22
+SESSION_MS = 1_800_000
+"""Members of a module are alive as long as tests of other modules take in between."""
 SETTINGS = {
+    **{
+        f"group.{kind}.{which}session.timeout.ms": SESSION_MS
+        for kind in ("consumer", "share")
+        for which in ("max.", "")
+    },
     "offsets.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
     "offset.metadata.max.bytes": 50,
@@ -173,7 +180,7 @@ class Member:
         """Joins as a classic member, which leads."""
         protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x")
         joining = m.JoinGroupRequest(
-            group_id=self.group, session_timeout_ms=45_000, rebalance_timeout_ms=45_000, protocol_type="consumer",
+            group_id=self.group, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=45_000, protocol_type="consumer",
             protocols=[protocol], member_id=self.member_id, group_instance_id=instance_id,
         )  # fmt: skip
         joined = self.answer(joining, 5)
@@ -459,7 +466,7 @@ def test_a_member_hears_that_its_group_rebalances(setting: Setting) -> None:
     protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x")
     for other in others:
         joining = m.JoinGroupRequest(
-            group_id=other.group, session_timeout_ms=45_000, rebalance_timeout_ms=45_000, protocol_type="consumer",
+            group_id=other.group, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=45_000, protocol_type="consumer",
             protocols=[protocol],
         )  # fmt: skip
         other.send(joining, 3)

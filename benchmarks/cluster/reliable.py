@@ -52,11 +52,11 @@ def main() -> None:
         for way, (cluster, settings) in found.items():
             with Admin(cluster.bootstrap) as admin:
                 admin.create_topics([NewTopic(f"{way}-{work}", 3, 3, configs=settings) for work in WORKS])
-        for work, (count, properties) in WORKS.items():
+        for work, (count, _) in WORKS.items():
             rows = runs[work] = {way: [] for way in found}
             for _ in range(options.rounds):
                 for way, (cluster, _settings) in found.items():
-                    rows[way].append(produce(cluster, f"{way}-{work}", int(count * options.scale), properties))
+                    rows[way].append(produce(cluster, f"{way}-{work}", work, int(count * options.scale)))
     results = {work: summary(rows) for work, rows in runs.items()}
     if options.json:
         print(json.dumps(results, indent=1))

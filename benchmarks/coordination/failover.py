@@ -47,7 +47,8 @@ TIMEOUT_MS = 120_000
 
 def registration(number: int) -> bytes:
     """A registration, as a broker writes it."""
-    return znodes.encode_broker(Broker(BrokerId(number), (Endpoint("PLAINTEXT", "127.0.0.1", 9090 + number),)), 0)
+    endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9090 + number),)
+    return znodes.encode_broker(Broker(BrokerId(number), endpoints, directory=f"d{number}"), 0)
 
 
 class Brokers:

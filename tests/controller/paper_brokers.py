@@ -83,8 +83,9 @@ class Cluster:
             ]
         )
 
-    async def come(self, number: int) -> None:
-        await register_broker(self.store, registration(number), 0)
+    async def come(self, number: int, directory: str | None = None) -> None:
+        """Registers a broker of headrace that names its data directory, or one of Apache Kafka."""
+        await register_broker(self.store, registration(number)._replace(directory=directory), 0)
         await self.settle()
 
     async def state(self, topic: str, number: int = 0) -> PartitionLeadership:

@@ -249,15 +249,23 @@ async def test_many_leaders_are_sent_in_several_requests_before_the_metadata(
     await cluster.come(3)
     await cluster.go(2)
     cluster.forget()
-    await cluster.come(2)
-    led = [each for each in cluster.told[2] if isinstance(each, m.LeaderAndIsrRequest)]
-    sizes = [[len(topic.partition_states) for topic in each.topic_states] for each in led]
-    assert sizes == [[3], [3], [1], [2]]
+    await cluster.come(2, directory="d2")
+    assert sizes_led(cluster) == [[3], [3], [1], [2]]
     assert sorted(cluster.led(2)) == sorted(set(cluster.led(2)))
     kinds = [type(each) for each in cluster.told[2]]
     assert kinds.index(m.LeaderAndIsrRequest) + 3 < max(
         n for n, each in enumerate(kinds) if each is m.UpdateMetadataRequest
     )
+    await cluster.go(2)
+    cluster.forget()
+    await cluster.come(2)
+    assert sizes_led(cluster) == [[7, 2]], "Apache Kafka's broker would forget high watermarks"
+
+
+def sizes_led(cluster: Cluster) -> list[list[int]]:
+    """For each LeaderAndIsr that broker 2 got, how many partitions of each topic it has."""
+    led = [each for each in cluster.told[2] if isinstance(each, m.LeaderAndIsrRequest)]
+    return [[len(topic.partition_states) for topic in each.topic_states] for each in led]
 
 
 async def test_a_replica_made_anew_has_its_metadata_behind_its_leader(cluster: Cluster) -> None:

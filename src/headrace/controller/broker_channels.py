@@ -3,10 +3,10 @@
     add       collects LeaderAndIsr, UpdateMetadata and StopReplica states of partitions in a batch
     merge     while a broker is slow, later states overwrite earlier ones in the waiting batch, so the newest state of
               each partition is sent once; a replica that must be deleted and then created again starts a new batch
-    send      sends the batch's LeaderAndIsr, in several requests if it has many partitions, then UpdateMetadata and
-              StopReplica, each repeated with growing pauses until answered; sends the live brokers first if the batch
-              names a leader whose registration this broker does not know, because Apache Kafka's brokers do not
-              follow a broker that they do not know
+    send      sends the batch's LeaderAndIsr, in several requests if it has many partitions and the broker is one of
+              headrace, then UpdateMetadata and StopReplica, each repeated with growing pauses until answered; sends
+              the live brokers first if the batch names a leader whose registration this broker does not know, because
+              Apache Kafka's brokers do not follow a broker that they do not know
     close     drops what waits, because the broker's registration is gone or the controller epoch is over
 
 Only callers that await a batch's `answered` wait for a slow broker. Source: Kafka's `ControllerChannelManager`, which
@@ -31,6 +31,7 @@ from headrace.controller.decisions.control_requests import (
 )
 from headrace.controller.decisions.partition_states import LeaderState, MetadataState, in_parts, leader_state
 from headrace.errors import KafkaError, known_code
+from headrace.limits import INT32_MAX
 from headrace.metadata.model import Broker
 from headrace.protocol import messages as m
 from headrace.types import BrokerId, TopicPartition
@@ -42,7 +43,8 @@ PAUSE_MAX_S = 0.3
 """The pause before a request is repeated: doubles from the minimum to the maximum."""
 
 LEADERS_PER_REQUEST_MAX = 5000
-"""Partitions of a LeaderAndIsr. A broker serves nobody else while it applies one."""
+"""Partitions of a LeaderAndIsr. A broker serves nobody else while it applies one. Apache Kafka's brokers get all in one
+request: after their first one they write the high watermarks of the partitions that it names, and forget the others."""
 
 
 class SendRequest(Protocol):
@@ -80,7 +82,8 @@ class ControlBatch:
         leaders = leaders_in(self.lead) - {to.id}
         if any(brokers.get(each) != known.get(each) for each in leaders):
             yield update_metadata(sender, to, {}, {}, brokers.values())
-        for states in in_parts(self.lead, LEADERS_PER_REQUEST_MAX):
+        is_headrace = to.directory is not None
+        for states in in_parts(self.lead, LEADERS_PER_REQUEST_MAX if is_headrace else INT32_MAX):
             yield leader_and_isr(sender, to, states, self.topic_ids, brokers, listener)
         if self.metadata or self.has_brokers:
             yield update_metadata(sender, to, self.metadata, self.topic_ids, brokers.values(), is_full=self.is_full)

@@ -55,6 +55,7 @@ RECORDED: Mapping[str, Recorded] = {
     "group_joins": _of("coordination/groups", "Groups that join", "join --rounds 3"),
     "group_heartbeats": _of("coordination/groups", "Groups that heartbeat", "beats --rounds 3 --seconds 10"),
     "growth": _of("broker/growth", "Growth", "--rounds 3 --seconds 1"),
+    "controller_change": _of("coordination/failover", "Change of controller", "--partitions 50000 --rounds 5"),
 }
 """In the order of the page."""
 
@@ -267,6 +268,23 @@ GOALS: Sequence[Goal] = (
         "headrace",
         (Bound("connection", "connection_bytes", 4096), Bound("partition", "partition_bytes", 6144)),
         "connection 2,209, partition 4,995",
+    ),
+    *(
+        Goal(
+            f"a new controller has told three simulated brokers of 50,000 partitions, {name}, in s",
+            "controller_change",
+            case,
+            "headrace",
+            (
+                Bound("the last one resigned", "controller_resigned_s", 2),
+                Bound("died with its broker", "controller_died_s", 2),
+            ),
+            before,
+        )
+        for case, name, before in (
+            ("embedded", "metadata embedded", "the last one resigned 0.73, died with its broker 1.12"),
+            ("zookeeper", "in a ZooKeeper", "the last one resigned 1.28, died with its broker 1.43 and 2.04"),
+        )
     ),
 )
 

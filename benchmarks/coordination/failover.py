@@ -1,29 +1,29 @@
-"""Measures a controller with ten thousand partitions when the session of a broker ends.
+"""Measures a controller of many partitions: how long a change takes until all brokers have been told.
 
 The cluster has three brokers and partitions of three replicas, on the embedded metadata store or on a real ZooKeeper in
-its own process. The registration of broker 2 is deleted. The clock runs until the other two brokers have answered all
-LeaderAndIsr and UpdateMetadata requests that follow. Each request is encoded to bytes; its handling by a broker is not
-measured. Then the controller itself changes: it resigns, and the next one sends the state to all three brokers; and it
-dies with its broker, so that the next one writes a new state of each partition, too. Prints one object.
+its own process. First the registration of one broker is deleted; the clock runs until the other two have answered all
+LeaderAndIsr and UpdateMetadata requests that follow. Then the controller itself changes: it resigns, and the next one
+sends the state to all three brokers; and it dies with its broker, so that the next one writes a new state of each
+partition, too. Each request is encoded to bytes; its handling by a broker is not measured. Reports medians of the
+rounds with their spread.
 
-    python benchmarks/coordination/failover.py [--partitions 10000] [--topics 100] [--rounds 5]
-                                               [--stores embedded zookeeper]
+    python benchmarks/coordination/failover.py [--partitions 50000] [--topics 500] [--rounds 5]
+                                               [--stores embedded zookeeper] [--json]
 """
 
 import argparse
 import asyncio
-import json
-import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.paired import report, summarise
 from headrace.config import TopicConfig
 from headrace.controller.controller import Controller, LeaderRebalancing
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
@@ -51,12 +51,19 @@ def registration(number: int) -> bytes:
     return znodes.encode_broker(Broker(BrokerId(number), endpoints, directory=f"d{number}"), 0)
 
 
+class Change(NamedTuple):
+    """The seconds of one round, until all live brokers have answered."""
+
+    broker_lost_s: float
+    controller_resigned_s: float
+    controller_died_s: float
+
+
 class Brokers:
-    """Brokers that count requests, and answer at once after the request is encoded."""
+    """Brokers that count partitions, and answer at once after the request is encoded."""
 
     def __init__(self) -> None:
         self.partitions = 0
-        self.bytes = 0
         self._answered = asyncio.Event()
 
     async def until(self, partitions: int) -> None:
@@ -67,7 +74,7 @@ class Brokers:
 
     async def send(self, broker: Broker, request: ControlRequest) -> ControlResponse:
         """See `channels.Send`."""
-        self.bytes += len(request.encode(type(request).VERSIONS[-1]))
+        request.encode(type(request).VERSIONS[-1])
         await asyncio.sleep(0)
         match request:
             case m.LeaderAndIsrRequest():
@@ -93,8 +100,8 @@ def a_controller(store: MetadataStore, broker: int, brokers: Brokers, configs: T
     )
 
 
-async def failover(store: MetadataStore, partitions: int, topics: int, rounds: int) -> dict[str, object]:
-    """Measure the figures with one metadata store."""
+async def failover(store: MetadataStore, partitions: int, topics: int, rounds: int) -> list[Change]:
+    """Measure the rounds with one metadata store."""
     await ensure_cluster(store)
     entities = EntityConfigs(store)
     configs = TopicConfigs(entities, TopicConfig())
@@ -105,42 +112,30 @@ async def failover(store: MetadataStore, partitions: int, topics: int, rounds: i
     controller = a_controller(store, 1, brokers, configs)
     await controller.start()
     wishes = [RequestedTopic(f"topic-{number:04}", partitions // topics, 3) for number in range(topics)]
-    started = time.perf_counter()
     await controller.create_topics(wishes, timeout_ms=TIMEOUT_MS)
     await controller.settled(timeout_ms=TIMEOUT_MS)
-    made_s = time.perf_counter() - started
-    told_s, partitions_told, bytes_told = [], 0, 0
-    for _ in range(rounds):
-        brokers.partitions = brokers.bytes = 0
-        busy = time.process_time()
-        started = time.perf_counter()
-        await store.delete(znodes.broker(VICTIM))
-        async with asyncio.timeout(TIMEOUT_MS / 1000):
-            await brokers.until(2 * partitions)  # each has a replica at the victim, and two elsewhere
-        await controller.settled(timeout_ms=TIMEOUT_MS)
-        told_s.append((time.perf_counter() - started, time.process_time() - busy))
-        partitions_told, bytes_told = brokers.partitions, brokers.bytes
-        await _come_back(store, controller, partitions)
-    resigned_s, died_s = [], []
-    number = 1
-    for _ in range(rounds):
-        controller, number, took_s = await _next(store, controller, number, brokers, configs, dies=False)
-        resigned_s.append(took_s)
-        controller, number, took_s = await _next(store, controller, number, brokers, configs, dies=True)
-        died_s.append(took_s)
+    lost_s = [await _lose(store, controller, brokers, partitions) for _ in range(rounds)]
+    found, number = [], 1
+    for lost in lost_s:
+        controller, number, resigned_s = await _next(store, controller, number, brokers, configs, dies=False)
+        controller, number, died_s = await _next(store, controller, number, brokers, configs, dies=True)
+        found.append(Change(lost, resigned_s, died_s))
     await controller.close()
     await entities.close()
-    walls, cpus = zip(*told_s, strict=True)
-    return {
-        "create_s": round(made_s, 2),
-        "failover_s": [round(each, 3) for each in walls],
-        "failover_median_s": round(statistics.median(walls), 3),
-        "failover_processor_s": [round(each, 3) for each in cpus],
-        "leader_and_isr_partitions": partitions_told,
-        "request_bytes": bytes_told,
-        "controller_resigns_s": [round(each, 3) for each in resigned_s],
-        "controller_dies_s": [round(each, 3) for each in died_s],
-    }
+    return found
+
+
+async def _lose(store: MetadataStore, controller: Controller, brokers: Brokers, partitions: int) -> float:
+    """Seconds from the end of a broker's registration until the others have answered. Then it comes back."""
+    brokers.partitions = 0
+    started = time.perf_counter()
+    await store.delete(znodes.broker(VICTIM))
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        await brokers.until(2 * partitions)  # each has a replica at the victim, and two elsewhere
+    await controller.settled(timeout_ms=TIMEOUT_MS)
+    took_s = time.perf_counter() - started
+    await _come_back(store, controller)
+    return took_s
 
 
 async def _next(
@@ -164,7 +159,7 @@ async def _next(
     return another, number % 3 + 1, took_s
 
 
-async def _come_back(store: MetadataStore, controller: Controller, partitions: int) -> None:
+async def _come_back(store: MetadataStore, controller: Controller) -> None:
     """Bring the broker back into every ISR, and let preferred leaders lead."""
     await store.create(znodes.broker(VICTIM), registration(VICTIM), ephemeral=True)
     await asyncio.sleep(0.2)
@@ -216,25 +211,28 @@ async def ensemble(directory: Path) -> AsyncIterator[MetadataStore]:
         await store.close()
 
 
+STORES = {"embedded": embedded, "zookeeper": ensemble}
+
+
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--topics", type=int, default=100)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=50_000)
+    parser.add_argument("--topics", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stores", nargs="*", default=["embedded", *([] if missing_tools() else ["zookeeper"])])
-    arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
 
-    async def measure(kind: str, directory: Path) -> dict[str, object]:
-        async with (embedded if kind == "embedded" else ensemble)(directory) as store:
-            return await failover(store, arguments.partitions, arguments.topics, arguments.rounds)
+    async def measure(kind: str, directory: Path) -> list[Change]:
+        async with STORES[kind](directory) as store:
+            return await failover(store, options.partitions, options.topics, options.rounds)
 
-    found: dict[str, object] = {"partitions": arguments.partitions, "topics": arguments.topics, "replicas": 3}
-    for kind in arguments.stores:
+    results = {}
+    for kind in options.stores:
         with tempfile.TemporaryDirectory() as directory:
-            found[kind] = asyncio.run(measure(kind, Path(directory)))
-    print(json.dumps({**found, "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}, indent=2))
+            results[kind] = summarise({"headrace": asyncio.run(measure(kind, Path(directory)))})
+    report(results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ from headrace.broker.produce.formats import (
     validate,
     validate_if_small,
 )
-from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
+from headrace.broker.produce.named_leaders import name_leaders
 from headrace.broker.produce.rejected_records import RejectedRecords
 from headrace.broker.produce.reliability import check_reliable
 from headrace.broker.produce.transaction_partitions import ClientKind, Verified, error_of_produce
@@ -242,7 +242,7 @@ def _append_all(
         if has_failed:  # the only signal that such a producer gets; it then refreshes its metadata
             ctx.connection.close("a produce with acks=0 failed")
         return None
-    if has_failed and ctx.api_version >= LEADERS_FROM:
+    if has_failed:
         name_leaders(ctx, response)
     return _wait(ctx, request, response, waiting) if waiting else response
 
@@ -337,8 +337,7 @@ def _wait(
         for (answer, _), code in zip(waiting, codes, strict=True):
             if code is not ErrorCode.NONE:
                 answer.error_code, answer.base_offset = code, -1
-        if ctx.api_version >= LEADERS_FROM:
-            name_leaders(ctx, response)
+        name_leaders(ctx, response)
         ctx.reply(response)
 
     appends = [append for _, append in waiting]

@@ -6,11 +6,13 @@ from headrace.errors import ErrorCode
 from headrace.protocol import messages as m
 from headrace.types import TopicPartition
 
-LEADERS_FROM = 10
+_LEADERS_FROM = 10
 
 
 def name_leaders(ctx: RequestContext, response: m.ProduceResponse) -> None:
-    """Adds the current leader to partitions that this broker does not lead."""
+    """Adds the current leader to partitions that this broker does not lead, if the response's version has it."""
+    if ctx.api_version < _LEADERS_FROM:
+        return
     leaders = []
     for topic in response.responses:
         for answer in topic.partition_responses:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from headrace.broker.partitions.partition import ACKS_ALL, Partition
 from headrace.broker.produce.checks import check_timestamps
 from headrace.broker.produce.commit_queue import Refuse
-from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
 from headrace.broker.produce.rejected_records import check_each_record
 from headrace.broker.request.context import RequestContext, encode_response
 from headrace.broker.services import Services
@@ -154,10 +153,11 @@ def _append(
         return frame
 
     def refuse(ctx: RequestContext, codes: Sequence[ErrorCode]) -> None:
+        from headrace.broker.produce.named_leaders import name_leaders  # a broker alone refuses no such request
+
         failed = {number: KafkaError(code=code) for number, code in enumerate(codes) if code}
         response = made({**refused, **failed}, told)
-        if ctx.api_version >= LEADERS_FROM:
-            name_leaders(ctx, response)
+        name_leaders(ctx, response)
         ctx.reply(response)
 
     return Uncommitted(frame, waits, refuse)

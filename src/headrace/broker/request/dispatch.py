@@ -17,13 +17,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from time import monotonic_ns
 from types import ModuleType
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.produce.commit_queue import CommitQueues, WaitingProduce
-from headrace.broker.produce.named_leaders import LEADERS_FROM, name_leaders
 from headrace.broker.produce.plain_produce import (
     Appended,
     Find,
@@ -34,7 +33,6 @@ from headrace.broker.produce.plain_produce import (
     refused_answer,
     with_throttle_time,
 )
-from headrace.broker.produce.waiting_answer import WaitingAnswer
 from headrace.broker.request.admission import Deciding, Part, Partial, refusal_without_rules
 from headrace.broker.request.context import LATER, Answer, RequestContext
 from headrace.broker.request.demands import Demands, Entries
@@ -53,6 +51,9 @@ from headrace.protocol.conversation.frames import SCRATCH_BYTES
 from headrace.protocol.headers import RequestHeader, read_request_header
 from headrace.protocol.plain_produce import PlainProduce, read_plain_produce
 from headrace.security.access import Refusal
+
+if TYPE_CHECKING:
+    from headrace.broker.produce.waiting_answer import WaitingAnswer
 
 log = logging.getLogger(__name__)
 
@@ -294,8 +295,10 @@ class Dispatcher:
             ctx.keep_place()
             self._services.loop.call_soon(ctx.reply_frame, answer)  # earlier answers of the connection are not sent yet
 
-    def _refuse_waiting(self, waiting: WaitingAnswer, codes: Sequence[ErrorCode]) -> None:
+    def _refuse_waiting(self, waiting: "WaitingAnswer", codes: Sequence[ErrorCode]) -> None:
         """Answers a plain request of the shortcut, of which replicas did not get a batch."""
+        from headrace.broker.produce.named_leaders import name_leaders  # a broker alone refuses no such request
+
         header, _ = read_request_header(waiting.header)
         ctx = self._new_context(
             waiting.connection, ApiKey.PRODUCE, header.api_version, header.correlation_id, header.client_id,
@@ -303,8 +306,7 @@ class Dispatcher:
         )  # fmt: skip
         ctx.take_place(waiting.slot, waiting)
         response = refused_answer(waiting.frame, header.api_version, waiting.names, codes)
-        if header.api_version >= LEADERS_FROM:
-            name_leaders(ctx, response)
+        name_leaders(ctx, response)
         ctx.reply(response)
 
     def _context_of(self, connection: Connection, request: PlainProduce) -> RequestContext:

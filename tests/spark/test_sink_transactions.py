@@ -32,6 +32,8 @@ from headrace.types import TopicPartition
 from tests.eventually import eventually, eventually_equal
 from tests.spark.test_sink import contents, new_topic, options, rows
 
+pytestmark = pytest.mark.slow  # transactions that time out
+
 
 @pytest.fixture(params=["headrace", pytest.param("apache-kafka", marks=[pytest.mark.peer, pytest.mark.slow])])
 def server(request: pytest.FixtureRequest) -> str:

@@ -51,6 +51,8 @@ from tests.client.brokers import topic_name
 from tests.harness import HeadraceServer
 from tests.schema_registry import Registry, serving
 
+pytestmark = pytest.mark.slow  # a registry, and the serializers of another client
+
 OTHER = os.environ.get("HEADRACE_TEST_SCHEMA_REGISTRY")
 
 ORDER_AVRO = json.dumps(

@@ -57,7 +57,7 @@ soak: $(STAMP)  ## run the tests that are too long for `make test` (SEEDS=10000 
 	@export HEADRACE_SEED=$${HEADRACE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "HEADRACE_SEED=$$HEADRACE_SEED"; \
 		HEADRACE_SOAK_SEEDS=$(SEEDS) HEADRACE_SOAK_FROM=$(FROM) $(PY) -m pytest -v -n 2 --dist loadgroup -m soak --timeout 7200 $(TESTS)
 
-bench: $(STAMP)  ## record the main benchmarks beside Apache Kafka in docs/performance.md, in forty minutes
+bench: $(STAMP)  ## record the main benchmarks beside Apache Kafka in docs/performance.md, in fifty minutes
 	@$(PY) benchmarks/run.py
 
 BASE ?=

@@ -28,6 +28,7 @@ COMPILED = (
     "headrace.log.plain_read",
     "headrace.replication.replica_offsets",
     "headrace.broker.metrics.traffic",
+    "headrace.broker.partitions.local_replica",
     "headrace.broker.produce.produce_shortcut",
     "headrace.broker.fetch.waiting_fetch",
     "headrace.broker.fetch.plain_session",

@@ -21,7 +21,7 @@ from headrace.network import connection as connections
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header, write_request_header
-from headrace.replication.partition_state import Follower
+from headrace.replication.replica_offsets import Follower
 from tests.broker.replica_nodes import Nodes, _Pipe, topic_id
 from tests.simulation.virtual_time import in_virtual_time
 from tests.uncompiled import uncompiled

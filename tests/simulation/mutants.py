@@ -43,7 +43,8 @@ from headrace.log.producers.refused_sequences import RefusedSequences
 from headrace.log.recovery import recovery
 from headrace.metastore.store import ANY_VERSION, Op, Set
 from headrace.replication import isr
-from headrace.replication.partition_state import UNKNOWN_OFFSET, Follower, PartitionState
+from headrace.replication.partition_state import PartitionState
+from headrace.replication.replica_offsets import UNKNOWN_OFFSET, Follower
 from tests.simulation import plan as kinds
 from tests.simulation.mutant import Mutant
 from tests.simulation.network import Weather

@@ -28,14 +28,8 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode
 from headrace.limits import INT64_MAX
 from headrace.replication.isr import IsrState, PendingExpand, PendingShrink, committed
-from headrace.replication.replica_offsets import ReplicaOffsets
+from headrace.replication.replica_offsets import UNKNOWN_OFFSET, Follower, ReplicaOffsets
 from headrace.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch
-
-UNKNOWN_OFFSET = -1
-
-INELIGIBLE_MS = 1000
-"""How long the high watermark does not wait for a follower after the controller kept it out of the ISR or removed it. A
-broker that stops fetches a few more times within this; a live one is still fetching afterwards."""
 
 
 class LeaderAndIsr(NamedTuple):
@@ -73,45 +67,6 @@ class FollowerFetched(NamedTuple):
 
     high_watermark_moved: bool
     alter: AlterIsr | None = None
-
-
-class Follower:
-    """The progress of a follower, as the leader sees it in its fetches."""
-
-    __slots__ = (
-        "broker_epoch", "ineligible_until_ms", "is_eligible", "last_caught_up_ms", "last_fetch_leader_end",
-        "last_fetch_ms", "log_end_offset", "log_start_offset",
-    )  # fmt: skip
-
-    def __init__(self, last_caught_up_ms: int) -> None:
-        self.log_end_offset = self.log_start_offset = UNKNOWN_OFFSET
-        self.broker_epoch = UNKNOWN_OFFSET
-        """The broker epoch of its registration; -1 from a follower that does not send it."""
-        self.last_caught_up_ms = last_caught_up_ms
-        self.last_fetch_ms = 0
-        self.last_fetch_leader_end = 0
-        self.is_eligible = True
-        """Whether it may join the ISR, as of its last fetch: registered, and not refused by the controller lately."""
-        self.ineligible_until_ms = 0
-
-    def make_ineligible(self, now_ms: int) -> None:
-        """Makes the follower ineligible for the ISR for `INELIGIBLE_MS`, or until its broker registers anew."""
-        self.is_eligible, self.ineligible_until_ms = False, now_ms + INELIGIBLE_MS
-
-    def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """Takes in a fetch from `offset`: the follower has all records before it. It is caught up if it has reached the
-        leader's log end offset of its previous fetch."""
-        if offset >= leader_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif offset >= self.last_fetch_leader_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
-        self.log_end_offset = offset
-        self.last_fetch_leader_end = leader_end
-        self.last_fetch_ms = now_ms
-
-    def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
-        """Whether it is at the log end, or was within the last `replica.lag.time.max.ms`."""
-        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
 class PartitionState(ReplicaOffsets):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 
 from headrace.broker.metrics.traffic import Traffic
+from headrace.broker.partitions.local_replica import LocalReplica
 from headrace.broker.produce.formats import CheckedMessages
 from headrace.config import TopicConfig
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
@@ -26,10 +27,13 @@ def end_key(key: TopicPartition) -> Hashable:
     return key, "end"
 
 
-class Partition:
+class Partition(LocalReplica):
     """A live partition. Requests wait on `key` for its high watermark, and on `end_key` for its log's end."""
 
-    __slots__ = ("_refused", "end_key", "key", "log", "state", "traffic")
+    __slots__ = ("_refused",)
+
+    log: PartitionLog
+    state: PartitionState
 
     def __init__(
         self,
@@ -40,12 +44,8 @@ class Partition:
         refused: RefusedSequences | None = None,
     ) -> None:
         """`traffic` belongs to the topic, `refused` to the broker."""
-        self.key = key
-        self.end_key = end_key(key)
-        self.log = log
-        self.state = state
+        super().__init__(key, end_key(key), log, state, traffic or Traffic())
         log.committed_by(state)
-        self.traffic = traffic or Traffic()
         self._refused = refused or RefusedSequences()
 
     @property

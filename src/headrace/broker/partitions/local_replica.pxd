@@ -1,0 +1,10 @@
+# The C types of local_replica.py's names; local_replica.py itself stays plain Python.
+from headrace.broker.metrics.traffic cimport Traffic
+from headrace.log.append_state cimport LogEnd
+from headrace.replication.replica_offsets cimport ReplicaOffsets
+
+cdef class LocalReplica:
+    cdef public object key, end_key
+    cdef public LogEnd log
+    cdef public ReplicaOffsets state
+    cdef public Traffic traffic

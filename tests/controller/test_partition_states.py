@@ -10,6 +10,7 @@ from headrace.controller.decisions.control_requests import ControllerIdentity, l
 from headrace.controller.decisions.partition_states import (
     LEADER_VERSIONS,
     METADATA_VERSIONS,
+    RECOVERY_FROM,
     LeaderState,
     LeaderStates,
     MetadataState,
@@ -76,10 +77,26 @@ def _all(slices: Any) -> Any:
 def test_leaders_have_the_bytes_of_their_structs(states: dict[str, dict[int, LeaderState]], version: int) -> None:
     request = leader_and_isr(SENDER, BROKER, states, {"a": b"i" * 16}, {BROKER.id: BROKER})
     encoded = both_encodings(request, version)
-    assert encoded == both_encodings(with_structs(request), version)
+    plain = with_structs(request)
+    if version < RECOVERY_FROM:
+        for each in (state for topic in plain.topic_states for state in topic.partition_states):
+            each.leader_recovery_state = 0
+    assert encoded == both_encodings(plain, version)
     if version == m.LeaderAndIsrRequest.VERSIONS[-1]:
         assert not isinstance(encoded, str)
         assert m.LeaderAndIsrRequest.decode(version, encoded[0])[0] == request
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_recovering_partition_has_a_leader_at_a_broker_that_knows_no_recovery(version: int) -> None:
+    leadership = PartitionLeadership(BROKER.id, LeaderEpoch(2), (BROKER.id,), 3, is_recovering=True)
+    rows = {0: leader_state(0, leadership, Replicas((BROKER.id,)), is_new=False)}
+    request = leader_and_isr(SENDER, BROKER, {"t": rows}, {}, {})
+    for encoded in both_encodings(request, version):
+        assert not isinstance(encoded, str)
+        (state,) = m.LeaderAndIsrRequest.decode(version, encoded)[0].topic_states[0].partition_states
+        assert (state.leader, state.isr) == (BROKER.id, [BROKER.id])
+        assert state.leader_recovery_state == (1 if version >= 6 else 0)
 
 
 @settings(max_examples=40)

@@ -23,6 +23,8 @@ from headrace.types import BrokerId
 
 LEADER_VERSIONS = range(6, 8)
 """The versions of LeaderAndIsr with these bytes of a partition."""
+RECOVERY_FROM = 6
+"""The first version of LeaderAndIsr that tells of a recovery."""
 METADATA_VERSIONS = range(6, 9)
 """The versions of UpdateMetadata with these bytes of a partition."""
 
@@ -137,6 +139,10 @@ class _States(Sequence[T]):
         except TypeError:  # one has none
             return None
 
+    def structs(self, version: int) -> Iterator[T]:
+        """The elements as this version can carry them."""
+        return iter(self)
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -169,6 +175,14 @@ class LeaderStates(_States["m.LeaderAndIsrRequest.LeaderAndIsrPartitionState"]):
 
     __slots__ = ()
     VERSIONS = LEADER_VERSIONS
+
+    def structs(self, version: int) -> Iterator["m.LeaderAndIsrRequest.LeaderAndIsrPartitionState"]:
+        """Before version 6, without the recovery from an unclean election, as Apache Kafka's controller sends them to
+        brokers of 3.1 and older (KIP-704): the field must not be set there."""
+        for state in self:
+            if version < RECOVERY_FROM:
+                state.leader_recovery_state = 0
+            yield state
 
     @staticmethod
     def _struct(row: LeaderState) -> "m.LeaderAndIsrRequest.LeaderAndIsrPartitionState":

@@ -15,7 +15,7 @@ from its default. A `records` value that is not plain bytes goes into the list a
 In slices, the function is a generator, which yields after every `ELEMENTS_PER_SLICE` elements.
 
 An array of `PREPARED` structs may be another sequence than a list, whose `encoded(version)` has the bytes of all its
-elements, or is None.
+elements, or is None; then `structs(version)` has the elements as that version can carry them.
 """
 
 from headrace.limits import ELEMENTS_PER_SLICE
@@ -169,9 +169,10 @@ class EncoderSource:
             self._line(f"else: add(write_numbers('{code}', {array}))")
             return
         if field.type in PREPARED:
-            self._line(f"b = getattr({array}, 'encoded', None)")
-            self._line(f"b = b and b({self._version})")
-            self._line(f"if b: add(b); {array} = ()")
+            self._line(f"if hasattr({array}, 'encoded'):")
+            self._line(f" b = {array}.encoded({self._version})")
+            self._line(f" if b: add(b); {array} = ()")
+            self._line(f" else: {array} = {array}.structs({self._version})")
         self._line(f"for {element} in {array}:")
         self._indent += 1
         if self._in_slices:

@@ -179,10 +179,22 @@ async def test_sequential_names_grow_and_are_not_used_again(store: MetadataStore
     assert await store.create("/q/", sequential=True) == "/q/0000000003"
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/./a", "/a/..", "/a\0b"])
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/./a", "/a/..", "/a\0b", "/a\ud83d", "/\udc00/"])
 async def test_what_is_not_a_path_is_refused(store: MetadataStore, path: str) -> None:
-    with pytest.raises(BadPath):
-        await store.create(path)
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.create(path),
+        lambda: store.get(path),
+        lambda: store.exists(path),
+        lambda: store.children(path),
+        lambda: store.get_many(["/", path]),
+        lambda: store.set(path, b""),
+        lambda: store.delete(path),
+        lambda: store.multi([Check("/"), Check(path)]),
+    ]
+    for ask in asked:
+        with pytest.raises(BadPath):
+            await ask()
+    assert await store.create("/still-works") == "/still-works"
 
 
 @pytest.mark.parametrize("path", ["/.a/a./...", "/é/a b", "/a/..b"])

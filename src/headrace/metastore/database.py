@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from headrace.metastore.store import (
     ANY_VERSION,
+    BadPath,
     BadVersion,
     Check,
     Create,
@@ -221,7 +222,11 @@ class TreeDatabase:
         for start in range(0, len(paths), READS_PER_STATEMENT):
             some = paths[start : start + READS_PER_STATEMENT]
             count = READS_PER_STATEMENT if len(some) > 1 else 1  # two statements, however many paths
-            for row in self._db.execute(_READ_MANY[count], (*some, *[some[-1]] * (count - len(some)))):
+            try:
+                rows = self._db.execute(_READ_MANY[count], (*some, *[some[-1]] * (count - len(some)))).fetchall()
+            except UnicodeEncodeError as error:
+                raise BadPath(error.object) from None
+            for row in rows:
                 read[row[0]] = Node._make(row[1:])
         found = list(map(read.get, paths))
         for path, node in zip(paths, found, strict=True):

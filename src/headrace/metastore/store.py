@@ -57,7 +57,8 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class BadPath(StoreError):
-    """Not a valid path: it must start with `/`, not end with it, and have no empty, `.` or `..` part and no NUL."""
+    """Not a valid path: it must start with `/`, not end with it, and have no empty, `.` or `..` part, no NUL, and no half
+    of a surrogate pair. ZooKeeper also refuses control characters, private ones, and those above U+FFFF."""
 
 
 class TooLarge(StoreError):
@@ -198,7 +199,8 @@ class MetadataStore(Protocol):
         ...
 
 
-_PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\0]+)+")
+_PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\0\ud800-\udfff]+)+")
+_REFUSED = re.compile(r"[\0\ud800-\udfff]")  # half of a pair of UTF-16 stands for nothing alone
 
 
 def check_path(path: str, *, sequential: bool = False) -> None:
@@ -207,7 +209,7 @@ def check_path(path: str, *, sequential: bool = False) -> None:
         return
     body = path[1:-1] if sequential and path.endswith("/") else path[1:]
     parts = body.split("/")
-    if not path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if not path.startswith("/") or _REFUSED.search(path) or any(part in ("", ".", "..") for part in parts):
         raise BadPath(path)
 
 

@@ -94,7 +94,8 @@ def _message(body: bytes) -> list[Any]:
 
 def pack(message: Sequence[Any]) -> bytes:
     """The frame of a message."""
-    body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    # An error names the path that is none, which may have what UTF-8 cannot express; `json.loads` reads it again.
+    body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     return len(body).to_bytes(SIZE_BYTES) + body
 
 

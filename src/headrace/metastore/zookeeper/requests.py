@@ -259,7 +259,7 @@ def check_write(ops: Sequence[Op]) -> None:
             check_path(op.path, sequential=isinstance(op, Create) and op.sequential)
         except StoreError as bad:
             error = bad
-        size += OP_BYTES + len(op.path.encode()) + (len(op.data) if isinstance(op, _WITH_DATA) else 0)
+        size += OP_BYTES + len(op.path.encode(errors="replace")) + (len(op.data) if isinstance(op, _WITH_DATA) else 0)
         if op.path == "/" and isinstance(op, Create) and not op.sequential:
             error = NodeExists(op.path)
         elif op.path == "/" and isinstance(op, Delete):

@@ -1,13 +1,13 @@
 """Measures a controller of many partitions: how long a change takes until all brokers have been told.
 
-The cluster has three brokers and partitions of three replicas, on the embedded metadata store or on a real ZooKeeper in
-its own process. First the registration of one broker is deleted; the clock runs until the other two have answered all
-LeaderAndIsr and UpdateMetadata requests that follow. Then the controller itself changes: it resigns, and the next one
-sends the state to all three brokers; and it dies with its broker, so that the next one writes a new state of each
-partition, too. Each request is encoded to bytes; its handling by a broker is not measured. Reports medians of the
-rounds with their spread.
+The cluster has three brokers or more, and partitions of three replicas, on the embedded metadata store or on a real
+ZooKeeper in its own process. First the registration of one broker is deleted; the clock runs until the others have
+answered all LeaderAndIsr and UpdateMetadata requests that follow. Then the controller itself changes: it resigns, and
+the next one sends the state to all brokers; and it dies with its broker, so that the next one writes a new state of
+each partition that the broker had, too. Each request is encoded to bytes, for every broker; neither the sockets nor the
+handling by a broker are measured. Reports medians of the rounds with their spread, and the bytes of the requests.
 
-    python benchmarks/coordination/failover.py [--partitions 50000] [--topics 500] [--rounds 5]
+    python benchmarks/coordination/failover.py [--brokers 3] [--partitions 50000] [--topics 500] [--rounds 5]
                                                [--stores embedded zookeeper] [--json]
 """
 
@@ -16,6 +16,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ from headrace.controller.decisions.leader_election import ElectionKind
 from headrace.controller.decisions.topics import RequestedTopic, TopicDefaults
 from headrace.metadata import znodes
 from headrace.metadata.entity_configs import EntityConfigs
-from headrace.metadata.model import Broker, Endpoint
+from headrace.metadata.model import Broker, Endpoint, PartitionLeadership, Topic
 from headrace.metadata.registry import ensure_cluster
 from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.embedded import EmbeddedStore
@@ -57,13 +58,14 @@ class Change(NamedTuple):
     broker_lost_s: float
     controller_resigned_s: float
     controller_died_s: float
+    sent_mib: float  # to all brokers, after the controller resigned
 
 
 class Brokers:
     """Brokers that count partitions, and answer at once after the request is encoded."""
 
-    def __init__(self) -> None:
-        self.partitions = 0
+    def __init__(self, count: int) -> None:
+        self.count, self.partitions, self.size = count, 0, 0
         self._answered = asyncio.Event()
 
     async def until(self, partitions: int) -> None:
@@ -74,7 +76,7 @@ class Brokers:
 
     async def send(self, broker: Broker, request: ControlRequest) -> ControlResponse:
         """See `channels.Send`."""
-        request.encode(type(request).VERSIONS[-1])
+        self.size += len(request.encode(type(request).VERSIONS[-1]))
         await asyncio.sleep(0)
         match request:
             case m.LeaderAndIsrRequest():
@@ -100,38 +102,43 @@ def a_controller(store: MetadataStore, broker: int, brokers: Brokers, configs: T
     )
 
 
-async def failover(store: MetadataStore, partitions: int, topics: int, rounds: int) -> list[Change]:
+async def failover(store: MetadataStore, count: int, partitions: int, topics: int, rounds: int) -> list[Change]:
     """Measure the rounds with one metadata store."""
     await ensure_cluster(store)
     entities = EntityConfigs(store)
     configs = TopicConfigs(entities, TopicConfig())
     await entities.start()
-    for number in (1, VICTIM, 3):
+    brokers = Brokers(count)
+    for number in range(1, count + 1):
         await store.create(znodes.broker(number), registration(number), ephemeral=True)
-    brokers = Brokers()
     controller = a_controller(store, 1, brokers, configs)
     await controller.start()
     wishes = [RequestedTopic(f"topic-{number:04}", partitions // topics, 3) for number in range(topics)]
     await controller.create_topics(wishes, timeout_ms=TIMEOUT_MS)
     await controller.settled(timeout_ms=TIMEOUT_MS)
-    lost_s = [await _lose(store, controller, brokers, partitions) for _ in range(rounds)]
+    lost_s = [await _lose(store, controller, brokers) for _ in range(rounds)]
     found, number = [], 1
     for lost in lost_s:
+        brokers.size = 0
         controller, number, resigned_s = await _next(store, controller, number, brokers, configs, dies=False)
+        sent_mib = brokers.size / (1 << 20)
         controller, number, died_s = await _next(store, controller, number, brokers, configs, dies=True)
-        found.append(Change(lost, resigned_s, died_s))
+        found.append(Change(lost, resigned_s, died_s, sent_mib))
     await controller.close()
     await entities.close()
     return found
 
 
-async def _lose(store: MetadataStore, controller: Controller, brokers: Brokers, partitions: int) -> float:
+async def _lose(store: MetadataStore, controller: Controller, brokers: Brokers) -> float:
     """Seconds from the end of a broker's registration until the others have answered. Then it comes back."""
+    at_victim = 0
+    async for _, topic, _ in _topics(store):
+        at_victim += sum(VICTIM in replicas.replicas for replicas in topic.partitions.values())
     brokers.partitions = 0
     started = time.perf_counter()
     await store.delete(znodes.broker(VICTIM))
     async with asyncio.timeout(TIMEOUT_MS / 1000):
-        await brokers.until(2 * partitions)  # each has a replica at the victim, and two elsewhere
+        await brokers.until(2 * at_victim)  # each of these has two replicas elsewhere
     await controller.settled(timeout_ms=TIMEOUT_MS)
     took_s = time.perf_counter() - started
     await _come_back(store, controller)
@@ -146,7 +153,7 @@ async def _next(
     await store.delete(znodes.CONTROLLER)
     if dies:
         await store.delete(znodes.broker(number))
-    another = a_controller(store, number % 3 + 1, brokers, configs)
+    another = a_controller(store, number % brokers.count + 1, brokers, configs)
     started = time.perf_counter()
     await another.start()
     await another.settled(timeout_ms=TIMEOUT_MS)
@@ -156,7 +163,7 @@ async def _next(
         await asyncio.sleep(0.2)
         await another.settled(timeout_ms=TIMEOUT_MS)
         await _into_isrs(store, another)
-    return another, number % 3 + 1, took_s
+    return another, number % brokers.count + 1, took_s
 
 
 async def _come_back(store: MetadataStore, controller: Controller) -> None:
@@ -168,28 +175,33 @@ async def _come_back(store: MetadataStore, controller: Controller) -> None:
     await controller.elect_leaders(None, ElectionKind.PREFERRED, timeout_ms=TIMEOUT_MS)
 
 
+async def _topics(store: MetadataStore) -> AsyncIterator[tuple[str, Topic, list[PartitionLeadership]]]:
+    """Each topic with the states of its partitions."""
+    for name in await store.children(znodes.TOPICS):
+        topic = znodes.decode_topic(name, (await store.get(znodes.topic(name))).data)
+        nodes = await store.get_many([znodes.partition_state(name, number) for number in topic.partitions])
+        yield name, topic, [znodes.decode_leadership(node.data, node.version, node.mzxid) for node in nodes if node]
+
+
 async def _into_isrs(store: MetadataStore, controller: Controller) -> None:
-    for leader in (1, 2, 3):
+    """Has every leader tell that all replicas are in sync."""
+    by_leader: dict[int, list[m.AlterPartitionRequest.TopicData]] = defaultdict(list)
+    async for name, topic, states in _topics(store):
+        data: dict[int, list[m.AlterPartitionRequest.PartitionData]] = defaultdict(list)
+        for (number, replicas), state in zip(topic.partitions.items(), states, strict=True):
+            data[state.leader].append(
+                m.AlterPartitionRequest.PartitionData(
+                    partition_index=number,
+                    leader_epoch=state.leader_epoch,
+                    partition_epoch=state.partition_epoch,
+                    new_isr=list(replicas.replicas),
+                )
+            )
+        for leader, partitions in data.items():
+            by_leader[leader].append(m.AlterPartitionRequest.TopicData(topic_name=name, partitions=partitions))
+    for leader, topics in by_leader.items():
         epoch = (await store.get(znodes.broker(leader))).czxid
-        request = m.AlterPartitionRequest(broker_id=leader, broker_epoch=epoch, topics=[])
-        for name in await store.children(znodes.TOPICS):
-            topic = znodes.decode_topic(name, (await store.get(znodes.topic(name))).data)
-            numbers = list(topic.partitions)
-            nodes = await store.get_many([znodes.partition_state(name, number) for number in numbers])
-            data = []
-            for number, node in zip(numbers, nodes, strict=True):
-                assert node is not None
-                state = znodes.decode_leadership(node.data, node.version, node.mzxid)
-                if state.leader == leader:
-                    data.append(
-                        m.AlterPartitionRequest.PartitionData(
-                            partition_index=number,
-                            leader_epoch=state.leader_epoch,
-                            partition_epoch=state.partition_epoch,
-                            new_isr=list(topic.partitions[number].replicas),
-                        )
-                    )
-            request.topics.append(m.AlterPartitionRequest.TopicData(topic_name=name, partitions=data))
+        request = m.AlterPartitionRequest(broker_id=leader, broker_epoch=epoch, topics=topics)
         answer = await controller.alter_partition(request)
         assert not any(each.error_code for topic in answer.topics for each in topic.partitions)
 
@@ -217,6 +229,7 @@ STORES = {"embedded": embedded, "zookeeper": ensemble}
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=50_000)
     parser.add_argument("--topics", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
@@ -226,7 +239,7 @@ def main() -> None:
 
     async def measure(kind: str, directory: Path) -> list[Change]:
         async with STORES[kind](directory) as store:
-            return await failover(store, options.partitions, options.topics, options.rounds)
+            return await failover(store, options.brokers, options.partitions, options.topics, options.rounds)
 
     results = {}
     for kind in options.stores:

@@ -49,6 +49,10 @@ class Host:
             self.finish()
         return future
 
+    def high_watermark(self, key: TopicPartition) -> int:
+        """See `Appends`."""
+        return self.log.log_end_offset
+
     def finish(self) -> None:
         """Everything that waits is written, or fails."""
         waiting, self.waiting = self.waiting, []

@@ -119,8 +119,11 @@ def known(node: Node) -> list[Any]:
     for name in GROUPS:
         group = node.groups.coordinator.find(name)
         if group is not None:
-            pending = {key: each._replace(record_offset=-1) for key, each in group.offsets.pending.items()}
-            found.append((name, dict(group.offsets.committed), pending))
+            pending = {
+                key: [each._replace(record_offset=-1) for each in offsets]
+                for key, offsets in group.offsets.pending.items()
+            }
+            found.append((name, dict(group.offsets.committed), pending, dict(group.offsets.late)))
     return found
 
 
@@ -250,6 +253,37 @@ async def test_a_commit_hears_why_it_failed(tmp_path: Path, version: int) -> Non
         await nodes.lead(OFFSETS_TOPIC, leader=2)
         assert code_of(await asking) is ErrorCode.NOT_COORDINATOR
         assert groups_of(node).waited == 2
+
+
+@pytest.mark.parametrize("ways", ["general, short", "short, general", "short, short", "general, general"])
+@in_virtual_time
+async def test_a_commit_that_followers_get_too_late_counts_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ways: str
+) -> None:
+    async with Nodes(tmp_path, 2, offsets_commit_timeout_ms="100") as nodes:
+        node = await led(nodes, to=(1,), replicas=(1, 2))
+        leader, asked, waited = node.partition(OFFSETS_TOPIC), [], 0
+        first = leader.log.log_end_offset
+        for number, way in enumerate(ways.split(", ")):
+            with monkeypatch.context() as patch:
+                if way == "general":
+                    patch.setattr(frames, "_OF_GROUPS", ())
+                asked.append(
+                    asyncio.ensure_future(node.ask(commit("g", [("t", 5 + number)]), m.OffsetCommitResponse, 8))
+                )
+                await turns(5)
+                await asyncio.sleep(0.06)  # the other one is not durable in time, and this one may be
+            waited += way == "short"
+            assert groups_of(node).waited == waited
+        assert code_of(await asked[0]) is ErrorCode.REQUEST_TIMED_OUT
+        leader.state.follower_fetched(nodes[2].id, first + 1, nodes.now_ms)
+        node.purgatory.touch(leader.key)
+        assert await offset_of(node) == 5
+        assert code_of(await asked[1]) is ErrorCode.REQUEST_TIMED_OUT
+        assert await offset_of(node) == 5
+        leader.state.follower_fetched(nodes[2].id, first + 2, nodes.now_ms)
+        node.purgatory.touch(leader.key)
+        assert await offset_of(node) == 6
 
 
 @in_virtual_time

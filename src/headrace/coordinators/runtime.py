@@ -187,7 +187,8 @@ class Coordinator(Protocol[R, Then]):
         ...
 
     def appended(self, then: Then, error: ErrorCode, record_offset: int, now_ms: int) -> Sequence[Action[Then]]:
-        """Takes in the end of a write: its batch is at `record_offset`, or it failed with `error`."""
+        """Takes in the end of a write: its batch is at `record_offset`, or it failed with `error`. A batch that was
+        appended, and was not durable in time, has both."""
         ...
 
     def next_deadline_ms(self) -> int | None:

@@ -57,8 +57,8 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class BadPath(StoreError):
-    """Not a valid path: it must start with `/`, not end with it, and have no empty, `.` or `..` part, no NUL, and no half
-    of a surrogate pair. ZooKeeper also refuses control characters, private ones, and those above U+FFFF."""
+    """Not a valid path: it must start with `/`, not end with it, and have no empty, `.` or `..` part, no NUL, and no
+    half of a surrogate pair. ZooKeeper also refuses control characters, private ones, and those above U+FFFF."""
 
 
 class TooLarge(StoreError):

@@ -14,6 +14,7 @@ falls due on the way is answered first. Events:
     A leave | A,B leave | leave static=i              A commit t-0=5 [generation=n] [metadata=text]
     simple commit t-0=5                               fetch [t-0 …]
     log holds | log writes | log fails CODE           whether writes are done at once, later, or never
+    log lags CODE                                     they are in the log, and not durable in time, until `log writes`
     unload | load                                     another broker takes the partition, and it comes back
     .                                                 only time passes
 """
@@ -76,6 +77,7 @@ class World:
     now_ms: int = 0
     mode: str = "writes"
     failure: ErrorCode = ErrorCode.NONE
+    durable_to: int = 0
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     held: list[Append[Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -93,7 +95,12 @@ class World:
         """A coordinator that knows nothing but the log."""
         self.held.clear()
         self.coordinator = GroupCoordinator(
-            self.config, lambda _: PARTITION, lambda: f"{next(self._ids)}", self.now_ms, self.topics
+            self.config,
+            lambda _: PARTITION,
+            lambda: f"{next(self._ids)}",
+            self.now_ms,
+            self.topics,
+            high_watermark=lambda _: self.durable_to if self.mode == "lags" else len(self.log),
         )
         self.load()
 
@@ -143,8 +150,9 @@ class World:
 
     def write(self, append: Append[Any], error: ErrorCode = ErrorCode.NONE) -> Actions:
         """The append is done, or has failed."""
-        offset = len(self.log)
-        if error is ErrorCode.NONE:
+        offset = -1
+        if error is ErrorCode.NONE or self.mode == "lags":
+            offset = len(self.log)
             self.log += append.records
         return [] if append.then is None else self.coordinator.appended(append.then, error, offset, self.now_ms)
 
@@ -297,8 +305,8 @@ class World:
         self.said.append("fetch: " + (_code(error) if error else " ".join(found) or "nothing"))
 
     def set_log(self, mode: str, code: str = "NONE") -> None:
-        """`writes` also does what was held, `fails` fails it."""
-        self.mode, self.failure = mode, ErrorCode[code]
+        """`writes` also does what was held, `fails` and `lags` fail it."""
+        self.mode, self.failure, self.durable_to = mode, ErrorCode[code], len(self.log)
         if mode != "holds":
             held, self.held = self.held, []
             for append in held:

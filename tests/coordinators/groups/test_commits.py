@@ -2,10 +2,14 @@
 
 import pytest
 
+from headrace.config import BrokerConfig
+from headrace.coordinators.deadlines import Deadlines
+from headrace.coordinators.groups.group_event import GroupEvent
 from headrace.coordinators.groups.kinds import replay_of
 from headrace.coordinators.groups.loading import GroupLoading
 from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
+from headrace.coordinators.groups.transactional_commits import TransactionalOffsetsStored
 from headrace.coordinators.runtime import Append
 from headrace.errors import ErrorCode
 from headrace.limits import GROUP_BATCH_BYTES_MAX
@@ -73,6 +77,99 @@ def test_a_commit_that_cannot_be_written_is_refused_and_does_not_count(failure: 
         3000  fetch t-0 stable             -> fetch: t-0=4
     """
     )
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", "COORDINATOR_NOT_AVAILABLE"),
+        ("REQUEST_TIMED_OUT", "REQUEST_TIMED_OUT"),
+    ],
+)
+def test_a_commit_that_is_durable_too_late_counts_from_then_on(failure: str, answer: str) -> None:
+    world = play(
+        STABLE
+        + f"""
+        3000  A commit t-0=4               -> A commit: ok
+        3000  log lags {failure}
+        3000  A commit t-0=5 u-0=1         -> A commit: {answer}
+        3000  A commit t-0=3               -> A commit: {answer}
+        3000  fetch t-0 u-0                -> fetch: t-0=4 u-0=-1
+        3000  log writes
+        3000  fetch t-0 u-0                -> fetch: t-0=3 u-0=1
+    """
+    )
+    world.start()  # as the log says
+    assert {str(key): each.offset for key, each in world.group.offsets.committed.items()} == {"t-0": 3, "u-0": 1}
+    assert not world.group.offsets.late
+
+
+def test_a_late_commit_does_not_win_against_a_newer_one() -> None:
+    play(
+        STABLE
+        + """
+        3000  log lags REQUEST_TIMED_OUT
+        3000  A commit t-0=5               -> A commit: REQUEST_TIMED_OUT
+        3000  log writes
+        3000  A commit t-0=6               -> A commit: ok
+        3000  fetch t-0                    -> fetch: t-0=6
+    """
+    )
+
+
+def test_a_commit_counts_though_one_that_came_after_it_was_refused() -> None:
+    world = play(
+        STABLE
+        + """
+        3000  log holds
+        3000  A commit t-0=5
+    """
+    )
+    held, world.held = world.held, []
+    world.set_log("fails", "NOT_ENOUGH_REPLICAS")
+    world.do("A commit t-0=6")
+    world.set_log("writes")
+    for append in held:
+        world.carry_out(world.write(append))
+    assert world.said == ["A commit: COORDINATOR_NOT_AVAILABLE", "A commit: ok"]
+    world.do("fetch t-0")
+    assert world.said[-1] == "fetch: t-0=5"
+    assert not world.group.offsets.pending
+
+
+def test_a_late_commit_is_deleted_with_its_topic_and_with_its_group() -> None:
+    for is_group in (False, True):
+        world = play(
+            """
+            3000  log lags REQUEST_TIMED_OUT
+            3000  simple commit t-0=5          -> simple commit: REQUEST_TIMED_OUT
+            """
+        )
+        world.set_log("writes")
+        if is_group:
+            error, actions = world.coordinator.delete_group(GROUP, 3000)
+            assert error is ErrorCode.NONE
+        else:
+            actions = world.coordinator.forget_topics(["t"], 3000)
+        world.carry_out(actions)
+        assert world.log[-1] == (write_offset_key(GROUP, T0), None)
+        world.do("fetch t-0")
+        assert world.said[-1] == "fetch: t-0=-1"
+
+
+def test_a_late_commit_keeps_its_partition_from_expiring() -> None:
+    world = play(
+        """
+        0     simple commit t-0=4                -> simple commit: ok
+        0     log lags REQUEST_TIMED_OUT
+        0     simple commit t-0=5                -> simple commit: REQUEST_TIMED_OUT
+        """
+    )
+    world.pass_time(8 * DAY)
+    assert (write_offset_key(GROUP, T0), None) not in world.log and world.group.offsets.late[T0].offset == 5
+    world.do("log writes")
+    world.do("fetch t-0")
+    assert world.said[-1] == "fetch: t-0=5"
 
 
 def test_a_simple_consumer_commits_into_a_group_without_members_only() -> None:
@@ -151,10 +248,35 @@ def test_of_two_commits_under_way_the_later_one_wins_whatever_ends_first() -> No
 
 def test_a_partition_deleted_while_its_commit_is_written_stays_forgotten() -> None:
     offsets = GroupOffsets()
-    offsets.prepare({T0: CommittedOffset(1, -1, "", 0)})
+    deleted = {T0: CommittedOffset(1, -1, "", 0)}
+    offsets.prepare(deleted)
     offsets.remove([T0])
-    offsets.appended({T0: CommittedOffset(1, -1, "", 0)}, 10)
+    offsets.appended(deleted, 10)
     assert not offsets
+
+
+@pytest.mark.parametrize(
+    ("code", "record_offset", "counts"),
+    [
+        (ErrorCode.REQUEST_TIMED_OUT, 7, 5),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 7, 5),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, -1, 4),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 7, 4),
+    ],
+)
+def test_the_marker_decides_about_a_transactional_commit_that_was_durable_too_late(
+    code: ErrorCode, record_offset: int, counts: int
+) -> None:
+    offsets = GroupOffsets()
+    for offset, error, at in ((4, ErrorCode.NONE, 3), (5, code, record_offset)):
+        told: list[object] = []
+        accepted = {T0: CommittedOffset(offset, -1, "", 0)}
+        replaced = offsets.prepare_in_transaction(9, accepted)
+        event = GroupEvent(0, BrokerConfig(), Deadlines())
+        stored = TransactionalOffsetsStored(offsets, 9, accepted, replaced, frozenset(), (T0,), told.append)
+        stored.stored(error, at, event)
+    offsets.end_transaction(9, committed=True)
+    assert offsets.committed[T0].offset == counts
 
 
 def test_offsets_of_a_transaction_count_with_its_commit_marker_only() -> None:

@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
+from headrace.broker.partitions.durable_append import NotDurable
 from headrace.coordinators.runtime import Action, Answer, Append, Coordinator, Effect, Replay
 from headrace.errors import CorruptMessage, ErrorCode, KafkaError
 from headrace.limits import COORDINATOR_ACTIONS_PER_TURN_MAX, COORDINATOR_LOAD_CHUNK_BYTES
@@ -70,8 +71,13 @@ class Appends(Protocol):
         """Appends with acks=all; returns the base offset, or raises `KafkaError`. A transactional batch has the
         `verification` that its partition's log issued, unless its transaction is open there.
 
-        The result of an `asyncio.Future` that is done is used at once, without a turn of the event loop.
+        The result of an `asyncio.Future` that is done is used at once, without a turn of the event loop. The error
+        is `NotDurable` if the batch was appended.
         """
+        ...
+
+    def high_watermark(self, key: TopicPartition) -> int:
+        """The high watermark of a partition that this broker leads."""
         ...
 
 
@@ -285,6 +291,8 @@ class CoordinatorRuntime(Generic[R, Then]):
             record_offset = writing.result()
         except KafkaError as failure:
             error = failure.code
+            if isinstance(failure, NotDurable):
+                record_offset = failure.base_offset
             log.warning("a record could not be written to %s: %s", self._topic, failure)
         except asyncio.CancelledError:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the broker is shutting down

@@ -64,7 +64,15 @@ class GroupService:
         self.topic = topic
         self._topics = TopicsView(metadata)
         number = None if group_configs is None else group_configs.number
-        self._coordinator = GroupCoordinator(config, topic.partition_for, new_id, now_ms(), self._topics, number)
+        self._coordinator = GroupCoordinator(
+            config,
+            topic.partition_for,
+            new_id,
+            now_ms(),
+            self._topics,
+            number,
+            lambda partition: appends.high_watermark(TopicPartition(topic.name, partition)),
+        )
         self._spawn, self._loop = spawn, loop
         self._effects: GroupEffects | None = None
         self.runtime: CoordinatorRuntime[GroupLoading, Then] = CoordinatorRuntime(

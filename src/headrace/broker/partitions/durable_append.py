@@ -32,6 +32,14 @@ class PendingAppend(NamedTuple):
     wait: CommitWait
 
 
+class NotDurable(KafkaError):
+    """A batch was appended at `base_offset`, and is not durable: the error says whether the log keeps it."""
+
+    def __init__(self, message: str, code: ErrorCode, base_offset: int) -> None:
+        super().__init__(message, code)
+        self.base_offset = base_offset
+
+
 class DurableAppends:
     """The appends of one broker."""
 
@@ -50,7 +58,7 @@ class DurableAppends:
         self, key: TopicPartition, batch: bytearray, *, timeout_ms: int, verification: Verification | None = None
     ) -> asyncio.Future[int]:
         """Appends a coordinator's batch with acks=all. The future holds its base offset once it is durable, or a
-        `KafkaError`.
+        `KafkaError`, which is `NotDurable` if the batch was appended.
 
         The future is done on return when the batch is durable at once. A transactional batch has a `verification`,
         unless its transaction is open in the partition.
@@ -83,10 +91,15 @@ class DurableAppends:
                 written.set_result(appended.base_offset)
             else:
                 text = f"{key}: the records at offset {appended.base_offset} may not be committed"
-                written.set_exception(KafkaError(text, codes[0]))
+                written.set_exception(NotDurable(text, codes[0], appended.base_offset))
 
         self._purgatory.wait(self.until_durable([pending], done), [partition.key], timeout_ms)
         return written
+
+    def high_watermark(self, key: TopicPartition) -> int:
+        """The high watermark of a partition; 0 if this broker does not lead it."""
+        partition = self._replicas.partitions.get(key)
+        return partition.state.high_watermark if partition is not None and partition.state.is_leader else 0
 
     def pending(self, partition: Partition, appended: AppendResult, *, acks: int, now_ms: int) -> PendingAppend | None:
         """Wakes the readers and followers of an append. Returns the pending append; None when it is durable at once."""

@@ -38,6 +38,9 @@ COMMIT_ERRORS = {
 }
 """The client's error for a failed write of a commit. Other errors are passed on unchanged."""
 
+_IN_THE_LOG = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""The errors after which an appended batch stays in the log."""
+
 
 class FetchedOffset(NamedTuple):
     """One partition of an OffsetFetch response."""
@@ -102,9 +105,16 @@ def ended(
     gone since; then its offsets are no one's."""
     if error is ErrorCode.NONE:
         group_offsets.appended(offsets, record_offset)
+    elif is_late(error, record_offset):
+        group_offsets.delayed(offsets, record_offset)
     else:
         group_offsets.failed(offsets)
     return COMMIT_ERRORS.get(error, error)
+
+
+def is_late(error: ErrorCode, record_offset: int) -> bool:
+    """Whether a write with this end is in the log all the same, and counts there once it is durable."""
+    return record_offset != NO_OFFSET and error in _IN_THE_LOG
 
 
 class OffsetsStored(NamedTuple):

@@ -68,9 +68,12 @@ class GroupCoordinator:
         now_ms: int,
         topics: Topics,
         number: GroupNumber | None = None,
+        high_watermark: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """`partition_for` maps a group to its partition of `__consumer_offsets`. `new_id` returns the random part of a
-        member id: a UUID as Java prints it. `number` is the value of a group's config; the broker's without."""
+        """`partition_for` maps a group to its partition of `__consumer_offsets`, whose high watermark `high_watermark`
+        returns. `new_id` returns the random part of a member id: a UUID as Java prints it. `number` is the value of a
+        group's config; the broker's without."""
+        self._high_watermark = high_watermark
         self.partitions = OwnedPartitions(partial(GroupLoading, replay_of=replay_of))
         self._groups = Groups(
             config, self.partitions, topics, partition_for=partition_for, new_id=new_id, number=number
@@ -241,10 +244,16 @@ class GroupCoordinator:
         error = self._groups.unavailable(group_id, needs_name=False)
         group = self._groups.get(group_id)
         if error is ErrorCode.NONE and group is not None:
+            self._take_late(group)
             error = group.fetch_fault(member_id, member_epoch)
         if error is not ErrorCode.NONE:
             return error, []
         return ErrorCode.NONE, commits.fetch(group, partitions, require_stable)
+
+    def _take_late(self, group: Group) -> None:
+        """Takes over the commits that were not durable in time, and are now. Before each look at committed offsets."""
+        if group.offsets.late:
+            group.offsets.committed_to(self._high_watermark(group.partition))
 
     def end_transaction(self, producer_id: int, partition: int, *, is_commit: bool) -> None:
         """Applies a transaction's marker in a partition of `__consumer_offsets`."""
@@ -263,6 +272,8 @@ class GroupCoordinator:
 
     def positions(self) -> list[GroupPosition]:
         """Every committed offset of every group here."""
+        for group in self._groups:
+            self._take_late(group)
         return [
             GroupPosition(group.group_id, partition, known.offset)
             for group in self._groups
@@ -376,6 +387,7 @@ class GroupCoordinator:
     def _expire(self, group_event: GroupEvent) -> None:
         retention_ms = self._groups.config.offsets_retention_minutes * 60_000
         for group in self._groups:
+            self._take_late(group)
             self._clean(group, commits.expired(group, retention_ms, group_event.now_ms), group_event)
 
     def _clean(self, group: Group, partitions: list[TopicPartition], group_event: GroupEvent) -> None:
@@ -388,6 +400,7 @@ class GroupCoordinator:
             and not offsets.transactional
             and offsets.committed.keys() <= gone
             and offsets.pending.keys() <= gone
+            and offsets.late.keys() <= gone
         )
         self._remove(group, partitions, is_leaving, group_event)
 

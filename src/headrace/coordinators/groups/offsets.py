@@ -1,11 +1,16 @@
 """The offsets of one group: committed, being written, and written in transactions.
 
     committed           returned by OffsetFetch
-    pending             being written; committed once in the log. The newest of each partition is kept, so that an
-                        older write that ends later does not win
+    pending             being written; committed once in the log
+    late                in the log, and not durable in time: the client was told so. Committed once the high watermark
+                        has passed it, so that memory ends as the log does
     transactional       by producer id; being written or written, and committed or dropped by the transaction's marker
 
-Of two commits, the one with the larger `record_offset`, its position in the log, wins. Source: Kafka's `GroupMetadata`.
+Of two commits, the one with the larger `record_offset`, its position in the log, wins. A commit whose partition was
+deleted while it was pending does not count: the tombstone is behind it in the log.
+
+Source: Kafka's `OffsetMetadataManager`, which applies what it has appended, and returns what the high watermark has
+passed; a write that times out is applied as any other. Its older `GroupMetadata` forgets such a write.
 """
 
 from __future__ import annotations
@@ -38,28 +43,45 @@ class GroupOffsets:
     """The offsets of one group."""
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    pending: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    pending: dict[TopicPartition, list[CommittedOffset]] = field(default_factory=dict)
+    late: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     transactional: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.committed or self.pending or self.transactional)
+        return bool(self.committed or self.pending or self.late or self.transactional)
 
     def prepare(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Notes a commit that is being written."""
-        self.pending.update(offsets)
+        """Notes a commit that is being written. It ends with the same values."""
+        for partition, offset in offsets.items():
+            known = self.pending.get(partition)
+            if known is None:
+                self.pending[partition] = [offset]
+            else:
+                known.append(offset)
 
     def appended(self, offsets: Mapping[TopicPartition, CommittedOffset], record_offset: int) -> None:
         """Takes over a commit that is in the log at `record_offset`, which its offsets may have already."""
         for partition, offset in offsets.items():
-            if partition in self.pending:  # unless the partition was deleted meanwhile
-                is_placed = offset.record_offset == record_offset
-                self._keep_newer(partition, offset if is_placed else offset._replace(record_offset=record_offset))
-            self._settle(partition, offset)
+            if self._settle(partition, offset):
+                _keep_newer(self.committed, partition, _placed(offset, record_offset))
+
+    def delayed(self, offsets: Mapping[TopicPartition, CommittedOffset], record_offset: int) -> None:
+        """Notes that a commit is in the log at `record_offset`, and was not durable in time."""
+        for partition, offset in offsets.items():
+            if self._settle(partition, offset):
+                _keep_newer(self.late, partition, _placed(offset, record_offset))
+
+    def committed_to(self, high_watermark: int) -> None:
+        """Takes over the late commits that the high watermark has passed. A batch of records is passed as a whole."""
+        for partition, offset in list(self.late.items()):
+            if offset.record_offset < high_watermark:
+                _keep_newer(self.committed, partition, offset)
+                del self.late[partition]
 
     def stored(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Takes over a commit that went to the log at once; it has its `record_offset`, and was never pending."""
         for partition, offset in offsets.items():
-            self._keep_newer(partition, offset)
+            _keep_newer(self.committed, partition, offset)
 
     def failed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Drops a commit whose write failed."""
@@ -113,7 +135,7 @@ class GroupOffsets:
             if offset.record_offset == NO_OFFSET:  # the marker is behind it in the log, and was seen first
                 self.committed[partition] = offset
             else:
-                self._keep_newer(partition, offset)
+                _keep_newer(self.committed, partition, offset)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a transactional commit of the partition is not decided yet (KIP-447)."""
@@ -121,7 +143,8 @@ class GroupOffsets:
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that have an offset of any kind."""
-        kinds = [self.committed, self.pending, *self.transactional.values()]
+        kinds: list[Mapping[TopicPartition, object]] = [self.committed, self.pending, self.late]
+        kinds += self.transactional.values()
         return list(dict.fromkeys(each for offsets in kinds for each in offsets))
 
     def of_topics(self, names: Collection[str]) -> list[TopicPartition]:
@@ -133,6 +156,7 @@ class GroupOffsets:
         removed = []
         for partition in partitions:
             is_written = self.pending.pop(partition, None) is not None
+            is_written |= self.late.pop(partition, None) is not None
             for producer_id, offsets in list(self.transactional.items()):
                 is_written |= offsets.pop(partition, None) is not None
                 if not offsets:
@@ -154,14 +178,30 @@ class GroupOffsets:
         return [
             partition
             for partition, offset in self.committed.items()
-            if partition not in self.pending and is_old(offset) and not self.is_unstable(partition)
+            if is_old(offset)
+            and partition not in self.pending
+            and partition not in self.late
+            and not self.is_unstable(partition)
         ]
 
-    def _keep_newer(self, partition: TopicPartition, offset: CommittedOffset) -> None:
-        known = self.committed.get(partition)
-        if known is None or known.record_offset < offset.record_offset:
-            self.committed[partition] = offset
+    def _settle(self, partition: TopicPartition, offset: CommittedOffset) -> bool:
+        """Whether this very commit was pending, which it is no more."""
+        known = self.pending.get(partition, ())
+        for index, each in enumerate(known):
+            if each is offset:
+                if len(known) == 1:
+                    del self.pending[partition]
+                else:
+                    del self.pending[partition][index]
+                return True
+        return False
 
-    def _settle(self, partition: TopicPartition, offset: CommittedOffset) -> None:
-        if self.pending.get(partition) == offset:  # keeps a newer pending commit
-            del self.pending[partition]
+
+def _placed(offset: CommittedOffset, record_offset: int) -> CommittedOffset:
+    return offset if offset.record_offset == record_offset else offset._replace(record_offset=record_offset)
+
+
+def _keep_newer(of: dict[TopicPartition, CommittedOffset], partition: TopicPartition, offset: CommittedOffset) -> None:
+    known = of.get(partition)
+    if known is None or known.record_offset < offset.record_offset:
+        of[partition] = offset

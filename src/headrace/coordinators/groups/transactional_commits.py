@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinators.groups.answers import committed_in_transaction
-from headrace.coordinators.groups.commits import COMMIT_ERRORS, too_large
+from headrace.coordinators.groups.commits import COMMIT_ERRORS, is_late, too_large
 from headrace.coordinators.groups.group import Committer, Group
 from headrace.coordinators.groups.offsets import CommittedOffset, GroupOffsets
 from headrace.coordinators.groups.records import write_offset, write_offset_key
@@ -87,8 +87,9 @@ class TransactionalOffsetsStored(NamedTuple):
     reply: Reply
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
-        """Answers a commit that is in the log at `record_offset`, or fails it."""
-        if error is ErrorCode.NONE:
+        """Answers a commit that is in the log at `record_offset`, or fails it. If it was not durable in time, its
+        transaction's marker decides about it all the same."""
+        if error is ErrorCode.NONE or is_late(error, record_offset):
             self.group_offsets.appended_in_transaction(self.producer_id, self.offsets, record_offset)
         else:
             self.group_offsets.failed_in_transaction(self.producer_id, self.offsets, self.replaced)

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from headrace.rare_collections import ALLOCATIONS, rare_collections
+from headrace.rare_collections import ALLOCATIONS, HIDDEN_AFTER, Lasting, rare_collections
 
 
 def test_collections_are_rare_for_a_while() -> None:
@@ -38,3 +38,15 @@ def test_a_collector_without_a_threshold_stays_so() -> None:
         assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*before)
+
+
+def test_what_is_made_in_great_number_is_hidden_from_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: hidden.append("all"))
+    lasting = Lasting()
+    for _ in range(HIDDEN_AFTER - 1):
+        lasting.made()
+    assert not hidden, "a process of few partitions is left as it is"
+    for _ in range(HIDDEN_AFTER + 1):
+        lasting.made()
+    assert len(hidden) == 2

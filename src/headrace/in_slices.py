@@ -5,13 +5,14 @@ Slices are counted, not timed: a simulation that runs twice yields at the same e
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Generator, Hashable, Iterable
 from typing import TypeVar
 
 from headrace.limits import ELEMENTS_PER_SLICE
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
 
 
 async def in_slices(elements: Iterable[T], size: int = ELEMENTS_PER_SLICE) -> AsyncIterator[T]:
@@ -20,6 +21,27 @@ async def in_slices(elements: Iterable[T], size: int = ELEMENTS_PER_SLICE) -> As
         yield each
         if number % size == 0:
             await asyncio.sleep(0)
+
+
+def finished(work: Generator[None, None, R]) -> R:
+    """Does all slices of the work at once; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
+async def in_turns(work: Generator[None, None, R]) -> R:
+    """Does the work, and gives the event loop a turn after each slice; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        await asyncio.sleep(0)
 
 
 class Turns:

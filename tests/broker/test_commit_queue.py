@@ -14,6 +14,7 @@ from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
 from headrace.broker.request.shortcuts import Shortcuts
 from headrace.errors import ErrorCode
+from headrace.in_slices import finished
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
@@ -64,7 +65,8 @@ def script(chance: Random) -> list[tuple[Any, ...]]:
                 parts.append((topic, 7, max(0, sequence)) if kind < 0.7 or kind > 0.95 else (topic, -1, 0))
                 if 0.1 <= kind < 0.7:
                     sequences[topic] += 2
-            events.append((what, tuple(parts), chance.choice((-1, -1, -1, 1)), chance.choice((0, 150, 20_000))))
+            # With a time-out of 0 it is chance whether the time or the replicas come first, and may differ by the way.
+            events.append((what, tuple(parts), chance.choice((-1, -1, -1, 1)), chance.choice((1, 150, 20_000))))
         elif what == "cut":
             events.append((what, chance.choice((2, 3))))
         elif what == "lead":
@@ -112,7 +114,7 @@ async def played(
                     await minimum(nodes, topic, replicas)
                 case ("lag",):
                     nodes.now_ms += 1500
-                    nodes[1].replication.isr_changes.shrink()
+                    finished(nodes[1].replication.isr_changes.shrink())
             await turns(5)
         nodes.cuts = set()
         answers = await asyncio.gather(*asked)
@@ -158,8 +160,8 @@ def test_both_ways_answer_alike_whoever_leads_lags_or_is_cut_off(
         play(tmp_path / "long", lambda *_: None)
     assert found[0][0] == found[1][0], events
     assert found[0][1] == found[1][1]
-    assert waited, "the short way was not gone"
-    assert (min(found[0][2]) > 0) is (way == "shortest"), "the shortest way was not gone"
+    assert waited or way == "shortest", "the short way was not gone"
+    assert any(found[0][2]) is (way == "shortest"), "the shortest way was not gone"
 
 
 @in_virtual_time

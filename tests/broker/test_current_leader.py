@@ -39,7 +39,7 @@ class Moved:
     async def ask(self, request: m.ProduceRequest | m.FetchRequest | m.CreateTopicsRequest, version: int) -> object:
         return await asyncio.to_thread(self.asker.ask, request, version)
 
-    def lead(self, leader: int, epoch: int, *also_in_sync: int) -> None:
+    async def lead(self, leader: int, epoch: int, *also_in_sync: int) -> None:
         """The controller says who leads."""
         isr = [leader, *also_in_sync]
         metadata = self.broker.metadata
@@ -68,7 +68,7 @@ class Moved:
             partition_epoch=epoch,
         )  # fmt: skip
         topic = m.LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name=NAME, topic_id=self.id, partition_states=[led])
-        self.broker.replicas.apply_leader_and_isr(m.LeaderAndIsrRequest(topic_states=[topic]))
+        await self.broker.replicas.apply_leader_and_isr(m.LeaderAndIsrRequest(topic_states=[topic]))
 
     async def somebody_waits(self) -> None:
         while not len(self.broker.purgatory):  # noqa: ASYNC110 - nothing says so
@@ -120,14 +120,14 @@ NEWS: Told = (ErrorCode.NOT_LEADER_OR_FOLLOWER, (OTHER, 5), ELSEWHERE)
 
 
 async def test_produce_says_who_leads_from_version_10_on(moved: Moved) -> None:
-    moved.lead(OTHER, 5)
+    await moved.lead(OTHER, 5)
     assert told(await moved.ask(moved.produce(), 9)) == NOTHING
     for version in (10, 13):
         assert told(await moved.ask(moved.produce(), version)) == NEWS
 
 
 async def test_fetch_says_who_leads_from_version_16_on(moved: Moved) -> None:
-    moved.lead(OTHER, 5)
+    await moved.lead(OTHER, 5)
     for version in (12, 15):
         assert told(await moved.ask(moved.fetch(), version)) == NOTHING
     for version in (16, 18):
@@ -135,7 +135,7 @@ async def test_fetch_says_who_leads_from_version_16_on(moved: Moved) -> None:
 
 
 async def test_a_fenced_fetch_is_told_the_epoch_of_this_broker(moved: Moved) -> None:
-    moved.lead(moved.me, 6)
+    await moved.lead(moved.me, 6)
     error, leader, nodes = told(await moved.ask(moved.fetch(epoch=5), 16))
     assert (error, leader) == (ErrorCode.FENCED_LEADER_EPOCH, (moved.me, 6))
     assert [node[0] for node in nodes] == [moved.me]
@@ -145,7 +145,7 @@ async def test_a_fenced_fetch_is_told_the_epoch_of_this_broker(moved: Moved) -> 
 async def test_a_fetch_that_waits_hears_of_a_new_leader(moved: Moved) -> None:
     waiting = asyncio.create_task(moved.ask(moved.fetch(max_wait_ms=60_000), 16))
     await moved.somebody_waits()
-    moved.lead(OTHER, 5)
+    await moved.lead(OTHER, 5)
     assert told(await waiting) == NEWS
 
 
@@ -154,13 +154,13 @@ async def test_a_session_that_waits_hears_of_a_new_leader(moved: Moved) -> None:
     session_id: int = opened.session_id  # type: ignore[attr-defined]
     waiting = asyncio.create_task(moved.ask(moved.fetch(max_wait_ms=60_000, session=(session_id, 1)), 18))
     await moved.somebody_waits()
-    moved.lead(OTHER, 5)
+    await moved.lead(OTHER, 5)
     assert told(await waiting) == NEWS
 
 
 async def test_a_produce_that_waits_hears_of_a_new_leader(moved: Moved) -> None:
-    moved.lead(moved.me, 4, OTHER)
+    await moved.lead(moved.me, 4, OTHER)
     waiting = asyncio.create_task(moved.ask(moved.produce(), 13))
     await moved.somebody_waits()
-    moved.lead(OTHER, 5)
+    await moved.lead(OTHER, 5)
     assert told(await waiting) == NEWS

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.in_slices import finished
 from headrace.log import truncation
 from headrace.log.flusher import inline
 from headrace.metadata.entity_configs import TOPICS
@@ -103,7 +104,7 @@ async def test_an_isr_that_shrinks_below_its_minimum_commits_nothing_until_it_gr
         waiting = asyncio.ensure_future(produced(nodes[1], "t", "b"))
         await eventually_async(lambda: nodes[1].values("t") == ["a", "b"])
         nodes.now_ms += 1500
-        nodes[1].replication.isr_changes.shrink()
+        finished(nodes[1].replication.isr_changes.shrink())
         await eventually_async(lambda: nodes[1].partition("t").state.isr == {1})
         await turns()
         assert not waiting.done()
@@ -128,7 +129,7 @@ async def test_a_lowered_minimum_commits_at_once_what_waits(tmp_path: Path) -> N
         waiting = asyncio.ensure_future(produced(nodes[1], "t", "a"))
         await eventually_async(lambda: nodes[1].values("t") == ["a"])
         nodes.now_ms += 1500
-        nodes[1].replication.isr_changes.shrink()
+        finished(nodes[1].replication.isr_changes.shrink())
         await eventually_async(lambda: nodes[1].partition("t").state.isr == {1})
         await turns()
         assert not waiting.done()
@@ -205,7 +206,7 @@ async def test_a_follower_that_falls_behind_leaves_the_isr_and_joins_again(tmp_p
         nodes[1].append("t", "b")
         nodes.now_ms += 1500
         await eventually_async(lambda: nodes[1].partition("t").state.followers[nodes[2].id].log_end_offset == 2)
-        nodes[1].replication.isr_changes.shrink()
+        finished(nodes[1].replication.isr_changes.shrink())
         await eventually_async(lambda: nodes[1].partition("t").state.isr == {1, 2})
         assert nodes[1].high_watermark("t") == 2
         assert nodes[1].replication.under_replicated == 1

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.broker.coordinator_host.plain_groups import PlainGroups
 from headrace.errors import ErrorCode
+from headrace.in_slices import finished
 from headrace.log.partition_log import PartitionLog
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network.peers.peers import PeerUnreachable
@@ -150,7 +151,7 @@ async def played(directory: Path, events: Sequence[tuple[Any, ...]], version: in
                     await minimum(nodes, replicas)
                 case ("lag",):
                     nodes.now_ms += 1500
-                    nodes[1].replication.isr_changes.shrink()
+                    finished(nodes[1].replication.isr_changes.shrink())
                 case ("delete",):
                     if "u" in nodes.states:
                         await nodes.delete("u")

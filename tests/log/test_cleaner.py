@@ -269,7 +269,7 @@ def test_a_damaged_log_is_left_uncleaned_and_the_log_line_says_what_to_do(
     cleaner = cleaner_of(log)
     cleaner.tick(NOW_MS)
     assert "does not match its CRC" in cleaner.uncleanable[log.partition]
-    assert cleaner.uncleanable_by_directory() == {log.directory.parent: (1, size)}
+    assert cleaner.uncleanable_in([log.directory.parent]) == {log.directory.parent: (1, size)}
     assert size == log.size_bytes
     assert "headrace log verify" in caplog.text
     assert str(log.directory) in caplog.text

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log import upkeep
+from headrace.in_slices import finished
+from headrace.log import truncation, upkeep
+from headrace.log.directories.checkpoints import HIGH_WATERMARK, RECOVERY_POINT
 from headrace.log.directories.data_directory import DataDirectoryRefused
 from headrace.log.files import LocalFiles
 from headrace.log.manager import DEFAULT_PERIODS, LogManager, Periods
@@ -247,7 +249,7 @@ def test_partitions_that_go_together_are_renamed_and_removed_on_threads(tmp_path
         assert all(log.failure for log in manager.logs.values()), "nothing is appended any more"
         assert not disk.threads
         pool.submit(deletion.run).result()
-        assert manager.finish_deletion(deletion, NOW_MS) == {}
+        assert finished(manager.finish_deletion(deletion, NOW_MS)) == {}
         assert manager.logs == {}
         assert len([*tmp_path.glob("*-delete")]) == 50
         manager.tick(NOW_MS + 10)
@@ -333,6 +335,50 @@ def test_checkpoints_are_written_by_the_background_and_the_newest_stays(tmp_path
         done(None)
     assert checkpoint.read_text() == "0\n1\nflights 0 1\n"
     manager.release()
+
+
+def test_a_checkpoint_that_began_before_a_truncation_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets are read in slices. What is begun later has read them later, whichever is written last."""
+    monkeypatch.setattr("headrace.log.directories.checkpointing.ELEMENTS_PER_SLICE", 1)
+    manager = started(tmp_path)
+    for number in range(3):
+        append(manager.create(TopicPartition("flights", number), None, NOW_MS), b"v")
+    for log in manager.logs.values():
+        log.flusher.flush(NOW_MS)
+    checkpoint = tmp_path / RECOVERY_POINT
+    slow = manager.checkpoints.begin(RECOVERY_POINT)
+    next(slow)
+    truncation.truncate_to(manager.logs[TopicPartition("flights", 0)], 0, NOW_MS)
+    for _ in manager.checkpoints.begin(RECOVERY_POINT):
+        pass
+    assert checkpoint.read_text() == "0\n3\nflights 0 0\nflights 1 1\nflights 2 1\n"
+    for _ in slow:
+        pass
+    assert checkpoint.read_text() == "0\n3\nflights 0 0\nflights 1 1\nflights 2 1\n"
+    manager.close(NOW_MS)
+
+
+def test_checkpoints_and_deletions_of_many_logs_give_way_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.directories.checkpointing.ELEMENTS_PER_SLICE", 2)
+    monkeypatch.setattr("headrace.log.manager.DELETIONS_PER_SLICE", 2)
+    manager = started(tmp_path)
+    partitions = [TopicPartition("flights", number) for number in range(6)]
+    for each in partitions:
+        manager.create(each, None, NOW_MS)
+    assert len(list(manager.checkpoints.begin(HIGH_WATERMARK))) == 3
+    deletion = manager.begin_deletion(partitions)
+    deletion.run()
+    finishing = manager.finish_deletion(deletion, NOW_MS)
+    next(finishing)
+    assert sorted(manager.logs) == partitions[2:]
+    assert sorted(manager.partitions_of("flights")) == [2, 3, 4, 5]
+    assert finished(finishing) == {}
+    assert not manager.logs and not manager.partitions_of("flights")
+    manager.close(NOW_MS)
 
 
 def test_upkeep_pauses_between_slices_of_logs_and_leaves_those_alone_that_have_gone(

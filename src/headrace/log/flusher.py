@@ -114,6 +114,22 @@ class FlushedLog(Protocol):
         """Refuse appends from now on."""
 
 
+class _DeletedLog:
+    """What a flusher still asks of its log once the log is deleted."""
+
+    __slots__ = (
+        "config", "directory", "failure", "files", "leader_epochs", "log_end_offset", "partition", "segments",
+    )  # fmt: skip
+
+    def __init__(self, log: FlushedLog) -> None:
+        self.files, self.directory, self.partition, self.config = log.files, log.directory, log.partition, log.config
+        self.failure: str | None = log.failure or "deleted"
+        self.log_end_offset, self.leader_epochs, self.segments = log.log_end_offset, log.leader_epochs, log.segments
+
+    def fail(self, reason: str) -> None:
+        """Has failed already: a deleted log refuses appends."""
+
+
 class Flusher:
     """Tracks how much of one log is on the disk, and flushes the rest. One thread owns it together with its log."""
 
@@ -170,6 +186,11 @@ class Flusher:
         """Note that the log ends at `offset` now. The flush under way no longer advances the recovery point."""
         self._generation += 1
         self.recovery_point = min(self.recovery_point, offset)
+
+    def log_is_deleted(self) -> None:
+        """Refer to the log no longer. The two refer to each other: deleted ones are freed at once so, and need no
+        collection of cycles, which does not look at the logs of a broker with many (`Lasting`)."""
+        self._log = _DeletedLog(self._log)
 
     def checkpointed(self, recovery_point: int) -> None:
         """Note that the checkpoint file has this recovery point."""

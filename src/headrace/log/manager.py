@@ -13,13 +13,16 @@ Kafka's LogManager.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from os.path import dirname
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.errors import KafkaError, StorageError
+from headrace.in_slices import finished
 from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.log import upkeep
 from headrace.log.cleaning.cleaner import Cleaner
@@ -38,6 +41,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.pending_deletions import PendingDeletions, remove_all
 from headrace.log.recovery.loading import Opening
 from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
+from headrace.rare_collections import Lasting
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -61,6 +65,9 @@ class Periods(NamedTuple):
     log_start_checkpoint_ms: int = 60_000
     flush_check_ms: int = 0
 
+
+DELETIONS_PER_SLICE = 100
+"""Each closes the files of a log."""
 
 DEFAULT_PERIODS = Periods()
 DEFAULT_CLEANER = CleanerSettings()
@@ -98,6 +105,9 @@ class LogManager:
         self.topic_config = topic_config
         self.background = background
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self._numbers: dict[str, set[int]] = {}
+        self.lasting = Lasting()
+        """Logs, and what a broker keeps for them, which the collector of cycles need not look at."""
         self.preferred: dict[TopicPartition, Path] = {}
         """The requested data directory of partitions that are not created yet."""
         self.futures: dict[TopicPartition, Path] = {}
@@ -138,7 +148,7 @@ class LogManager:
         """Forget the partitions of a data directory that has failed."""
         lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
         for partition in lost:
-            log = self.logs.pop(partition)
+            log = self._drop(partition)
             log.fail(f"{partition} is in a data directory that failed: {reason}")
         self._doomed.forget(path)
         return lost
@@ -209,7 +219,7 @@ class LogManager:
     def _load_directory(self, directory: DataDirectory, opening: Opening) -> None:
         try:
             for log in opening.logs():
-                self.logs[log.partition] = log
+                self._add(log)
             reason = self.directories.watch.failed.get(directory.path)
             if reason is not None:
                 raise DataDirectoryFailed(f"data directory {directory.path} failed: {reason}")
@@ -257,8 +267,9 @@ class LogManager:
         held = {directory.path: 0 for directory in self.directories.in_use}
         if not held:
             raise StorageError("all data directories have failed")
-        for log in self.logs.values() if len(held) > 1 else ():
-            held[log.directory.parent] += 1
+        if len(held) > 1:
+            counts = Counter(dirname(log.directory) for log in self.logs.values())  # noqa: PTH120 - see `Checkpointing`
+            held = {path: counts[str(path)] for path in held}
         chosen = []
         for partition in partitions:
             path = self.preferred.pop(partition, None)
@@ -290,7 +301,24 @@ class LogManager:
 
     def adopt(self, log: PartitionLog) -> None:
         """Add a log that `make` created, unless its partition already has one."""
-        self.logs.setdefault(log.partition, log)
+        if log.partition not in self.logs:
+            self._add(log)
+
+    def _add(self, log: PartitionLog) -> None:
+        self.logs[log.partition] = log
+        self._numbers.setdefault(log.partition.topic, set()).add(log.partition.partition)
+        self.lasting.made()
+
+    def _drop(self, partition: TopicPartition) -> PartitionLog:
+        numbers = self._numbers[partition.topic]
+        numbers.discard(partition.partition)
+        if not numbers:
+            del self._numbers[partition.topic]
+        return self.logs.pop(partition)
+
+    def partitions_of(self, topic: str) -> Collection[int]:
+        """The numbers of a topic's partitions that have a log here."""
+        return self._numbers.get(topic, ())
 
     def begin_deletion(self, partitions: Iterable[TopicPartition]) -> PartitionDeletion:
         """Begin to delete the partitions that this broker has. Their logs refuse appends from now on.
@@ -300,19 +328,23 @@ class LogManager:
         logs = [log for partition in partitions if (log := self.logs.get(partition)) is not None]
         return PartitionDeletion(self.files, logs)
 
-    def finish_deletion(self, deletion: PartitionDeletion, now_ms: int) -> dict[TopicPartition, OSError]:
-        """After `run()`: schedule the removal of the directories after `file.delete.delay.ms`.
+    def finish_deletion(
+        self, deletion: PartitionDeletion, now_ms: int
+    ) -> Generator[None, None, dict[TopicPartition, OSError]]:
+        """After `run()`: schedule the removal of the directories after `file.delete.delay.ms`. In slices.
 
         Returns the error of each partition that could not be deleted. Such a partition stays known, so that the next
         attempt does not take it for deleted.
         """
         cleaned = set()
-        for log, doomed in deletion.finish().items():
+        for number, (log, doomed) in enumerate(deletion.finish(), 1):
             if self.logs.get(log.partition) is log:
-                del self.logs[log.partition]
+                self._drop(log.partition)
             self._doomed.add([doomed], now_ms + log.config.file_delete_delay_ms)
             if log.cleaned_to:  # otherwise a new topic of this name would count as cleaned
                 cleaned.add(doomed.parent)
+            if number % DELETIONS_PER_SLICE == 0:
+                yield
         for directory in cleaned:
             self.checkpoints.save_cleaner_offsets(directory)
         return {log.partition: error for log, error in deletion.errors.items()}
@@ -321,7 +353,7 @@ class LogManager:
         """Delete one partition at once. Raises StorageError; the caller may then try again."""
         deletion = self.begin_deletion([partition])
         deletion.run()
-        for error in self.finish_deletion(deletion, now_ms).values():
+        for error in finished(self.finish_deletion(deletion, now_ms)).values():
             raise StorageError(f"{partition} could not be deleted: {error}") from error
 
     def moved(self, log: PartitionLog, source: Path) -> None:
@@ -336,9 +368,8 @@ class LogManager:
     def configure(self, topic: str) -> None:
         """Apply a topic's current settings to its logs."""
         config = self.topic_config(topic)
-        for partition, log in self.logs.items():
-            if partition.topic == topic:
-                log.configure(config)
+        for number in self.partitions_of(topic):
+            self.logs[TopicPartition(topic, number)].configure(config)
 
     # Time
 
@@ -372,7 +403,7 @@ class LogManager:
                 self.checkpoints.save_cleaner_offsets(log.directory.parent)
 
         yield from self._each_log(look_after)
-        self.checkpoints.begin_extra()
+        yield from self.checkpoints.begin_extra()
         self._remove(removed, self._doomed.take_due(now_ms))
         for task, (due_ms, task_period_ms) in list(self._due.items()):
             if now_ms >= due_ms:
@@ -424,16 +455,13 @@ class LogManager:
         self.checkpoints.write(HIGH_WATERMARK)
 
     def _begin_recovery_points(self, _now_ms: int) -> Iterable[None]:
-        self.checkpoints.begin(RECOVERY_POINT)
-        return ()
+        return self.checkpoints.begin(RECOVERY_POINT)
 
     def _begin_log_starts(self, _now_ms: int) -> Iterable[None]:
-        self.checkpoints.begin(LOG_START_OFFSET)
-        return ()
+        return self.checkpoints.begin(LOG_START_OFFSET)
 
     def _begin_high_watermarks(self, _now_ms: int) -> Iterable[None]:
-        self.checkpoints.begin(HIGH_WATERMARK)
-        return ()
+        return self.checkpoints.begin(HIGH_WATERMARK)
 
     def checkpoint_log_starts_soon(self) -> None:
         """Checkpoint the log start offsets at the next tick, after a log start offset has moved."""
@@ -476,6 +504,7 @@ class LogManager:
             logger.error("this stop is not clean, the next start recovers the logs: %s", error)
         self.release()
         self.logs.clear()
+        self._numbers.clear()
 
 
 def _nothing_more(_error: Exception | None) -> None:

@@ -10,7 +10,7 @@ Source: Kafka's LogManager.asyncDelete.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headrace.log.filenames import DELETE_DIRECTORY, delete_name
@@ -48,14 +48,14 @@ class PartitionDeletion:
             except OSError as error:
                 self.errors |= dict.fromkeys(logs, error)
 
-    def finish(self) -> dict[PartitionLog, Path]:
-        """Release the deleted logs, and return the new directory of each."""
-        gone = {}
+    def finish(self) -> Iterator[tuple[PartitionLog, Path]]:
+        """Release the logs, one after the other; yields the deleted ones, each with its new directory."""
         for log, directory in self._directories.items():
             if log not in self.errors:
                 log.release()
-                gone[log] = directory
+                log.flusher.log_is_deleted()
             elif directory == log.directory:
                 log.revive(self._failures[log])
             log.renamed(directory)
-        return gone
+            if log not in self.errors:
+                yield log, directory

@@ -7,14 +7,17 @@ one is kept. The id zero, from a controller that does not know ids, means the to
     full          topics that the request does not name do not exist. headrace's controllers send it first after each
                   registration of a broker, because the broker may have missed a deletion while it was down
 
-Topics that a request does not name are shared by both snapshots, so an update costs as much as what it changes.
+Topics that a request does not name are shared by both snapshots, so an update costs as much as what it changes. The
+next snapshot of a large request is made in slices; nobody sees it before it is complete.
 Source: Kafka's `ZkMetadataCache.updateMetadata`. Apache Kafka applies `full` only from KRaft controllers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace.in_slices import finished
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.metadata.deltas import MetadataDelta, TopicIdentity
 from headrace.metadata.model import FULL_UPDATE, LEADER_DURING_DELETE, NO_UUID, SECURITY_PROTOCOLS, Broker, Endpoint
 from headrace.protocol import messages as m
@@ -54,11 +57,18 @@ class Snapshot:
 
 def updated(known: Snapshot, request: m.UpdateMetadataRequest) -> tuple[Snapshot, MetadataDelta]:
     """The next snapshot, and the delta between the two."""
+    return finished(updating(known, request))
+
+
+def updating(
+    known: Snapshot, request: m.UpdateMetadataRequest
+) -> Generator[None, None, tuple[Snapshot, MetadataDelta]]:
+    """As `updated`, in slices of `ELEMENTS_PER_SLICE` partitions."""
     is_full = request.type == FULL_UPDATE
     has_topics = bool(request.topic_states) or is_full
     topics = _Topics(known if has_topics else Snapshot())
     for state in request.topic_states:
-        topics.apply(state)
+        yield from topics.apply(state)
     if is_full:
         topics.retain({state.topic_name for state in request.topic_states})
     brokers = {BrokerId(each.id): _broker(each) for each in request.live_brokers}
@@ -86,9 +96,11 @@ class _Topics:
         self.created: list[TopicIdentity] = []
         self.deleted: list[TopicIdentity] = []
         self.changed: dict[str, tuple[int, ...]] = {}
+        self._left_in_slice = ELEMENTS_PER_SLICE
 
-    def apply(self, topic: m.UpdateMetadataRequest.UpdateMetadataTopicState) -> None:
+    def apply(self, topic: m.UpdateMetadataRequest.UpdateMetadataTopicState) -> Generator[None, None, None]:
         """Applies the state of one topic."""
+        self._left_in_slice -= 1
         name, known = topic.topic_name, self.by_name.get(topic.topic_name)
         if known is not None and NO_UUID not in (known.id, topic.topic_id) and known.id != topic.topic_id:
             self._delete(known)
@@ -96,6 +108,10 @@ class _Topics:
         before = known.partitions if known is not None else {}
         partitions, changed, gone = dict(before), [], False
         for state in topic.partition_states:
+            if self._left_in_slice <= 0:
+                self._left_in_slice = ELEMENTS_PER_SLICE
+                yield
+            self._left_in_slice -= 1
             number = state.partition_index
             if state.leader == LEADER_DURING_DELETE:
                 gone = True

@@ -3,23 +3,27 @@
 Only UpdateMetadata requests change it, in a cluster of one as of many. The controller sends them; a fenced broker makes
 its own from the metadata store until a controller reaches it. Each request makes a new `Snapshot`, so a handler that
 holds one sees one consistent moment. Listeners get the delta between two snapshots in the order of their registration,
-before anything else runs on the loop. A listener that fails does not stop the others.
+before anything else runs on the loop. A listener that looks at each partition returns an iterator, which does its work
+in slices; a request is applied when the last one is done. A listener that fails does not stop the others.
 Source: Kafka's `ZkMetadataCache`; `MetadataPublisher`.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
+from headrace.in_slices import finished
 from headrace.metadata.deltas import MetadataDelta
-from headrace.metadata.image import PartitionMetadata, Snapshot, TopicMetadata, updated
+from headrace.metadata.image import PartitionMetadata, Snapshot, TopicMetadata, updating
 from headrace.metadata.model import Broker, Endpoint
 from headrace.metadata.suspected_brokers import SuspectedBrokers
 from headrace.protocol import messages as m
+from headrace.rare_collections import Lasting
 from headrace.types import BrokerId
 
 log = logging.getLogger(__name__)
 
-Listener = Callable[[MetadataDelta], None]
+Listener = Callable[[MetadataDelta], Iterator[None] | None]
+"""Returns an iterator over slices of its work, or None if it has done it."""
 
 
 class MetadataCache:
@@ -30,6 +34,7 @@ class MetadataCache:
         self.suspected_brokers = SuspectedBrokers()
         """Leaders that may be dead: a Metadata request for their partitions may have to wait."""
         self._listeners: list[Listener] = []
+        self._lasting = Lasting()
 
     def on_change(self, listener: Listener) -> None:
         """Calls `listener` with the delta of each UpdateMetadata, after the listeners registered before."""
@@ -71,16 +76,45 @@ class MetadataCache:
 
     def apply(self, request: m.UpdateMetadataRequest) -> MetadataDelta:
         """Applies an UpdateMetadata and calls the listeners with the delta, which it returns."""
-        self.snapshot, delta = updated(self.snapshot, request)
+        delta = finished(self.applying(request))
+        assert delta is not None
+        return delta
+
+    def applying(
+        self, request: m.UpdateMetadataRequest, begin: Callable[[], bool] = lambda: True
+    ) -> Generator[None, None, MetadataDelta | None]:
+        """As `apply`, in slices. All readers see the old snapshot until the next one is complete. If another one was
+        made meanwhile, which a fenced broker does by itself, the request is applied to that one. `begin` is called
+        before the readers see it; if it returns False, the request is dropped, and the result is None."""
+        while True:
+            known = self.snapshot
+            snapshot, delta = yield from updating(known, request)
+            if self.snapshot is known:
+                break
+        if not begin():
+            return None
+        self.snapshot = snapshot
         self.suspected_brokers.keep(self._present)
+        unfinished = []
         for listener in self._listeners:
-            try:
-                listener(delta)
-            except Exception:
-                log.exception("metadata listener %r failed", listener)
+            slices = _guarded(listener, delta)
+            if next(slices, True) is None:
+                unfinished.append(slices)
+        for slices in unfinished:
+            yield
+            yield from slices
+        self._lasting.made(sum(map(len, delta.partitions_changed.values())))
         return delta
 
     def _present(self) -> set[BrokerId]:
         """Brokers that are alive or still lead a partition."""
         known = self.snapshot
         return {*known.brokers, *(p.leader for topic in known.topics.values() for p in topic.partitions.values())}
+
+
+def _guarded(listener: Listener, delta: MetadataDelta) -> Iterator[None]:
+    """The slices of a listener's work; its failure is logged."""
+    try:
+        yield from listener(delta) or ()
+    except Exception:
+        log.exception("metadata listener %r failed", listener)

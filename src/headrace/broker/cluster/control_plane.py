@@ -1,8 +1,10 @@
 """Applies the controller's requests to this broker: LeaderAndIsr, UpdateMetadata and StopReplica.
 
 The handlers call it for requests over the network, and the controller calls it directly when it is in the same process.
-No other code gives a partition a leader. Requests are applied one at a time: while one waits for the disk, a later one
-must not overtake it.
+No other code gives a partition a leader. Requests are applied one at a time: while one waits for the disk, or for the
+next turn of the event loop, a later one must not overtake it. A request of many partitions is applied in slices, and
+answered after the last one. In between, a partition is as before the request or after it, and the metadata is as before
+it. If this broker is fenced, or registers again, the rest of the request is void.
 
     an older controller epoch than the last one             STALE_CONTROLLER_EPOCH
     a request for an earlier registration of this broker,
@@ -11,10 +13,12 @@ must not overtake it.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.controller.decisions.control_requests import ControlRequest, ControlResponse
 from headrace.errors import ErrorCode
+from headrace.in_slices import in_turns
 from headrace.metadata.deltas import MetadataDelta
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import NO_UUID
@@ -22,8 +26,11 @@ from headrace.metadata.topic_configs import TopicConfigs
 from headrace.metastore.store import SessionLost
 from headrace.network.peers.broker_addresses import BrokerAddresses
 from headrace.protocol import messages as m
+from headrace.rare_collections import ALLOCATIONS_OF_REQUESTS, rare_collections
 
 NO_BROKER_EPOCH = -1
+MANY_PARTITIONS = 1000
+"""In a request: the collector of cycles would look at them again and again while they are applied."""
 
 
 class ControlPlane:
@@ -69,25 +76,37 @@ class ControlPlane:
     async def handle(self, request: ControlRequest) -> ControlResponse:
         """Applies one request of the controller; returns the response."""
         async with self._lock:
-            refusal = self._check(request)
-            if isinstance(request, m.LeaderAndIsrRequest):
-                if refusal:
-                    return m.LeaderAndIsrResponse(error_code=refusal)
-                self._addresses.note(request.live_leaders)
-                try:
-                    await self._load_configs(request)
-                except SessionLost:  # the metadata store is closed: this broker is shutting down
-                    return m.LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-                await self._replicas.make_logs(request)
-                return self._replicas.apply_leader_and_isr(request)
-            if isinstance(request, m.StopReplicaRequest):
-                if refusal:
-                    return m.StopReplicaResponse(error_code=refusal)
-                return await self._replicas.apply_stop_replica(request)
-            if not refusal:
-                self._addresses.forget()
-                self._metadata.apply(request)
-            return m.UpdateMetadataResponse(error_code=refusal)
+            if sum(len(topic.partition_states) for topic in request.topic_states) < MANY_PARTITIONS:
+                return await self._apply(request)
+            with rare_collections(ALLOCATIONS_OF_REQUESTS):
+                return await self._apply(request)
+
+    async def _apply(self, request: ControlRequest) -> ControlResponse:
+        refusal = self._check(request)
+        if isinstance(request, m.LeaderAndIsrRequest):
+            if refusal:
+                return m.LeaderAndIsrResponse(error_code=refusal)
+            self._addresses.note(request.live_leaders)
+            try:
+                await self._load_configs(request)
+            except SessionLost:  # the metadata store is closed: this broker is shutting down
+                return m.LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+            await self._replicas.make_logs(request)
+            return await self._replicas.apply_leader_and_isr(request, partial(self._refusal, request))
+        if isinstance(request, m.StopReplicaRequest):
+            if refusal:
+                return m.StopReplicaResponse(error_code=refusal)
+            return await self._replicas.apply_stop_replica(request)
+        if not refusal and await in_turns(self._metadata.applying(request, partial(self._begin, request))) is None:
+            refusal = self._refusal(request)
+        return m.UpdateMetadataResponse(error_code=refusal)
+
+    def _begin(self, request: m.UpdateMetadataRequest) -> bool:
+        """Whether an UpdateMetadata is still to be applied, now that the next snapshot is made of it."""
+        if self._refusal(request):
+            return False
+        self._addresses.forget()
+        return True
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
         """Drops the settings of deleted topics. If a topic of the same name was created since and has a replica here,
@@ -110,12 +129,19 @@ class ControlPlane:
                 await self._configs.load([topic_state.topic_name])
         await self._configs.ensure_loaded(topic.topic_name for topic in request.topic_states)
 
-    def _check(self, request: ControlRequest) -> ErrorCode:
+    def _refusal(self, request: ControlRequest) -> ErrorCode:
         if request.controller_epoch < self._controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        broker_epoch = self._broker_epoch()
-        if NO_BROKER_EPOCH != request.broker_epoch < max(broker_epoch, self._fenced_epoch + 1):
+        if NO_BROKER_EPOCH != request.broker_epoch < max(self._broker_epoch(), self._fenced_epoch + 1):
             return ErrorCode.STALE_BROKER_EPOCH
+        return ErrorCode.NONE
+
+    def _check(self, request: ControlRequest) -> ErrorCode:
+        """As `_refusal`; notes the sender of a request that is not refused."""
+        refusal = self._refusal(request)
+        if refusal:
+            return refusal
+        broker_epoch = self._broker_epoch()
         self._controller_epoch = request.controller_epoch
         if request.broker_epoch in (broker_epoch, NO_BROKER_EPOCH):
             self._seen_epoch = broker_epoch

@@ -18,6 +18,8 @@ from headrace.limits import METRICS_REQUEST_BYTES_MAX, METRICS_REQUESTS_AT_ONCE_
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
+_WRITE_BYTES = 64 << 10
+"""The part of a page that is sent in one turn of the event loop: with thousands of partitions a page has megabytes."""
 _PATIENCE_S = 10.0
 _TEXT = "text/plain; charset=utf-8"
 
@@ -48,8 +50,11 @@ async def metrics_endpoint(address: str, page: ServedPage) -> AsyncIterator[tupl
         open_now.add(writer)
         try:
             async with asyncio.timeout(_PATIENCE_S), slots:
-                writer.write(await _answer(reader, page))
-                await writer.drain()
+                answer = memoryview(await _answer(reader, page))
+                for start in range(0, len(answer), _WRITE_BYTES):
+                    writer.write(answer[start : start + _WRITE_BYTES])
+                    await writer.drain()
+                    await asyncio.sleep(0)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass
         except Exception:

@@ -1,6 +1,7 @@
 """Metrics of the log cleaner, under the names of Kafka's `LogCleaner` and `LogCleanerManager`."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from headrace.broker.metrics.family import Family, gauge, number
 from headrace.log.cleaning.cleaner import Cleaner
@@ -9,7 +10,7 @@ _CLEANER = "kafka_log_logcleaner"
 _MANAGER = "kafka_log_logcleanermanager"
 
 
-def families(cleaner: Cleaner, now_ms: int) -> Iterable[Family]:
+def families(cleaner: Cleaner, directories: Iterable[Path], now_ms: int) -> Iterable[Family]:
     """Returns the dirtiness of the logs, the results of the last cleaning, and the logs that cannot be cleaned."""
     found = cleaner.numbers
     yield number(
@@ -19,7 +20,7 @@ def families(cleaner: Cleaner, now_ms: int) -> Iterable[Family]:
     )
     since_ms = now_ms - found.last_look_ms if found.last_look_ms >= 0 else 0
     yield number(f"{_MANAGER}_time_since_last_run_ms", "Milliseconds since the last check for dirty logs.", since_ms)
-    left = cleaner.uncleanable_by_directory()
+    left = cleaner.uncleanable_in(directories)
     for name, text, index in (
         ("partitions_count", "Logs that cannot be cleaned until the next start.", 0),
         ("bytes", "Size in bytes of logs that cannot be cleaned until the next start.", 1),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from headrace.broker.metrics import (
@@ -29,7 +29,7 @@ from headrace.broker.metrics import (
     replication,
     shares,
 )
-from headrace.broker.metrics.family import HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
+from headrace.broker.metrics.family import GAUGE, HISTOGRAM, SUMMARY, Family, Sample, counter, gauge, number
 from headrace.broker.metrics.group_lag import GroupLag
 from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.partition import Partition
@@ -37,6 +37,7 @@ from headrace.broker.request.dispatch import Dispatcher, message_name
 from headrace.broker.services import Services
 from headrace.coordinators.groups.classic.group import GroupState
 from headrace.coordinators.groups.group import GroupKind
+from headrace.in_slices import Turns, in_slices
 from headrace.network.request_times import FIRST_BOUND_BITS, RequestTimes
 from headrace.network.server import Server
 from headrace.types import NO_LEADER, TopicPartition
@@ -65,6 +66,12 @@ _TOPIC_COUNTERS = (
     ("failedproducerequests", "failed_produces", "Partitions of Produce requests that were refused."),
     ("failedfetchrequests", "failed_fetches", "Partitions of Fetch requests that were refused."),
 )
+_LOG_GAUGES = (
+    ("size", "Size of the log in bytes."),
+    ("numlogsegments", "Segments of the log."),
+    ("logstartoffset", "The log start offset."),
+    ("logendoffset", "The log end offset."),
+)
 _PHASES = (
     ("requestqueuetimems", "queue_ns", "of waiting for earlier requests of the same connection"),
     ("localtimems", "local_ns", "of decoding, handling and encoding"),
@@ -92,7 +99,10 @@ class Page:
         return await self._broker.loop.run_in_executor(None, write_out)
 
     async def _families(self) -> AsyncIterator[Family]:
-        for family in (*self._traffic(), *self._requests(), *self._connections(), *self._waiting(), *self._cluster()):
+        for family in chain(self._traffic(), self._requests(), self._connections(), self._waiting()):
+            yield family
+            await asyncio.sleep(0)  # there may be as many topics as partitions
+        for family in await self._cluster():
             yield family
         for family in await self._partitions():
             yield family
@@ -111,7 +121,9 @@ class Page:
                 yield family
         for family in log_directories.families(self._broker.replicas):
             yield family
-        for family in log_cleaner.families(self._broker.replicas.logs.cleaner, self._broker.now_ms()):
+        logs = self._broker.replicas.logs
+        directories = [each.path for each in logs.directories.in_use]
+        for family in log_cleaner.families(logs.cleaner, directories, self._broker.now_ms()):
             yield family
         for family in await self._groups():
             yield family
@@ -203,57 +215,59 @@ class Page:
         name = "kafka_server_delayedoperationpurgatory_purgatorysize"
         yield gauge(name, "Requests that wait for records or replicas, or for their timeout.", rows)
 
-    def _cluster(self) -> Iterable[Family]:
+    async def _cluster(self) -> list[Family]:
         topics = self._broker.metadata.topics.values()
-        leaders = [partition.leader for topic in topics for partition in topic.partitions.values()]
+        turns, partitions, offline, imbalanced = Turns(), 0, 0, 0
+        for topic in topics:
+            for each in topic.partitions.values():
+                partitions += 1
+                offline += each.leader == NO_LEADER
+                imbalanced += bool(each.replicas) and each.leader != each.replicas[0]
+                await turns.count()
         controller = "kafka_controller_kafkacontroller"
         is_active = self._broker.controller.is_active
-        yield number(f"{controller}_activecontrollercount", "1 on the active controller.", int(is_active))
-        yield number(f"{controller}_globaltopiccount", "Topics of the cluster.", len(topics))
-        yield number(f"{controller}_globalpartitioncount", "Partitions of the cluster.", len(leaders))
-        offline = sum(leader == NO_LEADER for leader in leaders)
-        yield number(f"{controller}_offlinepartitionscount", "Partitions without a leader.", offline)
-        imbalanced = sum(
-            bool(each.replicas) and each.leader != each.replicas[0]
-            for topic in topics
-            for each in topic.partitions.values()
-        )
         text = "Partitions whose leader is not the preferred replica."
-        yield number(f"{controller}_preferredreplicaimbalancecount", text, imbalanced)
+        return [
+            number(f"{controller}_activecontrollercount", "1 on the active controller.", int(is_active)),
+            number(f"{controller}_globaltopiccount", "Topics of the cluster.", len(topics)),
+            number(f"{controller}_globalpartitioncount", "Partitions of the cluster.", partitions),
+            number(f"{controller}_offlinepartitionscount", "Partitions without a leader.", offline),
+            number(f"{controller}_preferredreplicaimbalancecount", text, imbalanced),
+        ]
 
     async def _partitions(self) -> list[Family]:
         partitions = list(self._broker.replicas)
-        led = [partition for partition in partitions if partition.is_leader]
+        led, under_replicated, under_min_isr = 0, 0, 0
+        samples: list[list[Sample]] = [[] for _ in _LOG_GAUGES]
+        under: list[Sample] = []
+        async for partition in in_slices(partitions, _TURN):
+            log, labels = partition.log, _labels(partition.key)
+            numbers = (log.size_bytes, len(log.segments), log.log_start_offset, log.log_end_offset)
+            for found, value in zip(samples, numbers, strict=True):
+                found.append(Sample("", labels, value))
+            if partition.is_leader:
+                is_under = _is_under_replicated(partition)
+                led += 1
+                under_replicated += is_under
+                under_min_isr += not partition.state.has_min_isr
+                under.append(Sample("", labels, int(is_under)))
         manager = "kafka_server_replicamanager"
-        families = [
+        text = "Led partitions with fewer in-sync replicas than min.insync.replicas."
+        return [
             number(f"{manager}_partitioncount", "Partitions of this broker.", len(partitions)),
-            number(f"{manager}_leadercount", "Partitions that this broker leads.", len(led)),
+            number(f"{manager}_leadercount", "Partitions that this broker leads.", led),
             number(
                 f"{manager}_underreplicatedpartitions",
                 "Led partitions with fewer in-sync replicas than replicas.",
-                sum(map(_is_under_replicated, led)),
+                under_replicated,
             ),
-            number(
-                f"{manager}_underminisrpartitioncount",
-                "Led partitions with fewer in-sync replicas than min.insync.replicas.",
-                sum(not partition.state.has_min_isr for partition in led),
+            number(f"{manager}_underminisrpartitioncount", text, under_min_isr),
+            *(
+                Family(f"kafka_log_log_{name}", GAUGE, text, found)
+                for (name, text), found in zip(_LOG_GAUGES, samples, strict=True)
             ),
+            Family("kafka_cluster_partition_underreplicated", GAUGE, "1 if a replica is not in sync.", under),
         ]
-        rows: list[tuple[dict[str, str], tuple[int, ...]]] = []
-        for count, partition in enumerate(partitions, 1):
-            log = partition.log
-            numbers = (log.size_bytes, len(log.segments), log.log_start_offset, log.log_end_offset)
-            rows.append((_labels(partition.key), numbers))
-            if count % _TURN == 0:
-                await asyncio.sleep(0)
-        for index, (name, text) in enumerate(
-            (("size", "Size of the log in bytes."), ("numlogsegments", "Segments of the log."),
-             ("logstartoffset", "The log start offset."), ("logendoffset", "The log end offset."))
-        ):  # fmt: skip
-            families.append(gauge(f"kafka_log_log_{name}", text, [(labels, each[index]) for labels, each in rows]))
-        under = [(_labels(each.key), int(_is_under_replicated(each))) for each in led]
-        families.append(gauge("kafka_cluster_partition_underreplicated", "1 if a replica is not in sync.", under))
-        return families
 
     async def _groups(self) -> list[Family]:
         groups, broker = self._broker.groups, self._broker

@@ -14,13 +14,16 @@ until this broker has started with that directory again. Source: Kafka's `Replic
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from headrace.broker.metrics.traffic import ConversionTimes, TrafficByTopic
 from headrace.broker.partitions.partition import Partition
 from headrace.config import TopicConfig
 from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.errors import ErrorCode, KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
-from headrace.in_slices import in_slices
+from headrace.in_slices import Turns, in_slices, in_turns
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.refused_sequences import RefusedSequences
@@ -37,8 +40,14 @@ __all__ = ["Partition", "ReplicaManager"]
 log = logging.getLogger(__name__)
 
 
-PARTITIONS_PER_TURN_MAX = 200
-"""Partitions stopped in one turn of the event loop."""
+PARTITIONS_PER_TURN_MAX = 100
+"""Partitions that begin to lead or to follow, or stop, in one turn of the event loop."""
+STEP_DOWN_WEIGHT = 9
+"""How many times longer it takes to step down than to see that there is no need, less one."""
+LOGS_PER_WORK = 50
+"""Logs that a thread creates, one after the other, before it hands them over."""
+CREATING_THREADS = 2
+"""Threads that create logs: each thread that does not wait for the disk delays the event loop."""
 
 
 LeadershipListener = Callable[[TopicPartition, Partition | None], None]
@@ -147,44 +156,66 @@ class ReplicaManager:
 
         A log that cannot be created is skipped; applying the request tries again and answers with the error.
         """
-        missing = [
-            (TopicPartition(topic.topic_name, state.partition_index), topic.topic_id)
-            for topic in request.topic_states
-            for state in topic.partition_states
-            if self._broker_id in state.replicas and (state.is_new or not self.logs.directories.offline)
-        ]
-        missing = [(key, topic_id) for key, topic_id in missing if self.logs.get(key) is None]
-        new = {
-            (topic.topic_name, state.partition_index)
-            for topic in request.topic_states
-            for state in topic.partition_states
-            if state.is_new
-        }
-        for key, _ in missing:
-            if key not in new:
-                log.warning(
-                    "%s is missing from all data directories and starts empty; check that all disks are mounted", key
-                )
-        directories = self.logs.directories_for_new(key for key, _ in missing)
-        run, now_ms = asyncio.get_running_loop().run_in_executor, self._now_ms()
-        made = await asyncio.gather(
-            *(
-                run(None, self.logs.make, key, directory, None if topic_id == NO_UUID else topic_id, now_ms)
-                for (key, topic_id), directory in zip(missing, directories, strict=True)
-            ),
-            return_exceptions=True,
-        )
-        for each in made:
-            if isinstance(each, PartitionLog):
-                self.logs.adopt(each)
-
-    def apply_leader_and_isr(self, request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
-        """Applies a LeaderAndIsr; returns an error for each partition. The topics' settings must be loaded."""
-        now_ms = self._now_ms()
-        answers = []
+        missing = []
+        turns = Turns()
         for topic in request.topic_states:
-            errors = []
             for state in topic.partition_states:
+                await turns.count()
+                if self._broker_id not in state.replicas or (not state.is_new and self.logs.directories.offline):
+                    continue
+                key = TopicPartition(topic.topic_name, state.partition_index)
+                if self.logs.get(key) is not None:
+                    continue
+                missing.append((key, topic.topic_id))
+                if not state.is_new:
+                    log.warning(
+                        "%s is missing from all data directories and starts empty; check that all disks are mounted",
+                        key,
+                    )
+        directories = self.logs.directories_for_new(key for key, _ in missing)
+        wanted = [
+            (key, directory, None if topic_id == NO_UUID else topic_id)
+            for (key, topic_id), directory in zip(missing, directories, strict=True)
+        ]
+        works = iter([wanted[start : start + LOGS_PER_WORK] for start in range(0, len(wanted), LOGS_PER_WORK)])
+        run, now_ms = asyncio.get_running_loop().run_in_executor, self._now_ms()
+
+        async def make() -> None:
+            for work in works:
+                for each in await run(None, self._make_some, work, now_ms):
+                    self.logs.adopt(each)
+
+        await asyncio.gather(*(make() for _ in range(CREATING_THREADS)))
+
+    def _make_some(
+        self, wanted: Iterable[tuple[TopicPartition, Path, bytes | None]], now_ms: int
+    ) -> list[PartitionLog]:
+        """The logs that can be created. Any thread."""
+        made = []
+        for key, directory, topic_id in wanted:
+            with suppress(KafkaError, OSError):
+                made.append(self.logs.make(key, directory, topic_id, now_ms))
+        return made
+
+    async def apply_leader_and_isr(
+        self, request: m.LeaderAndIsrRequest, refusal: Callable[[], ErrorCode] = lambda: ErrorCode.NONE
+    ) -> m.LeaderAndIsrResponse:
+        """Applies a LeaderAndIsr; returns an error for each partition. The topics' settings must be loaded.
+
+        `refusal` is asked before each slice: the error on which the rest of the request is not applied."""
+        now_ms = self._now_ms()
+        answers: list[m.LeaderAndIsrResponse.LeaderAndIsrTopicError] = []
+        left = 0
+        for topic in request.topic_states:
+            errors: list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError] = []
+            for state in topic.partition_states:
+                if left == 0:
+                    if answers or errors:
+                        await asyncio.sleep(0)
+                    if code := refusal():
+                        return m.LeaderAndIsrResponse(error_code=code)
+                    left = PARTITIONS_PER_TURN_MAX
+                left -= 1
                 key = TopicPartition(topic.topic_name, state.partition_index)
                 errors.append(
                     m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
@@ -254,6 +285,7 @@ class ReplicaManager:
             lag_max_ms=self._lag_max_ms,
             flush_count=config.flush_count,
         )
+        self.logs.lasting.made()
         return Partition(key, opened, state, self.traffic.of(key.topic), self.refused_sequences)
 
     def _flushed(self, key: TopicPartition) -> None:
@@ -272,12 +304,17 @@ class ReplicaManager:
                 partition.state.step_down()
                 self._announce(partition.key, partition)
 
-    def _on_metadata(self, delta: MetadataDelta) -> None:
+    def _on_metadata(self, delta: MetadataDelta) -> Iterator[None]:
         """Steps down from partitions that another broker leads in a newer leader epoch. A replica that stays one gets a
         LeaderAndIsr, too. One that was moved away while this broker was unreachable gets nothing: clients that have not
         heard of the new leader would wait at this one for ever."""
+        left = ELEMENTS_PER_SLICE
         for topic, numbers in delta.partitions_changed.items():
             for number in numbers:
+                if left <= 0:
+                    left = ELEMENTS_PER_SLICE
+                    yield
+                left -= 1
                 partition = self._partitions.get((topic, number))
                 if partition is None or not partition.is_leader:
                     continue
@@ -296,6 +333,7 @@ class ReplicaManager:
                     )
                     partition.state.step_down()
                     self._announce(partition.key, partition)
+                    left -= STEP_DOWN_WEIGHT
 
     async def apply_stop_replica(self, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
         """Drops partitions; returns an error for each. A thread renames the directories of deleted partitions, since a
@@ -315,7 +353,7 @@ class ReplicaManager:
                 await asyncio.sleep(0)
         deletion = self.logs.begin_deletion(deleted)
         await asyncio.get_running_loop().run_in_executor(None, deletion.run)
-        for key, error in self.logs.finish_deletion(deletion, self._now_ms()).items():
+        for key, error in (await in_turns(self.logs.finish_deletion(deletion, self._now_ms()))).items():
             log.error("%s cannot be deleted: %s", key, error)
             self.refused.add(key)
             errors[key] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -356,7 +394,8 @@ class ReplicaManager:
 
     def _on_config(self, topic: str, config: TopicConfig) -> None:
         self.logs.configure(topic)
-        for partition in self._partitions.values():
-            if partition.key.topic == topic:
+        for number in self.logs.partitions_of(topic):
+            partition = self._partitions.get((topic, number))
+            if partition is not None:
                 partition.configure(config, self._now_ms())
                 self._touch(partition.key)

@@ -12,10 +12,12 @@ Source: Kafka's DefaultAlterPartitionManager, Partition.submitAlterPartition.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from itertools import islice
 
 from headrace.broker.partitions.partition import Partition
 from headrace.errors import ErrorCode, KafkaError, known_code
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.metastore.store import StoreError
 from headrace.protocol import messages as m
 from headrace.replication.partition_state import AlterIsr
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S, RETRY_PAUSE_MAX_S = 0.05, 1.0
 """The pause after a failed request: it doubles from the first to the second."""
+
+CHANGES_PER_REQUEST_MAX = 500
+"""A follower that stands still makes the leaders of all its partitions ask at once. Each change costs some 20 µs."""
 
 AlterPartition = Callable[["m.AlterPartitionRequest"], Awaitable["m.AlterPartitionResponse"]]
 
@@ -66,11 +71,14 @@ class IsrChanges:
         if self._sending is not None:
             self._sending.cancel()
 
-    def shrink(self) -> None:
-        """Requests the removal of followers that are behind for too long. Called every half of
+    def shrink(self) -> Generator[None, None, None]:
+        """Requests the removal of followers that are behind for too long, in slices. Called every half of
         `replica.lag.time.max.ms`, as in Apache Kafka."""
         now_ms = self._now_ms()
-        for partition in self._partitions:
+        for number, partition in enumerate(list(self._partitions), 1):
+            if number % ELEMENTS_PER_SLICE == 0:
+                yield
+                now_ms = self._now_ms()
             if partition.is_leader and partition.state.propose_shrink(now_ms) is not None:
                 self.submit(partition)
 
@@ -86,8 +94,9 @@ class IsrChanges:
 
     async def _send_once(self) -> bool:
         """Sends one request; returns whether the controller decided all changes."""
-        requested = {key: (partition, partition.state.pending_alter()) for key, partition in self._wanted.items()}
-        self._wanted.clear()
+        some = list(islice(self._wanted, CHANGES_PER_REQUEST_MAX))
+        wanted = {key: self._wanted.pop(key) for key in some}
+        requested = {key: (partition, partition.state.pending_alter()) for key, partition in wanted.items()}
         try:
             answer = await self._alter_partition(self._request(requested.values()))
             refusal = known_code(answer.error_code)

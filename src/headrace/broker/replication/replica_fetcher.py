@@ -53,6 +53,10 @@ log = logging.getLogger(__name__)
 QUOTA_PAUSE_S = 0.1
 """How long a throttled partition is left out of fetches while the replication quota is exceeded."""
 
+PARTITIONS_ADDED_MAX = 2000
+"""Partitions that one request adds to the fetch session; the next request adds the others. Each costs some
+microseconds here, and some at the leader."""
+
 _OF_SESSIONS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -225,20 +229,25 @@ class ReplicaFetcher:
         ]
         if not due:
             return
-        for each, code, leader_end in await leader_offsets.ends(self._services, address, self._lane, due):
-            key = each.partition.key
-            if self.partitions.get(key) is not each:
-                continue
-            try:
-                if code:
-                    raise KafkaError(f"its log end offset is unknown ({code.name})", code)
-                if leader_end < each.partition.log.log_end_offset:
-                    self._truncate(key, each, leader_end)
-                    each.compare_from(min(each.fetch_offset, leader_end))
-                del self._uncut[key]
-            except (KafkaError, OSError) as error:
-                log.info("%s cannot follow broker %d yet: %s", key, self.leader, error)
-                self._delay(key, each)
+        for start in range(0, len(due), PARTITIONS_ADDED_MAX):
+            some = due[start : start + PARTITIONS_ADDED_MAX]
+            for each, code, leader_end in await leader_offsets.ends(self._services, address, self._lane, some):
+                self._cut(each, code, leader_end)
+
+    def _cut(self, each: Followed, code: ErrorCode, leader_end: int) -> None:
+        key = each.partition.key
+        if self.partitions.get(key) is not each:
+            return
+        try:
+            if code:
+                raise KafkaError(f"its log end offset is unknown ({code.name})", code)
+            if leader_end < each.partition.log.log_end_offset:
+                self._truncate(key, each, leader_end)
+                each.compare_from(min(each.fetch_offset, leader_end))
+            del self._uncut[key]
+        except (KafkaError, OSError) as error:
+            log.info("%s cannot follow broker %d yet: %s", key, self.leader, error)
+            self._delay(key, each)
 
     def _truncate(self, key: TopicPartition, each: Followed, offset: int) -> None:
         log.warning("%s: the log diverges from the leader's log and is truncated to offset %d", key, offset)
@@ -248,15 +257,25 @@ class ReplicaFetcher:
         """Returns the next Fetch request; None when there is nothing to fetch."""
         is_full = self._conversation.is_full
         wanted: dict[TopicPartition, Followed] = {}
+        later: dict[TopicPartition, None] = {}
         for key in self.partitions if is_full else self._changed:
             each = self.partitions.get(key)
             if each is not None and each.partition.log.failure is not None:
                 self._delayed[key] = None  # forever: a failed log accepts no more records
                 each.retry_at = float("inf")
             if each is not None and key not in self._delayed:
-                wanted[key] = each
+                if len(wanted) < PARTITIONS_ADDED_MAX:
+                    wanted[key] = each
+                else:
+                    later[key] = None
         gone = (
-            [] if is_full else [key for key in self._changed if key not in wanted and key in self._session_partitions]
+            []
+            if is_full
+            else [
+                key
+                for key in self._changed
+                if key not in wanted and key not in later and key in self._session_partitions
+            ]
         )
         if is_full:
             self._session_partitions.clear()
@@ -269,12 +288,13 @@ class ReplicaFetcher:
             if each.topic_id != NO_UUID:
                 self._following.by_id[each.topic_id, key.partition] = each
         self._changed.clear()
+        self._changed.update(later)
         if not self._session_partitions:
             self._conversation.handle_error()
             return None
         services, settings = self._services, self._services.settings
         request = m.FetchRequest(
-            max_wait_ms=settings.wait_max_ms,
+            max_wait_ms=0 if later else settings.wait_max_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             topics=self._topics(wanted),

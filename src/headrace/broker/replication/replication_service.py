@@ -10,7 +10,7 @@ A single broker has the service too, which stays idle with one replica per parti
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 
 from headrace.broker.cluster.controller_link import ControllerLink
 from headrace.broker.partitions.partition import Partition
@@ -22,6 +22,8 @@ from headrace.broker.replication.replication_quota import ReplicationQuota
 from headrace.broker.request.purgatory import Purgatory
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
+from headrace.in_slices import in_turns
+from headrace.limits import ELEMENTS_PER_SLICE
 from headrace.metadata.broker_configs import BrokerSettings
 from headrace.metadata.deltas import MetadataDelta
 from headrace.metadata.topic_configs import TopicConfigs
@@ -60,7 +62,7 @@ class Replication:
         Without `settings` the quotas' rates are those of `config`."""
 
         self.broker_id, self._replicas, self._controller, self._purgatory = broker_id, replicas, controller, purgatory
-        self._loop, self.addresses = loop, addresses
+        self._loop, self._spawn, self.addresses = loop, spawn, addresses
         self._lag_max_ms = config.replica_lag_time_max_ms
         self._is_rack_aware = config.replica_selector_class in _RACK_AWARE
         self._rack = config.broker_rack or None
@@ -150,13 +152,15 @@ class Replication:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(self._lag_max_ms / 2000, self._look)
-        self.isr_changes.shrink()
+        self._spawn(in_turns(self.isr_changes.shrink()))
 
-    def _on_metadata(self, delta: MetadataDelta) -> None:
+    def _on_metadata(self, delta: MetadataDelta) -> Iterator[None]:
         """Stops waiting for followers whose registration has ended."""
         if delta.brokers_removed:
             now_ms = self._now_ms()
-            for partition in self._replicas:
+            for count, partition in enumerate(list(self._replicas), 1):
+                if count % ELEMENTS_PER_SLICE == 0:
+                    yield
                 for broker in delta.brokers_removed & partition.state.followers.keys():
                     if partition.state.follower_gone(broker, now_ms):
                         self._advanced(partition)

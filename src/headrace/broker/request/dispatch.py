@@ -14,6 +14,7 @@ A large request is decoded in slices, so that other connections get their turn; 
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from time import monotonic_ns
 from types import ModuleType
@@ -50,12 +51,17 @@ from headrace.protocol.codec.message import Message
 from headrace.protocol.conversation.frames import SCRATCH_BYTES
 from headrace.protocol.headers import RequestHeader, read_request_header
 from headrace.protocol.plain_produce import PlainProduce, read_plain_produce
+from headrace.rare_collections import ALLOCATIONS_OF_REQUESTS, rare_collections
 from headrace.security.access import Refusal
 
 if TYPE_CHECKING:
     from headrace.broker.produce.waiting_answer import WaitingAnswer
 
 log = logging.getLogger(__name__)
+
+RARELY_COLLECTED_BYTES = 128 << 10
+"""While a larger request is decoded, the collector of cycles would look at its elements again and again, and at all
+else that the process has, for many milliseconds each time."""
 
 
 class Decodable(Protocol):
@@ -228,6 +234,13 @@ class Dispatcher:
             connection.close("the broker is shutting down")
 
     async def _decode_and_call(
+        self, handler: Handler, ctx: RequestContext, decoding: Generator[None, None, tuple[object, int]]
+    ) -> None:
+        is_large = ctx.request_bytes > RARELY_COLLECTED_BYTES
+        with rare_collections(ALLOCATIONS_OF_REQUESTS) if is_large else nullcontext():
+            await self._decode_all_and_call(handler, ctx, decoding)
+
+    async def _decode_all_and_call(
         self, handler: Handler, ctx: RequestContext, decoding: Generator[None, None, tuple[object, int]]
     ) -> None:
         connection, worked_ns = ctx.connection, 0

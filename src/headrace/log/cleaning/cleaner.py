@@ -80,11 +80,11 @@ class Cleaner:
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._is_stopped = not settings.is_enabled or settings.threads == 0
 
-    def uncleanable_by_directory(self) -> dict[Path, tuple[int, int]]:
-        """The number of uncleanable logs, and their size in bytes, for each data directory that has a log."""
-        found = {log.directory.parent: (0, 0) for log in self._logs.values()}
+    def uncleanable_in(self, directories: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+        """The number of uncleanable logs, and their size in bytes, for each of these data directories."""
+        found = dict.fromkeys(directories, (0, 0))
         for log in [self._logs[partition] for partition in self.uncleanable if partition in self._logs]:
-            count, size = found[log.directory.parent]
+            count, size = found.get(log.directory.parent, (0, 0))
             found[log.directory.parent] = count + 1, size + log.size_bytes
         return found
 

@@ -9,6 +9,7 @@
     backwards     a reader got an offset again, or an older one
     gap           a reader was led past offsets that hold records
     refused       a reader's position, which it had reached by reading, is out of range
+    reset         a reader was told that its position is lost, though nothing is that it had read
     watermark     a leader's high watermark went back in its term, or lay beyond its log's end
     end           ListOffsets said that a partition ended before an offset that the same reader had been told of
     commit        a group's committed offset went back at one coordinator, or was lost in the end
@@ -59,6 +60,7 @@ def _check_one(history: History, promises: Promises) -> list[Finding]:
         *_duplicates(history),
         *_unordered(history),
         *_readers(history),
+        *_resets(history),
         *_watermarks(history),
         *_ends(history),
         *_commits(history),
@@ -216,6 +218,26 @@ def _readers(history: History) -> Iterator[Finding]:
                 yield Finding("gap", reading.partition, f"{where}: offset {seen.offset} instead of {expected}")
             expected = seen.offset + 1
         positions[key] = expected
+
+
+def _resets(history: History) -> Iterator[Finding]:
+    final = _final(history)
+    for reset in history.resets:
+        read = {
+            (seen.offset, seen.value)
+            for reading in history.readings
+            if (reading.reader, reading.partition) == (reset.reader, reset.partition) and reading.at_us <= reset.at_us
+            for seen in reading.records
+            if seen.offset < reset.position
+        }
+        kept = {(offset, value) for value, offset in final.get(reset.partition, {}).items()}
+        if read <= kept:
+            yield Finding(
+                "reset",
+                reset.partition,
+                f"{reset.reader} at {time(reset.at_us)} was told by broker {reset.broker} that position "
+                f"{reset.position} of epoch {reset.epoch} is lost: {reset.told}",
+            )
 
 
 def _watermarks(history: History) -> Iterator[Finding]:

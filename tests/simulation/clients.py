@@ -1,7 +1,8 @@
 """Clients in the simulation: they speak the protocol as real ones do, remember what they did and saw, and never crash.
 
     Producer   one batch in flight; metadata again and a retry after each error, until its delivery time-out
-    Reader     follows every partition from the current leader, and asks now and then where they end
+    Reader     follows every partition from the current leader, and asks now and then where they end; in some plans
+               also, in each new leader epoch, whether its position still exists (KIP-320)
     Committer  commits a group's offset, ever higher, and reads it back
 
 What a producer may say afterwards of a batch:
@@ -27,7 +28,7 @@ from headrace.records.format2.control import read_marker
 from headrace.records.format2.header import BatchHeader
 from tests.records.decoding import decode_any
 from tests.simulation.frames import Caller
-from tests.simulation.history import Committed, EndSeen, Outcome, Reading, Seen, Sent
+from tests.simulation.history import Committed, EndSeen, Outcome, Reading, Reset, Seen, Sent
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -259,11 +260,21 @@ class Producer:
 
 
 class Reader:
-    """Reads every partition from its start, for ever; from a replica in its rack, if it names one."""
+    """Reads every partition from its start, for ever; from a replica in its rack, if it names one.
 
-    def __init__(self, client: Client, rack: str = "") -> None:
-        self._client, self._rack = client, rack
+    One that checks positions asks the leader of each new epoch where the epoch of the last record ends that it read, as
+    clients do since KIP-320, and begins again where it is told that its position is lost. It knows of no such record at
+    first: then it takes the first leader's epoch, as librdkafka does. Like Apache Kafka's consumer, it does not send
+    `last_fetched_epoch`, which is for followers.
+    """
+
+    def __init__(self, client: Client, rack: str = "", *, checks_positions: bool = False) -> None:
+        self._client, self._rack, self._checks_positions = client, rack, checks_positions
         self._positions = dict.fromkeys(range(client.partitions), 0)
+        self._epochs: dict[int, int] = {}
+        """Of the last record that was read before each position."""
+        self._checked: dict[int, int] = {}
+        """The leader epoch in which each position was last found to exist."""
         self.is_stopping = False
 
     async def run(self) -> None:
@@ -286,6 +297,10 @@ class Reader:
     async def _read(self, leader: int, partitions: list[int]) -> None:
         client = self._client
         try:
+            if self._checks_positions:
+                partitions = await self._check_positions(partitions)
+                if not partitions:
+                    return
             await self._fetch(leader, partitions)
             led = [each for each in partitions if each not in client.nearby]
             if led and client.chance.random() < 0.3:
@@ -293,6 +308,38 @@ class Reader:
         except PeerUnreachable:
             self._leave(partitions)
             await client.refresh()
+
+    async def _check_positions(self, partitions: list[int]) -> list[int]:
+        """The partitions whose positions exist, as the leader of this epoch says, or as it said before."""
+        for number in partitions:
+            leader, epoch = self._client.leaders[number]
+            if number not in self._checked:
+                self._epochs[number] = self._checked[number] = epoch
+            elif epoch > self._checked[number] and leader >= 0:
+                await self._check_position(number, leader, epoch)
+        return [each for each in partitions if self._checked[each] >= self._client.leaders[each][1]]
+
+    async def _check_position(self, number: int, leader: int, epoch: int) -> None:
+        client, position = self._client, self._positions[number]
+        kind = m.OffsetForLeaderEpochRequest
+        wanted = kind.OffsetForLeaderPartition(
+            partition=number, current_leader_epoch=epoch, leader_epoch=self._epochs[number]
+        )
+        request = kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=client.topic, partitions=[wanted])])
+        answer = await client.ask(leader, request, m.OffsetForLeaderEpochResponse, 4)
+        told = answer.topics[0].partitions[0]
+        if told.error_code:
+            await client.refresh()
+            return
+        self._checked[number] = epoch
+        if told.leader_epoch < 0 or told.end_offset < 0 or told.end_offset < position:
+            what = f"epoch {told.leader_epoch} ends at {told.end_offset}"
+            client.note(f"partition {number}: position {position} of epoch {self._epochs[number]} is lost: {what}")
+            client.history.resets.append(
+                Reset(client.name, number, leader, client.now_us, position, self._epochs[number], what)
+            )
+            self._positions[number] = max(told.end_offset, 0)
+            self._epochs[number] = epoch
 
     def _leave(self, partitions: list[int]) -> None:
         """Reads from the leader again."""
@@ -327,6 +374,8 @@ class Reader:
             )  # fmt: skip
             if seen:
                 self._positions[number] = seen[-1].offset + 1
+                if self._checks_positions:
+                    self._epochs[number] = _last_epoch(bytes(each.records or b""), seen[-1].offset)
             if code:
                 self._leave([number])
             elif each.preferred_read_replica >= 0:
@@ -364,6 +413,11 @@ def _records(data: bytes, position: int) -> list[Seen]:
         else:
             seen += [Seen(record.offset, (record.value or b"").decode()) for record in decode_any(batch)]
     return [each for each in seen if each.offset >= position]
+
+
+def _last_epoch(data: bytes, offset: int) -> int:
+    """The leader epoch of the batch with this offset."""
+    return max(header.leader_epoch for _, header in iter_any_headers(data) if header.base_offset <= offset)
 
 
 def marker_text(header: BatchHeader, batch: Bytes) -> str:

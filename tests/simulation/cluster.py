@@ -218,7 +218,7 @@ class Cluster:
         for number in range(1, self.plan.readers + 1):
             client = Client(self, f"reader-{number}")
             rack = f"rack-{number}" if number == 1 and self.plan.reads_followers else ""
-            workers.append(Reader(client, rack))
+            workers.append(Reader(client, rack, checks_positions=self.plan.checks_positions))
             client.process.call(client.process.loop.create_task, workers[-1].run())
         if self.plan.has_group:
             client = Client(self, "group")

@@ -58,6 +58,20 @@ class Reading(NamedTuple):
     error: str = ""
 
 
+class Reset(NamedTuple):
+    """A reader was told in a new leader epoch that its position is lost."""
+
+    reader: str
+    partition: int
+    broker: int
+    at_us: int
+    position: int
+    epoch: int
+    """Of the last record that it had read."""
+
+    told: str
+
+
 class EndSeen(NamedTuple):
     """Where a partition ended (the high watermark), as one reader was told by ListOffsets."""
 
@@ -372,6 +386,7 @@ class History:
 
     sent: list[Sent] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    resets: list[Reset] = field(default_factory=list)
     ends: list[EndSeen] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     led: list[Led] = field(default_factory=list)

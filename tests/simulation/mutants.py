@@ -17,6 +17,7 @@ nobody is eligible         a crashed last member of the ISR leads, though others
 eligible for ever          replicas stay eligible when the ISR suffices, and commits, without them
 reliable without flush     records of a reliable topic are acknowledged before they are flushed
 reliable as asked          a reliable topic acknowledges acks=1 when its leader alone has the record
+empty log without epochs   the leader of a log that never had a record says that it knows no earlier epoch
 lost tail of a segment     recovery takes it for a gap of compaction that a segment ends before the next one begins
 """
 
@@ -204,6 +205,18 @@ def lost_tail_of_a_segment(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "GAP_IN_SEGMENT_MAX", 0)
 
 
+def empty_log_without_epochs(patch: pytest.MonkeyPatch) -> None:
+    def end_of_epoch(self: Partition, epoch: int) -> tuple[int, int]:
+        if epoch > self.state.leader_epoch:
+            return -1, -1
+        if epoch == self.state.leader_epoch and self.state.is_leader:
+            return epoch, self.log.log_end_offset
+        latest = self.log.leader_epochs.latest
+        return self.log.leader_epochs.end_offset_for(min(epoch, latest), self.log.log_end_offset)
+
+    patch.setattr(Partition, "end_of_epoch", end_of_epoch)
+
+
 def _with_configs(patch: pytest.MonkeyPatch, name: str, value: Callable[[TopicConfig], object]) -> None:
     """Has every topic's configs say something else, after what follows from them was set."""
     made = TopicConfig.__post_init__
@@ -321,5 +334,11 @@ MUTANTS = (
             topic_settings={"segment.bytes": "600"},
         ),
         LOSSES,
+    ),
+    Mutant(
+        "empty log without epochs",
+        empty_log_without_epochs,
+        Plan(duration_ms=4_000, gap_ms=500, producers=(), checks_positions=True, faults=(kinds.CRASH, kinds.STOP)),
+        frozenset({"reset"}),
     ),
 )

@@ -54,6 +54,9 @@ class Plan(NamedTuple):
     reads_followers: bool = False
     """Whether one of the readers tells its rack, and is sent to the replica in it (KIP-392)."""
 
+    checks_positions: bool = False
+    """Whether the readers ask in each new leader epoch whether their positions still exist (KIP-320)."""
+
     has_group: bool = False
     writers: tuple[int, ...] = ()
     """The transaction.version of each transactional writer."""
@@ -204,7 +207,8 @@ def draw(seed: int | str) -> Plan:
     plan = _with_members(plan, Random(f"{seed}/plan/members"))
     plan = _with_sharers(plan, Random(f"{seed}/plan/sharers"))
     plan = _of_a_reliable_topic(plan, Random(f"{seed}/plan/reliable"))
-    return _with_instances(plan, Random(f"{seed}/plan/instances"))
+    plan = _with_instances(plan, Random(f"{seed}/plan/instances"))
+    return plan._replace(checks_positions=plan.has_epochs and Random(f"{seed}/plan/positions").random() < 0.5)
 
 
 def _with_instances(plan: Plan, chance: Random) -> Plan:

@@ -16,6 +16,7 @@ from tests.simulation.history import (
     Promises,
     Reading,
     Replica,
+    Reset,
     Seen,
     Sent,
     Stored,
@@ -125,6 +126,10 @@ def a_position_is_refused(history: History) -> None:
     history.readings.append(reading(position=3, high_watermark=-1, error="OFFSET_OUT_OF_RANGE"))
 
 
+def a_position_is_lost(history: History) -> None:
+    history.resets.append(Reset("r1", 0, 2, 120, 3, 0, "epoch -1 ends at -1"))
+
+
 def the_high_watermark_goes_back(history: History) -> None:
     history.led.append(Led(0, 0, 1, 40, 2, 3))
 
@@ -207,6 +212,7 @@ def somebody_never_comes_back(history: History) -> None:
         (an_offset_comes_again, "backwards"),
         (an_offset_is_skipped, "gap"),
         (a_position_is_refused, "refused"),
+        (a_position_is_lost, "reset"),
         (the_high_watermark_goes_back, "watermark"),
         (the_high_watermark_is_beyond_the_end, "watermark"),
         (more_was_served_than_is_committed, "watermark"),

@@ -16,7 +16,8 @@ CORRELATION_ID = 7
 class Asker:
     """A connection to one broker."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str = "asker") -> None:
+        self._client_id = client_id
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), WITHIN_SECONDS)
 
@@ -31,7 +32,7 @@ class Asker:
     def send(self, request: Message, version: int) -> None:
         """One request."""
         assert request.API_KEY is not None
-        body = write_request_header(request.API_KEY, version, CORRELATION_ID, "asker") + request.encode(version)
+        body = write_request_header(request.API_KEY, version, CORRELATION_ID, self._client_id) + request.encode(version)
         self.socket.sendall(len(body).to_bytes(4, "big") + body)
 
     def receive(self, request: Message, version: int) -> Any:

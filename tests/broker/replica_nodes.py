@@ -134,7 +134,16 @@ class InProcessPeers:
         self.lent = 0
         """Requests that took it."""
 
-    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(
+        self,
+        to: PeerAddress,
+        request: Message,
+        answer: type[R],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+        client_id: str = "",
+    ) -> R:
         node = self._nodes.up.get(to.id)
         if node is None or (self._own, to.id) in self._nodes.cuts:
             raise PeerUnreachable(f"node {to.id} is not there")
@@ -146,7 +155,7 @@ class InProcessPeers:
         name = type(request).__name__
         version = min(self.newest.get(name, request.VERSIONS[-1]), request.VERSIONS[-1])
         correlation_id = self.correlation_id
-        frame = write_request_header(key, version, correlation_id, "node") + request.encode(version)
+        frame = write_request_header(key, version, correlation_id, client_id or "node") + request.encode(version)
         data = await self._answer_to(pipe, frame, to, name)
         answered_id, pos = read_response_header(data, key, version)
         assert answered_id == correlation_id

@@ -75,12 +75,15 @@ class Caller:
         """Returns when it is not open any more."""
         await self._over.wait()
 
-    def ask(self, request: Message, answer: type[R], version: int | None = None) -> "asyncio.Future[R]":
+    def ask(
+        self, request: Message, answer: type[R], version: int | None = None, client_id: str = ""
+    ) -> "asyncio.Future[R]":
         """The answer, or `PeerUnreachable`."""
         key, newest = newest_version(request)
         version = newest if version is None else version
         self._correlation += 1
-        self._end.send(write_request_header(key, version, self._correlation, self._client_id) + request.encode(version))
+        header = write_request_header(key, version, self._correlation, client_id or self._client_id)
+        self._end.send(header + request.encode(version))
         waiting: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((waiting, answer, key, version))
         return waiting
@@ -166,7 +169,16 @@ class SimPeers:
         self._network, self._process, self._host, self._client_id = network, process, host, client_id
         self._callers: dict[tuple[PeerAddress, str], Caller] = {}
 
-    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(
+        self,
+        to: PeerAddress,
+        request: Message,
+        answer: type[R],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+        client_id: str = "",
+    ) -> R:
         """See `Peers.ask`."""
         key = (to, lane)
         caller = self._callers.get(key)
@@ -174,7 +186,7 @@ class SimPeers:
             caller = self._callers[key] = Caller(self._network, self._process, self._host, to.host, self._client_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await caller.ask(request, answer)
+                return await caller.ask(request, answer, client_id=client_id)
         except TimeoutError:
             caller.close("the time was up")
             raise PeerUnreachable(f"broker {to.id} did not answer within {timeout_ms} ms") from None

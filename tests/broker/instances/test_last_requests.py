@@ -37,10 +37,12 @@ class Controller:
 
     create_topics = create_partitions = delete_topics = elsewhere
 
-    async def send(self, *_: object, is_wanted: Callable[[], bool], **__: object) -> Any:
+    async def send(self, *_: object, is_wanted: Callable[[], bool], client_id: str, **__: object) -> Any:
+        assert client_id == "headrace-instance/acme/id"
         await self._ask(is_wanted)
 
-    async def make(self, _topics: object, is_wanted: Callable[[], bool]) -> Any:
+    async def make(self, _topics: object, is_wanted: Callable[[], bool], client_id: str) -> Any:
+        assert client_id == "headrace-instance/acme/id"
         await self._ask(is_wanted)
 
     async def _ask(self, is_wanted: Callable[[], bool]) -> None:

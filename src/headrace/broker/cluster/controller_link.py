@@ -39,6 +39,7 @@ class ControllerLink:
         lane: str = LANE,
         is_refused: Callable[[R], bool] | None = None,
         is_wanted: Callable[[], bool] | None = None,
+        client_id: str = "",
     ) -> R:
         """Returns the controller's response. `is_refused` tells whether a response means that its sender is not the
         controller; by default an `error_code` of NOT_CONTROLLER does. Raises `PeerUnreachable` at the time-out, or when
@@ -50,7 +51,7 @@ class ControllerLink:
             if address is not None:
                 try:
                     found = await self._peers.send(
-                        address, request, answer, timeout_ms=max(1, int(left_s * 1000)), lane=lane
+                        address, request, answer, timeout_ms=max(1, int(left_s * 1000)), lane=lane, client_id=client_id
                     )
                     if not (is_refused or _is_refused)(found):
                         return found

@@ -36,10 +36,14 @@ class TopicCreation:
         self._controller, self._link, self._metadata, self._is_alone = controller, link, metadata, is_alone
 
     async def make(
-        self, topics: Sequence[RequestedTopic], is_wanted: Callable[[], bool] | None = None
+        self,
+        topics: Sequence[RequestedTopic],
+        is_wanted: Callable[[], bool] | None = None,
+        client_id: str = "",
     ) -> Mapping[str, KafkaError | None]:
         """Creates topics; returns the outcome of each by name, None for success. Raises `PeerUnreachable` when no
-        controller answered, or `is_wanted` ended it, as of `ControllerLink.send`."""
+        controller answered, or `is_wanted` ended it, as of `ControllerLink.send`. `client_id` is that of the request to
+        another broker."""
         if self._controller.is_active or self._is_alone:
             try:
                 made = await self._controller.create_topics(topics, timeout_ms=TIMEOUT_MS)
@@ -54,6 +58,7 @@ class TopicCreation:
             timeout_ms=TIMEOUT_MS,
             is_refused=_is_refused,
             is_wanted=is_wanted,
+            client_id=client_id,
         )
         outcomes = {each.name: _outcome(each) for each in answer.topics}
         forbidden = {name for name, error in outcomes.items() if error is not None and error.code in _FORBIDDEN}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from headrace.broker.handlers.create_topics import code_of, quota_exceeded
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Entries, RefusalPlace, its_topic
+from headrace.broker.request.forwarded import carried_out
 from headrace.controller.decisions.add_partitions import NewPartitions
 from headrace.errors import ErrorCode, InvalidRequest, KafkaError
 from headrace.in_slices import in_slices
@@ -46,6 +47,11 @@ def fail(request: m.CreatePartitionsRequest, code: ErrorCode) -> m.CreatePartiti
 
 
 async def _create(ctx: RequestContext, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+    with carried_out(ctx):
+        return await _create_all(ctx, request)
+
+
+async def _create_all(ctx: RequestContext, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
     requested: dict[str, NewPartitions] = {}
     outcomes: dict[str, KafkaError | None] = {}
     async for topic in in_slices(request.topics):

@@ -15,6 +15,7 @@ from collections import Counter
 
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import TOPICS, Demand, Demands, RefusalEffect
+from headrace.broker.request.forwarded import carried_out
 from headrace.config import TOPIC_SETTINGS, format_value
 from headrace.controller.decisions.topics import CollidingTopic, RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
@@ -86,6 +87,11 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 async def _create(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+    with carried_out(ctx):
+        return await _create_all(ctx, request)
+
+
+async def _create_all(ctx: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
     times = await counted(topic.name for topic in request.topics)
     new_topics = {}
     async for topic in in_slices(request.topics):

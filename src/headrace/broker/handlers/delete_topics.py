@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from headrace.broker.handlers.create_topics import code_of, quota_exceeded
 from headrace.broker.request.context import Answer, RequestContext
 from headrace.broker.request.demands import Demand, Demands, Entries, RefusalEffect, itself, topic_by_id
+from headrace.broker.request.forwarded import carried_out
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import counted, in_slices
 from headrace.metadata.model import NO_UUID
@@ -63,6 +64,11 @@ def fail(request: m.DeleteTopicsRequest, code: ErrorCode) -> m.DeleteTopicsRespo
 
 
 async def _delete(ctx: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
+    with carried_out(ctx):
+        return await _delete_all(ctx, request)
+
+
+async def _delete_all(ctx: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     results = []
     wanted: dict[str, m.DeleteTopicsResponse.DeletableTopicResult] = {}
     doubled = set()

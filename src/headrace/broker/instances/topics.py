@@ -16,7 +16,8 @@
 
 The controller may be a broker that the instance's clients cannot reach. So every broker passes their requests on, and
 repeats them while there is none. `Services.topic_requests` counts those under way: an instance whose name is free must
-not get a topic of the one before. Once the instance is not served any more, none is begun or repeated.
+not get a topic of the one before. Once the instance is not served any more, none is begun or repeated. One that is
+still on its way then names the instance by its id, and the controller refuses it (`request.forwarded`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.broker.request.forwarded import forwarded_for
 from headrace.config.topic_bounds import DELETE
 from headrace.controller.controller_epoch import NotController
 from headrace.controller.decisions.add_partitions import NewPartitions
@@ -129,6 +131,7 @@ class InstanceTopics:
     def __init__(self, view: View, services: Services) -> None:
         """`services`: those of the broker."""
         self._view, self._services = view, services
+        self._client_id = forwarded_for(view.instance.name, view.instance.id)
         self._making: list[_Making] = []
 
     @property
@@ -143,7 +146,9 @@ class InstanceTopics:
         made: Mapping[str, KafkaError | None] = {}
         try:
             with self._under_way():
-                made = await self._services.topic_creation.make(wanted, self._is_wanted) if wanted else {}
+                made = (
+                    await self._services.topic_creation.make(wanted, self._is_wanted, self._client_id) if wanted else {}
+                )
         finally:
             self._end(making, [name for name, error in made.items() if error is None])
         return {**made, **refused}
@@ -257,6 +262,7 @@ class InstanceTopics:
             timeout_ms=timeout_ms,
             is_refused=lambda found: _is_refused(found.responses),
             is_wanted=self._is_wanted,
+            client_id=self._client_id,
         )
         return {
             each.name: _error(each)
@@ -426,6 +432,7 @@ class InstanceTopics:
             timeout_ms=timeout_ms,
             is_refused=lambda found: _is_refused(found.topics),
             is_wanted=self._is_wanted,
+            client_id=self._client_id,
         )
         return {
             each.name: _error(each) or TopicOutcome(each.topic_id, each.num_partitions, each.replication_factor)
@@ -457,6 +464,7 @@ class InstanceTopics:
             timeout_ms=timeout_ms,
             is_refused=lambda found: _is_refused(found.results),
             is_wanted=self._is_wanted,
+            client_id=self._client_id,
         )
         return {each.name: _error(each) for each in answer.results}
 

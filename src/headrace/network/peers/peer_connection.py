@@ -53,15 +53,15 @@ class PeerConnection:
         self._over = asyncio.Event()
         loop.add_reader(self._transport.fileno(), self._on_readable)
 
-    def send(self, request: Message, version: int) -> asyncio.Future[memoryview]:
-        """Sends a request. The future holds the response's frame with its header, or `PeerUnreachable` when the
-        connection breaks."""
+    def send(self, request: Message, version: int, client_id: str = "") -> asyncio.Future[memoryview]:
+        """Sends a request, with another client id if one is given. The future holds the response's frame with its
+        header, or `PeerUnreachable` when the connection breaks."""
         assert request.API_KEY is not None, f"{type(request).__name__} is not a request"
         answered: asyncio.Future[memoryview] = self._loop.create_future()
         if self.failure is not None:
             answered.set_exception(self.failure)
             return answered
-        correlation_id, header = self._conversation.header(request.API_KEY, version)
+        correlation_id, header = self._conversation.header(request.API_KEY, version, client_id)
         body = request.encode(version)
         self._conversation.expect(correlation_id, answered)
         self._unsent.append(memoryview((len(header) + len(body)).to_bytes(4, "big") + header + body))

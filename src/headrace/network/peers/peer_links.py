@@ -54,7 +54,16 @@ class PeerLinks:
         self._client_id, self._security, self._answer_bytes_max = client_id, security, answer_bytes_max
         self._links: dict[tuple[PeerAddress, str], _Link] = {}
 
-    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(
+        self,
+        to: PeerAddress,
+        request: Message,
+        answer: type[R],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+        client_id: str = "",
+    ) -> R:
         """As `Peers.ask`. Also raises `UnsupportedVersion` when the peer serves no version that can represent the
         request."""
         link = self._links.get((to, lane))
@@ -63,12 +72,12 @@ class PeerLinks:
         if link.is_open:  # a timer alone costs a fifth of a time-out's context, and followers fetch all the time
             late = asyncio.get_running_loop().call_later(timeout_ms / 1000, link.close, _late(timeout_ms))
             try:
-                return await link.send(request, answer)
+                return await link.send(request, answer, client_id)
             finally:
                 late.cancel()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await link.send(request, answer)
+                return await link.send(request, answer, client_id)
         except TimeoutError:
             link.close(_late(timeout_ms))
             raise PeerUnreachable(f"broker {to.id} at {to.host}:{to.port} did not answer in {timeout_ms} ms") from None
@@ -134,7 +143,7 @@ class _Link:
         connection = self._connection
         return connection is not None and connection.failure is None and not self._connecting.locked()
 
-    async def send(self, request: Message, answer: type[R]) -> R:
+    async def send(self, request: Message, answer: type[R], client_id: str) -> R:
         connection = self._connection
         if connection is None or connection.failure is not None or self._connecting.locked():
             attempts = self._attempts
@@ -142,9 +151,9 @@ class _Link:
                 if self._refusal is not None and self._attempts > attempts:
                     raise self._refusal  # an earlier caller has just tried
                 connection = await self._connected()
-                waiting = self._send(connection, request)
+                waiting = self._send(connection, request, client_id)
         else:
-            waiting = self._send(connection, request)
+            waiting = self._send(connection, request, client_id)
         version, frame = waiting
         return self._decoded(connection, answer, request.API_KEY, version, await frame)
 
@@ -194,14 +203,16 @@ class _Link:
             self._connection.close(why)
             self._connection = None
 
-    def _send(self, connection: PeerConnection, request: Message) -> tuple[int, asyncio.Future[memoryview]]:
+    def _send(
+        self, connection: PeerConnection, request: Message, client_id: str
+    ) -> tuple[int, asyncio.Future[memoryview]]:
         assert request.API_KEY is not None, f"{type(request).__name__} is not a request"
         version = connection.agreed.get(request.API_KEY)
         if version is None:
             ours, served = request.VERSIONS, connection.versions.get(request.API_KEY)
             version = common_version(self._name, request.API_KEY, (ours[0], ours[-1]), served)
             connection.agreed[request.API_KEY] = version
-        return version, connection.send(request, version)
+        return version, connection.send(request, version, client_id)
 
     async def _connected(self) -> PeerConnection:
         """The connection, opened if necessary. Raises `PeerUnreachable`."""

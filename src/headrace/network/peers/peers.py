@@ -54,10 +54,19 @@ class HeldConnection(Protocol):
 class Peers(Protocol):
     """Connections to the other brokers of a cluster, opened at first use and reopened after they broke."""
 
-    async def send(self, to: PeerAddress, request: Message, answer: type[R], *, timeout_ms: int, lane: str = "") -> R:
+    async def send(
+        self,
+        to: PeerAddress,
+        request: Message,
+        answer: type[R],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+        client_id: str = "",
+    ) -> R:
         """Sends a request and returns the decoded response. Requests of one `lane` to one broker are sent and answered
-        in the order of the calls. Each lane has its own connection, so that a long poll delays no other request.
-        Raises `PeerUnreachable`."""
+        in the order of the calls. Each lane has its own connection, so that a long poll delays no other request. The
+        request may have another `client_id` than this broker's. Raises `PeerUnreachable`."""
         ...
 
     def lend(

@@ -60,10 +60,10 @@ class Conversation(Generic[W]):
         """Takes out the oldest request in flight: the caller has its response."""
         self._in_flight.popleft()
 
-    def header(self, api_key: int, version: int) -> tuple[int, bytes]:
-        """The correlation id of the next request, and its header."""
+    def header(self, api_key: int, version: int, client_id: str = "") -> tuple[int, bytes]:
+        """The correlation id of the next request, and its header; with another client id than its own, if any."""
         correlation_id = self.next_id()
-        return correlation_id, write_request_header(api_key, version, correlation_id, self._client_id)
+        return correlation_id, write_request_header(api_key, version, correlation_id, client_id or self._client_id)
 
     def next_id(self) -> int:
         """The correlation id of the next request, for a caller that writes the header itself."""

@@ -5,23 +5,19 @@
  *
  * There is one log, whatever topic and partition are named, and nothing else is checked. Other requests end it.
  *
- *   cc -O3 -msse4.2 -o floor floor.c && ./floor PORT DIRECTORY       prints "ready"
+ *   cc -O3 -msse4.2 -mpclmul -o floor floor.c && ./floor PORT DIRECTORY       prints "ready"
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <nmmintrin.h>
-#include <poll.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <unistd.h>
+
+#include "../floor.h"
 
 enum { FRAME_MAX = 4 << 20, EVENTS = 512, CONNECTIONS = 65536, NAME_MAX_BYTES = 255 };
 
@@ -33,43 +29,6 @@ static size_t place_count, place_room;
 static struct partial partials[CONNECTIONS]; /* of frames that did not come in one piece */
 static uint64_t next_offset, log_size;
 static int log_file;
-
-static uint32_t get32(const unsigned char *at) { uint32_t value; memcpy(&value, at, 4); return __builtin_bswap32(value); }
-static uint64_t get64(const unsigned char *at) { uint64_t value; memcpy(&value, at, 8); return __builtin_bswap64(value); }
-static unsigned char *set16(unsigned char *at, uint16_t value) { value = __builtin_bswap16(value); memcpy(at, &value, 2); return at + 2; }
-static unsigned char *set32(unsigned char *at, uint32_t value) { value = __builtin_bswap32(value); memcpy(at, &value, 4); return at + 4; }
-static unsigned char *set64(unsigned char *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); return at + 8; }
-
-static uint32_t get_varint(const unsigned char **at) {
-    uint32_t value = 0;
-    for (int shift = 0;; shift += 7) {
-        unsigned char byte = *(*at)++;
-        value |= (uint32_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) return value;
-    }
-}
-
-static unsigned char *set_varint(unsigned char *at, uint32_t value) {
-    for (; value > 0x7f; value >>= 7) *at++ = (unsigned char)(value | 0x80);
-    *at++ = (unsigned char)value;
-    return at;
-}
-
-static uint32_t crc32c(const unsigned char *at, size_t size) {
-    uint64_t crc = 0xffffffff;
-    for (; size >= 8; at += 8, size -= 8) { uint64_t word; memcpy(&word, at, 8); crc = _mm_crc32_u64(crc, word); }
-    for (; size; at++, size--) crc = _mm_crc32_u8((uint32_t)crc, *at);
-    return ~(uint32_t)crc;
-}
-
-static void send_all(int fd, const unsigned char *bytes, size_t size, int flags) {
-    while (size) {
-        ssize_t sent = send(fd, bytes, size, flags | MSG_NOSIGNAL);
-        if (sent < 0 && errno == EAGAIN) { struct pollfd wait = {fd, POLLOUT, 0}; poll(&wait, 1, -1); continue; }
-        if (sent < 0) return;
-        bytes += sent; size -= (size_t)sent;
-    }
-}
 
 static void produce(int fd, unsigned char *frame, const unsigned char *at) {
     static unsigned char answer[512];

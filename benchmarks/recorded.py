@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 LIMIT_S = 360.0
 KAFKA, FLOOR = ratio_to("Apache Kafka"), ratio_to("floor")
+FLOOR_TO_KAFKA = ratio_to("Apache Kafka", "floor")
 
 
 class Recorded(NamedTuple):
@@ -48,7 +49,7 @@ RECORDED: Mapping[str, Recorded] = {
     ),
     "launch_and_memory": _of("broker/launch_and_memory", "Launch and memory", "--rounds 3 --gigabytes 1"),
     "fetch_floor": _of("broker/fetch_floor", "Fetches beside sendfile in C", "--rounds 40 --megabytes 128"),
-    "replicated": _of("cluster/replicated", "Replicated produces of Java's client", "--rounds 4 --scale 0.5 --warm 60"),
+    "replicated": _of("cluster/replicated", "Replicated produces of Java's client", "--rounds 3 --scale 0.4 --warm 60"),
     "replicated_requests": _of(
         "cluster/replicated_requests", "Replicated requests", "--rounds 3 --seconds 2 --warm 60"
     ),
@@ -96,6 +97,8 @@ _REQUESTS = (
     Bound("p99", "p99_ms"),
 )
 _STREAM = (_least("rate", "records_per_s", 2.5), Bound("CPU", "brokers_cpu_s", 0.25), Bound("p99", "p99_ms"))
+_FLOOR_REQUESTS = (Bound("rate", "requests_per_s"), Bound("CPU", "brokers_cpu_us_per_request"))
+_FLOOR_STREAM = (Bound("rate", "records_per_s"), Bound("CPU", "brokers_cpu_s"))
 _CONNECTIONS = {1: "1 connection", 10: "10 connections", 50: "50 connections", 500: "500 connections"}
 
 GOALS: Sequence[Goal] = (
@@ -212,6 +215,10 @@ GOALS: Sequence[Goal] = (
         "rate 1.6 ×, CPU 0.42 ×, p99 0.57 ×",
     ),
     *(
+        Goal(f"what the floor in C reaches of it, {work}", "replicated", work, FLOOR_TO_KAFKA, _FLOOR_STREAM, before)
+        for work, before in (("tuned", "TUNED"), ("default", "DEFAULT"))
+    ),
+    *(
         Goal(
             f"acks=all, three brokers, a request of {size}, {name}",
             "replicated_requests",
@@ -227,6 +234,24 @@ GOALS: Sequence[Goal] = (
             ("15 KiB", "15 records of 1 KiB", _CONNECTIONS[1], "rate 1.0 ×, CPU 0.73 ×, p99 0.53 ×"),
             ("15 KiB", "15 records of 1 KiB", _CONNECTIONS[10], "rate 1.7 ×, CPU 0.44 ×, p99 0.66 ×"),
             ("15 KiB", "15 records of 1 KiB", _CONNECTIONS[50], "rate 1.7 ×, CPU 0.47 ×, p99 0.62 ×"),
+        )
+    ),
+    *(
+        Goal(
+            f"what the floor in C reaches of it, {batch}, {_CONNECTIONS[count]}",
+            "replicated_requests",
+            f"{batch}, {_CONNECTIONS[count]}",
+            FLOOR_TO_KAFKA,
+            _FLOOR_REQUESTS,
+            before,
+        )
+        for batch, count, before in (
+            ("100 B", 1, "rate 4.8 ×, CPU 0.12 ×"),
+            ("100 B", 10, "rate 11.8 ×, CPU 0.05 ×"),
+            ("100 B", 50, "rate 4.5 ×, CPU 0.12 ×"),
+            ("15 KiB", 1, "F15-1"),
+            ("15 KiB", 10, "F15-10"),
+            ("15 KiB", 50, "F15-50"),
         )
     ),
     Goal(

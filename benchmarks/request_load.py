@@ -46,6 +46,11 @@ def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
     return float(sum(each.user + each.system for each in used))
 
 
+def kernel_seconds(processes: Sequence[psutil.Process]) -> float:
+    """The part of it that the kernel has used for them."""
+    return float(sum(each.cpu_times().system for each in processes))
+
+
 def load(targets: Sequence[tuple[int, bytes]], connections: int, seconds: float, cpu_s: Callable[[], float]) -> Loaded:
     """Sends on every connection as soon as the answer is there, for `seconds`. `targets`: ports and frames, which the
     connections take in turns. `cpu_s`: the CPU seconds of the brokers so far."""

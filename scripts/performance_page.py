@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.paired import number, ratio_to
+from benchmarks.paired import is_ratio, number
 from benchmarks.recorded import GOALS, RECORDED, Bound, Goal, stored
 
 ROOT = Path(__file__).parents[1]
@@ -41,10 +41,10 @@ def goals_table(runs: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     for goal in GOALS:
         run = runs.get(goal.stem)
         wanted = ", ".join(_wanted(goal, each) for each in goal.bounds if each.limit is not None)
-        if run is None:
+        spreads = run and run["results"][goal.case].get(goal.side)  # a side that was not measured then is not there
+        if not run or not spreads:
             yield f"| {goal.work} | {wanted} | {goal.before} | an earlier run, by hand |"
             continue
-        spreads = run["results"][goal.case][goal.side]
         reached = ", ".join(_reached(goal, each, spreads[each.figure]["median"]) for each in goal.bounds)
         yield f"| {goal.work} | {wanted} | {reached} | {run['day']}, load {run['load'][0]} |"
 
@@ -64,7 +64,7 @@ def _reached(goal: Goal, bound: Bound, median: float) -> str:
 
 
 def _value(goal: Goal, value: float) -> str:
-    return f"{number(value)} ×" if goal.side.startswith(ratio_to("")) else number(value)
+    return f"{number(value)} ×" if is_ratio(goal.side) else number(value)
 
 
 def section(title: str, run: dict[str, Any]) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _label(figure: str) -> str:
 
 def _cell(spread: dict[str, float], side: str) -> str:
     median = number(spread["median"])
-    shown = f"**{median} ×**" if side.startswith(ratio_to("")) else median
+    shown = f"**{median} ×**" if is_ratio(side) else median
     return f"{shown} ({number(spread['least'])}–{number(spread['most'])})"
 
 

@@ -10,7 +10,7 @@ import pytest
 from performance_page import goals_table, section
 
 from benchmarks import chart
-from benchmarks.paired import number, ratio_to, shown, summarise
+from benchmarks.paired import is_ratio, number, ratio_to, shown, summarise
 from benchmarks.recorded import GOALS, RECORDED, RESULTS, ROOT, file_of, stored
 
 
@@ -45,6 +45,19 @@ def test_a_ratio_is_the_median_of_pairs_and_not_of_medians() -> None:
     assert summary["headrace"]["requests_per_s"] == {"median": 20_000, "least": 10_000, "most": 30_000}
     assert summary[TO]["requests_per_s"] == {"median": 3.0, "least": 1.0, "most": 4.0}
     assert summary[TO]["p99_ms"] == {"median": 0.25, "least": 0.25, "most": 0.5}
+
+
+def test_ratios_of_two_other_sides_are_there_if_both_were_measured() -> None:
+    summary = summarise(ROUNDS, [("floor", "Apache Kafka"), ("floor", "nobody")])
+    assert [key for key in summary if is_ratio(key)] == ["to floor", TO, "floor to Apache Kafka"]
+    assert summary["floor to Apache Kafka"]["requests_per_s"] == {"median": 4.0, "least": 2.0, "most": 4.0}
+
+
+def test_a_goal_of_a_side_that_was_not_measured_then_has_an_earlier_figure() -> None:
+    run = recorded()
+    del run["results"]["10 connections"][ratio_to("floor")]
+    (row,) = [each for each in goals_table({"small_requests": run}) if "floor in C, 10 connections" in each]
+    assert row.endswith("| an earlier run, by hand |")
 
 
 def test_one_side_alone_has_no_ratio() -> None:
@@ -92,7 +105,8 @@ def test_each_goal_is_of_a_benchmark_that_is_recorded() -> None:
         assert goal.before or file_of(goal.stem).exists(), f"{goal.work}: nothing was ever reached"
     for stem, run in stored().items():
         for goal in (each for each in GOALS if each.stem == stem):
-            assert {each.figure for each in goal.bounds} <= run["results"][goal.case][goal.side].keys()
+            spreads = run["results"][goal.case].get(goal.side)
+            assert goal.before if spreads is None else {each.figure for each in goal.bounds} <= spreads.keys()
 
 
 def test_all_results_are_of_a_benchmark_that_is_recorded() -> None:

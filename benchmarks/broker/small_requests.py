@@ -130,7 +130,7 @@ def headrace(stack: ExitStack, directory: Path, workers: int = 1) -> Peer:
 def floor(stack: ExitStack, directory: Path, compiler: str) -> Peer:
     """The floor, compiled and started."""
     program, (port,) = directory / "floor", free_ports(1)
-    subprocess.run([compiler, "-O3", "-msse4.2", "-o", str(program), str(FLOOR)], check=True)
+    subprocess.run([compiler, "-O3", "-msse4.2", "-mpclmul", "-o", str(program), str(FLOOR)], check=True)
     process = subprocess.Popen([str(program), str(port), str(directory)], stdout=subprocess.PIPE)
     stack.callback(stop_process, process)
     assert process.stdout is not None

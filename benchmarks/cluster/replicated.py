@@ -137,7 +137,9 @@ def all_clusters() -> Iterator[tuple[list[Cluster], psutil.Process]]:
     with ExitStack() as stack:
         (ours, theirs), zookeeper = stack.enter_context(both_clusters())
         found = [ours, theirs]
-        if replicated_floor.can_run():
+        if reason := replicated_floor.missing_tools():
+            print(f"left out: {reason}", file=sys.stderr)
+        else:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             floor = stack.enter_context(replicated_floor.ReplicatedFloor(directory))
             found.insert(1, Cluster(FLOOR, floor.bootstrap, [psutil.Process(each.pid) for each in floor.processes]))

@@ -4,9 +4,9 @@ with ReplicatedFloor(directory) as floor:
     floor.ports; floor.bootstrap; floor.processes; floor.logs(0)
 """
 
+import platform
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
@@ -18,12 +18,11 @@ WARM_S = 5.0
 """Of load before it is measured, at most: it has no code that is compiled while it runs."""
 
 
-def can_run() -> bool:
-    """Whether there is a C compiler; says so if there is none."""
-    has_compiler = shutil.which("cc") is not None
-    if not has_compiler:
-        print("the floor is not measured: it needs a C compiler", file=sys.stderr)
-    return has_compiler
+def missing_tools() -> str | None:
+    """Why the floor cannot run on this machine; None when it can."""
+    if platform.machine() != "x86_64":
+        return "the floor needs x86-64, whose instructions make its checksums"
+    return None if shutil.which("cc") else "the floor needs a C compiler"
 
 
 class ReplicatedFloor:

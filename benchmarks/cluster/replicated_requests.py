@@ -101,7 +101,9 @@ def clusters() -> Iterator[list[Cluster]]:
         ours = stack.enter_context(LocalCluster(directory / "headrace", zookeeper.address))
         ours.wait_until_ready()
         found = [measured("headrace", ours.bootstrap, [ours.pid(each) for each in ours.brokers])]
-        if replicated_floor.can_run():
+        if reason := replicated_floor.missing_tools():
+            print(f"left out: {reason}", file=sys.stderr)
+        else:
             floor = stack.enter_context(replicated_floor.ReplicatedFloor(directory / "floor"))
             found.append(measured(FLOOR, floor.bootstrap, [each.pid for each in floor.processes]))
         if kafka.missing_tools() is None:

@@ -1,8 +1,6 @@
 """The floor of the replicated benchmarks is one: it replicates all that it answers, to both followers."""
 
-import os
 import random
-import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.cluster.replicated_floor import NODES, ReplicatedFloor
+from benchmarks.cluster.replicated_floor import NODES, ReplicatedFloor, missing_tools
 from benchmarks.request_load import VERSION, produce_frame
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -20,10 +18,7 @@ from headrace.protocol.headers import read_response_header, write_request_header
 from tests.eventually import WITHIN_SECONDS, eventually
 from tests.harness import receive_frame
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler"),
-    pytest.mark.skipif(os.uname().machine != "x86_64", reason="its checksums are instructions of x86-64"),
-]
+pytestmark = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
 TOPIC = "any"
 
 

@@ -27,7 +27,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.cluster import replicated_floor, replicated_requests
-from benchmarks.cluster.replicated_requests import FLOOR, KAFKA
+from benchmarks.cluster.replicated_requests import FLOOR, KAFKA, RETENTION, SHORT_LIVED
 from benchmarks.paired import Summary, report, summarise
 from benchmarks.request_load import cpu_seconds, kernel_seconds
 from headrace.client.operations.admin import Admin, NewTopic
@@ -117,8 +117,8 @@ def both_clusters() -> Iterator[tuple[tuple[Cluster, Cluster], psutil.Process]]:
     with (
         tempfile.TemporaryDirectory() as directory,
         ZooKeeperServer(Path(directory) / "zookeeper") as zookeeper,
-        LocalCluster(Path(directory) / "headrace", zookeeper.address) as ours,
-        KafkaCluster(Path(directory)) as theirs,
+        LocalCluster(Path(directory) / "headrace", zookeeper.address, settings=RETENTION) as ours,
+        KafkaCluster(Path(directory), RETENTION) as theirs,
     ):
         ours.wait_until_ready()
         assert zookeeper.process is not None
@@ -165,7 +165,7 @@ def main() -> None:
         for each in clusters:
             if each.name != FLOOR:
                 with Admin(each.bootstrap) as admin:
-                    admin.create_topics([NewTopic(f"bench-{name}", 3, 3) for name in WORKS])
+                    admin.create_topics([NewTopic(f"bench-{name}", 3, 3, SHORT_LIVED) for name in WORKS])
             warm(each, options.warm, works)
         for name in works:
             count, _ = WORKS[name]

@@ -32,14 +32,14 @@
 
 enum {
     NODES = 3, EVENTS = 512, PIECES = 1000, WAITING = 1 << 16, ROOM = 64 << 10, FRAME_MAX = 64 << 20,
-    ANSWERS = 64 << 10, ANSWER_MAX = 8 << 10, BY_FILE = 32 << 10,
+    ANSWERS = 64 << 10, ANSWER_MAX = 8 << 10, BY_FILE = 32 << 10, KEPT = 16 << 20,
     PRODUCE = 0 << 16 | 9, METADATA = 3 << 16 | 9, API_VERSIONS_3 = 18 << 16 | 3, API_VERSIONS_4 = 18 << 16 | 4,
     INIT_PRODUCER_ID = 22 << 16 | 4, HELLO = 0x7fff /* and the number of who speaks */
 };
 
 struct log { /* what a turn brings is gathered, and is written in one go at its end; the first piece is left free */
     int file, count;
-    uint64_t size, gathered;
+    uint64_t size, gathered, dropped;
     struct iovec pieces[1 + PIECES];
 };
 
@@ -78,6 +78,16 @@ static void watch(struct connection *one, int how, uint32_t events) {
 
 /* ---- logs */
 
+/* As retention does: without it the disk that all share would fill the page cache with what is to be written back. */
+static void drop_old(struct log *log) {
+    uint64_t end = log->size - KEPT;
+    for (int other = 0; log == own && other < NODES; other++)
+        if (other != number && peers[other].sent < end) end = peers[other].sent;
+    if (end <= log->dropped) return;
+    fallocate(log->file, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, (off_t)log->dropped, (off_t)(end - log->dropped));
+    log->dropped = end;
+}
+
 static void write_log(struct log *log) {
     struct iovec *piece = log->pieces + 1;
     for (int left = log->count; log->gathered;) {
@@ -89,6 +99,7 @@ static void write_log(struct log *log) {
         if (left) { piece->iov_base = (char *)piece->iov_base + written; piece->iov_len -= (size_t)written; }
     }
     log->count = 0;
+    if (log->size - log->dropped > 2 * KEPT) drop_old(log);
 }
 
 static void gather(struct log *log, unsigned char *bytes, size_t size) {

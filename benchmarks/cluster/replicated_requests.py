@@ -35,6 +35,10 @@ from tests.zookeeper_server import ZooKeeperServer
 
 TOPIC, PARTITIONS, REPLICAS = "replicated-requests", 3, 3
 FLOOR, KAFKA = "floor", "Apache Kafka"
+SHORT_LIVED = {"segment.bytes": "16777216", "retention.bytes": "16777216", "file.delete.delay.ms": "1000"}
+"""Of the topics: else a minute of load fills the page cache, and all peers wait for the disk from then on."""
+RETENTION = {"log.retention.check.interval.ms": "1000", "log.initial.task.delay.ms": "1000"}
+"""Of the brokers."""
 BATCHES = {"100 B": (1, 100), "15 KiB": (15, 1024)}
 """The number of records in a batch, and their size."""
 
@@ -81,7 +85,7 @@ def measured(name: str, bootstrap: str, brokers: Sequence[int]) -> Cluster:
         leaders = [int(each.rpartition(":")[2]) for each in bootstrap.split(",")]
     else:
         with Admin(bootstrap) as admin:
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS, SHORT_LIVED)])
             addresses, topic = admin.describe_cluster().brokers, admin.describe_topic(TOPIC)
         leaders = [addresses[topic.partitions[index].leader].port for index in range(PARTITIONS)]
     return Cluster(name, leaders, [psutil.Process(pid) for pid in brokers])
@@ -98,7 +102,7 @@ def clusters() -> Iterator[list[Cluster]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         zookeeper = stack.enter_context(ZooKeeperServer(directory / "zookeeper"))
-        ours = stack.enter_context(LocalCluster(directory / "headrace", zookeeper.address))
+        ours = stack.enter_context(LocalCluster(directory / "headrace", zookeeper.address, settings=RETENTION))
         ours.wait_until_ready()
         found = [measured("headrace", ours.bootstrap, [ours.pid(each) for each in ours.brokers])]
         if reason := replicated_floor.missing_tools():
@@ -107,7 +111,7 @@ def clusters() -> Iterator[list[Cluster]]:
             floor = stack.enter_context(replicated_floor.ReplicatedFloor(directory / "floor"))
             found.append(measured(FLOOR, floor.bootstrap, [each.pid for each in floor.processes]))
         if kafka.missing_tools() is None:
-            theirs = stack.enter_context(KafkaCluster(directory))
+            theirs = stack.enter_context(KafkaCluster(directory, RETENTION))
             pids = [each.pid for each in theirs.processes.values()]
             found.append(measured(KAFKA, theirs.bootstrap, pids))
         yield found

@@ -5,6 +5,7 @@ with KafkaCluster(directory) as kafka:
 """
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -41,7 +42,8 @@ group.initial.rebalance.delay.ms=0
 class KafkaCluster:
     """Started when entered; every process is ended by its pid."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: of all nodes, beside those above."""
         self.directory = directory
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         ports = free_ports(2 * len(NODES))
@@ -52,11 +54,11 @@ class KafkaCluster:
             home = directory / f"kafka-{node}"
             home.mkdir(parents=True)
             properties = home / "server.properties"
-            properties.write_text(
-                PROPERTIES.format(
-                    node=node, port=self.ports[node], controller_port=controllers[node], voters=voters, directory=home
-                )
+            text = PROPERTIES.format(
+                node=node, port=self.ports[node], controller_port=controllers[node], voters=voters, directory=home
             )
+            more = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
+            properties.write_text(text + more)
             run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), logs=home)
 
     @property

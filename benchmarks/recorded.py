@@ -49,7 +49,7 @@ RECORDED: Mapping[str, Recorded] = {
     ),
     "launch_and_memory": _of("broker/launch_and_memory", "Launch and memory", "--rounds 3 --gigabytes 1"),
     "fetch_floor": _of("broker/fetch_floor", "Fetches beside sendfile in C", "--rounds 40 --megabytes 128"),
-    "replicated": _of("cluster/replicated", "Replicated produces of Java's client", "--rounds 3 --scale 0.5 --warm 60"),
+    "replicated": _of("cluster/replicated", "Replicated produces of Java's client", "--rounds 3 --scale 0.4 --warm 60"),
     "replicated_requests": _of(
         "cluster/replicated_requests", "Replicated requests", "--rounds 3 --seconds 2 --warm 60"
     ),

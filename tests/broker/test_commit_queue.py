@@ -127,7 +127,8 @@ async def played(
 
 def queues(node: Node) -> list[CommitQueue]:
     """The queues in which requests wait."""
-    return list(node.dispatcher._commit_queues._queues.values())
+    found = [partition.commits for partition in node.replicas.partitions.values()]
+    return [each for each in found if each is not None and each._waiting]
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -234,17 +235,22 @@ async def test_a_repeated_batch_does_not_wait_for_what_came_in_between(tmp_path:
 @in_virtual_time
 async def test_many_deadlines_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look costs time for each that waits, so there are fewer looks the more wait."""
-    looks, expire = 0, CommitQueue.expire
+    looks, loop = 0, asyncio.get_running_loop()
+    call_at = loop.call_at
 
-    def counted(queue: CommitQueue) -> None:
-        nonlocal looks
-        looks += 1
-        expire(queue)
+    def counted(when: float, callback: Callable[..., Any], *arguments: Any, **how: Any) -> asyncio.TimerHandle:
+        def called(*given: Any) -> None:
+            nonlocal looks
+            looks += 1
+            callback(*given)
 
-    monkeypatch.setattr(CommitQueue, "expire", counted)
+        is_look = callback == nodes[1].purgatory._expire
+        return call_at(when, called if is_look else callback, *arguments, **how)
+
     monkeypatch.setattr(commit_queue, "_S_BETWEEN_LOOKS", 0.001)
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        monkeypatch.setattr(loop, "call_at", counted)
         asked = [
             asyncio.ensure_future(nodes[1].ask(request([("t", -1, 0)], timeout_ms=timeout_ms), m.ProduceResponse))
             for timeout_ms in range(100, 300)

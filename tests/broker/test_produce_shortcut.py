@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headrace.broker.produce import produce_shortcut
+from headrace.broker.produce import commit_queue, produce_shortcut, waiting_answer
 from headrace.broker.produce.produce_shortcut import ProduceShortcut
 from headrace.broker.request import dispatch
 from headrace.broker.request.dispatch import Dispatcher
@@ -66,8 +66,9 @@ class Uncompiled(Shortcut):
         super().__init__()
         times = dispatcher.handlers[ApiKey.PRODUCE].times
         self.plain: Any = module.ProduceShortcut(
-            dispatcher._services, times, dispatcher._append_rest, dispatcher._commit_queues, dispatcher._refuse_waiting
-        )
+            dispatcher._services, times, dispatcher._append_rest, module.CommitQueues(dispatcher._services),
+            dispatcher._refuse_waiting,
+        )  # fmt: skip
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         answer_end = int(self.plain.answer(connection, memoryview(octets), start, end, at))
@@ -103,7 +104,7 @@ def setting() -> Iterator[Setting]:
         dispatchers = [each for each in gc.get_objects() if type(each) is Dispatcher]
         (found,) = (each for each in dispatchers if each._services.config.log_dirs == (str(broker.data),))
         assert isinstance(found.shortcut, Shortcuts)
-        module = uncompiled(produce_shortcut, connections)
+        module = uncompiled(produce_shortcut, connections, commit_queue, waiting_answer)
         shortcuts = {"compiled": found.shortcut, "uncompiled": Uncompiled(module, found)}
         names = [name_of(way, topic) for way in WAYS for topic in TOPICS]
         asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names])

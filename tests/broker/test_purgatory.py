@@ -4,8 +4,18 @@ import asyncio
 
 import pytest
 
+from headrace.broker.request import purgatory as purgatory_module
 from headrace.broker.request.purgatory import Purgatory
 from tests.simulation.virtual_time import in_virtual_time
+from tests.uncompiled import uncompiled
+
+UNCOMPILED = uncompiled(purgatory_module)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "uncompiled"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "uncompiled":
+        monkeypatch.setitem(globals(), "Purgatory", UNCOMPILED.Purgatory)
 
 
 class Waiter:
@@ -110,3 +120,85 @@ async def test_what_is_cancelled_is_never_asked_again_and_leaves_nothing_behind(
     await asyncio.sleep(0.05)
     assert all((waiter.looks, waiter.ended) == (0, []) for waiter in waiters)
     assert len(purgatory) == 0
+
+
+@in_virtual_time
+async def test_what_is_paused_watches_nothing_until_it_is_resumed_and_keeps_its_deadline() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    again, other = Waiter(completes_at_look=9), Waiter(completes_at_look=9)
+    entry = purgatory.wait(again, ["a"], 100)
+    purgatory.wait(other, ["a"], 60_000)
+    purgatory.touch("a")
+    purgatory.pause(entry)
+    purgatory.pause(entry)
+    await asyncio.sleep(0.01)
+    assert (again.looks, other.looks, len(purgatory), list(purgatory.operations())) == (0, 1, 1, [other])
+    assert purgatory.resume(entry)
+    assert purgatory.resume(entry)
+    purgatory.touch("a")
+    await asyncio.sleep(0.01)
+    assert (again.looks, other.looks, len(purgatory)) == (1, 2, 2)
+    await asyncio.sleep(0.2)
+    assert (again.ended, len(purgatory)) == (["expired"], 1)
+    assert not purgatory.resume(entry)
+
+
+@in_virtual_time
+async def test_what_is_paused_when_its_time_comes_is_over_without_a_word() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter, cancelled = Waiter(), Waiter()
+    entry, gone = purgatory.wait(waiter, ["a"], 20), purgatory.wait(cancelled, ["a"], 20)
+    purgatory.pause(entry)
+    purgatory.pause(gone)
+    purgatory.cancel(gone)
+    assert (len(purgatory), len(purgatory.watched)) == (0, 0)
+    await asyncio.sleep(0.1)
+    assert not purgatory.resume(entry) and not purgatory.resume(gone)
+    purgatory.touch("a")
+    await asyncio.sleep(0.01)
+    assert (waiter.looks, waiter.ended, cancelled.looks, cancelled.ended) == (0, [], 0, [])
+
+
+@in_virtual_time
+async def test_an_operation_that_pauses_as_it_completes_or_beside_many_others_is_counted_once() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+
+    class Pausing(Waiter):
+        def try_complete(self) -> bool:
+            purgatory.pause(entry)
+            return super().try_complete()
+
+    entry = purgatory.wait(Pausing(), ["a"], 60_000)
+    purgatory.touch("a")
+    await asyncio.sleep(0.01)
+    assert len(purgatory) == 0 and not purgatory.resume(entry)
+    paused = [purgatory.wait(Waiter(), ["a", n], 60_000) for n in range(300)]
+    for each in paused:
+        purgatory.pause(each)
+    assert (len(purgatory), len(purgatory.watched)) == (0, 0)
+    assert len(purgatory._deadlines) < 100, "those that wait no more are kept"
+    resumed = sum(purgatory.resume(each) for each in paused)
+    assert len(purgatory) == len(list(purgatory.operations())) == resumed
+
+
+@in_virtual_time
+async def test_what_waits_while_others_expire_expires_too_and_in_time() -> None:
+    loop = asyncio.get_running_loop()
+    purgatory = Purgatory(loop)
+    ends: list[tuple[str, int]] = []
+
+    class Again(Waiter):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def expire(self) -> None:
+            ends.append((self.name, round(1000 * (loop.time() - began))))
+            if self.name == "first":
+                purgatory.wait(Again("late"), ["a"], 500)
+
+    began = loop.time()
+    purgatory.wait(Again("first"), ["a"], 10)
+    purgatory.wait(Again("second"), ["a"], 50)
+    await asyncio.sleep(1)
+    assert ends == [("first", 10), ("second", 50), ("late", 510)]

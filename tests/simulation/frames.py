@@ -300,7 +300,7 @@ class Served:
             self._send(chunks)
 
     def answer_later(self, slot: Slot, chunks: list[Any], request: object) -> None:
-        slot.chunks, slot.abandon = chunks, None
+        slot.chunks, slot.abandon, slot.waiter = chunks, None, None
         while self._slots and self._slots[0].chunks is not None:
             self._send(self._slots.popleft().chunks or [])
 
@@ -317,8 +317,11 @@ class Served:
         self.is_closed = True
         self._end.close()
         for slot in self._slots:
-            if slot.abandon is not None:
+            if slot.waiter is not None:
+                slot.waiter.abandon()
+            elif slot.abandon is not None:
                 slot.abandon()
+            slot.waiter = None
         self._slots.clear()
         self._held.clear()
 

@@ -5,20 +5,26 @@ A request that must wait (a long poll, a join, acks=all) keeps its place as a `S
 Compiled with the connection; it also runs uncompiled.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from headrace.network.outbound import Chunks
 from headrace.network.request_times import Timed
 
-_NO_SLOTS: "deque[Slot]" = deque()
-"""Of everybody for whom nothing waits: an empty one of their own would take 0.6 kB of each idle connection."""
+
+class Waiter:
+    """Who works on the answer to a request."""
+
+    __slots__ = ()
+
+    def abandon(self) -> None:
+        """Takes in that nobody waits for the answer: the connection has closed."""
+        raise NotImplementedError
 
 
 class Slot:
     """The place of one request in the order of a connection's responses."""
 
-    __slots__ = ("abandon", "chunks", "memory", "request", "size")
+    __slots__ = ("abandon", "chunks", "memory", "next", "request", "size", "waiter")
 
     def __init__(self) -> None:
         self.chunks: Chunks | None = None
@@ -26,15 +32,20 @@ class Slot:
         self.size = 0  # of the chunks, in bytes
         self.memory = 0  # the same, without file ranges
         self.abandon: Callable[[], None] | None = None  # called if the connection closes before the response exists
+        self.waiter: Waiter | None = None  # told the same
+        self.next: Slot | None = None
 
 
 class AnswerOrder:
     """The places of one connection's requests whose answers are not queued to be sent."""
 
-    __slots__ = ("slots", "waiting_bytes", "waiting_memory")
+    __slots__ = ("_last", "count", "first", "waiting_bytes", "waiting_memory")
 
     def __init__(self) -> None:
-        self.slots = _NO_SLOTS
+        self.first: Slot | None = None
+        self._last: Slot | None = None
+        self.count = 0
+        """How many places there are."""
         self.waiting_bytes = 0
         """Of responses that wait for an earlier one."""
         self.waiting_memory = 0
@@ -43,34 +54,61 @@ class AnswerOrder:
     def place(self) -> Slot:
         """Reserves the next place."""
         slot = Slot()
-        if self.slots is _NO_SLOTS:
-            self.slots = deque()
-        self.slots.append(slot)
+        if self._last is None:
+            self.first = slot
+        else:
+            self._last.next = slot
+        self._last = slot
+        self.count += 1
         return slot
 
     def fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         """Gives a request its answer; without chunks it has none (acks=0)."""
-        slot.chunks, slot.request, slot.abandon = chunks, request, None
-        slot.memory = sum([len(chunk) for chunk in chunks if isinstance(chunk, bytes)])
-        slot.size = slot.memory + sum([chunk.size for chunk in chunks if not isinstance(chunk, bytes)])
+        slot.chunks, slot.request, slot.abandon, slot.waiter = chunks, request, None, None
+        slot.memory = slot.size = 0
+        for chunk in chunks:
+            if isinstance(chunk, bytes):
+                slot.memory += len(chunk)
+            else:
+                slot.size += chunk.size
+        slot.size += slot.memory
         self.waiting_bytes += slot.size
         self.waiting_memory += slot.memory
 
     def take(self) -> Slot | None:
         """Takes out the first place, if it has its answer."""
-        slots = self.slots
-        if not slots or slots[0].chunks is None:
+        slot = self.first
+        if slot is None or slot.chunks is None:
             return None
-        slot = slots.popleft()
         self.waiting_bytes -= slot.size
         self.waiting_memory -= slot.memory
-        if not slots:
-            self.slots = _NO_SLOTS
+        self._take_first()
         return slot
+
+    def take_only(self, slot: Slot) -> bool:
+        """Takes out a place without an answer, if there is no other one. Whether it did."""
+        if self.count != 1 or self.first is not slot:
+            return False
+        slot.abandon = slot.waiter = None
+        self._take_first()
+        return True
+
+    def _take_first(self) -> None:
+        slot = self.first
+        assert slot is not None
+        self.first, slot.next = slot.next, None
+        if self.first is None:
+            self._last = None
+        self.count -= 1
 
     def abandon(self) -> None:
         """Tells who works on the answers that nobody waits for them."""
-        for slot in self.slots:
-            if slot.abandon is not None:
+        slot, self.first, self._last, self.count = self.first, None, None, 0
+        while slot is not None:
+            if slot.waiter is not None:
+                slot.waiter.abandon()
+            elif slot.abandon is not None:
                 slot.abandon()
-        self.slots = _NO_SLOTS
+            slot.waiter = None
+            following, slot.next = slot.next, None
+            slot = following

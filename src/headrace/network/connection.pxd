@@ -101,6 +101,10 @@ cdef class Connection(LateReceiver):
 
     cpdef answer(self, list chunks, request)
     cpdef answer_later(self, Slot slot, list chunks, request)
+
+    @cython.locals(is_plain=bint, sent=Py_ssize_t, size=Py_ssize_t, octets=bytes)
+    cpdef answer_frame_later(self, Slot slot, bytes frame, request)
+
     cdef _fill(self, Slot slot, list chunks, request)
     cdef _put_out(self, list chunks, request)
     cdef _note_sent(self)

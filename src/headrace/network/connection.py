@@ -253,7 +253,7 @@ class Connection(LateReceiver):
         self._left = _PER_TURN_MAX
         answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
-            if self._order.slots:
+            if self._order.count:
                 self._pace()
             if self._is_buffering:
                 self._read_pending()
@@ -285,13 +285,13 @@ class Connection(LateReceiver):
 
     def _is_quiet(self) -> bool:
         """Whether nothing waits in the connection: what is answered now can be sent now."""
-        return not self._order.slots and self._is_free()
+        return not self._order.count and self._is_free()
 
     def _is_free(self) -> bool:
         """Whether a shortcut may be asked: nothing waits but answers, for their time."""
         if self._reasons or self._is_closed or self._is_sending or self._outbound.queued_bytes or self._frames:
             return False
-        return len(self._order.slots) < _SLOTS_MAX
+        return self._order.count < _SLOTS_MAX
 
     def _answer_by_shortcut(self, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
@@ -339,7 +339,7 @@ class Connection(LateReceiver):
                 if answer_end == _WAITS:
                     if not self._is_free():
                         break
-                elif self._order.slots:  # it tells of nothing that was put off
+                elif self._order.count:  # it tells of nothing that was put off
                     self._answer_behind(shortcut, at, answer_end)
                 else:
                     late.note(self, shortcut, at, answer_end)
@@ -356,7 +356,7 @@ class Connection(LateReceiver):
     @property
     def has_waiting(self) -> bool:
         """Whether an answer has to wait for that to an earlier request."""
-        return bool(self._order.slots)
+        return self._order.count > 0
 
     def _answer_behind(self, shortcut: Shortcut, start: int, end: int) -> None:
         """Lets an answer that a shortcut wrote wait for those before it."""
@@ -382,7 +382,7 @@ class Connection(LateReceiver):
                 end = inbound.end_of_frame(pos, count)
                 if end < 0 or filled > _OUT_BYTES - _SHORT_MAX:
                     break
-                if self._order.slots and (inbound._octets[pos + 4] or inbound._octets[pos + 5]):
+                if self._order.count and (inbound._octets[pos + 4] or inbound._octets[pos + 5]):
                     break  # of those behind a request that waits, only produces
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
                 if not answer_end:
@@ -393,7 +393,7 @@ class Connection(LateReceiver):
                     if not self._is_free():
                         break
                     continue
-                if self._order.slots:
+                if self._order.count:
                     self._answer_behind(shortcut, filled, answer_end)
                     continue
                 filled = answer_end
@@ -565,7 +565,7 @@ class Connection(LateReceiver):
     def answer(self, chunks: Chunks, request: Timed | None) -> None:
         """Queues the response to the current request; it is sent when the read callback ends. `request`: None if its
         times are not measured."""
-        if self._order.slots:
+        if self._order.count:
             self._fill(self._order.place(), chunks, request)
         elif chunks:
             self._put_out(chunks, request)
@@ -573,8 +573,24 @@ class Connection(LateReceiver):
     def answer_later(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
         """Sends the response to a request that had to wait. Without chunks it has none (acks=0)."""
         self._fill(slot, chunks, request)
-        if self._order.slots and self._order.slots[0] is slot:
+        if self._order.first is slot:
             self._flush()
+
+    def answer_frame_later(self, slot: Slot, frame: bytes, request: Timed) -> None:
+        """As `answer_later`, for an answer of few bytes in one piece."""
+        is_plain = self._is_reading and not (self.is_timed or self._counted_bytes)
+        if not (is_plain and self._is_free() and self._order.take_only(slot)):
+            self.answer_later(slot, [frame], request)
+            return
+        sent = 0
+        if cython.compiled and self._direct_fd >= 0:
+            octets: Any = frame
+            size = len(frame)
+            sent = max(0, send(self._direct_fd, cython.cast(cython.p_char, octets), size, MSG_NOSIGNAL))
+            if sent == size:
+                return
+        self._outbound.add(frame[sent:])  # sent again, a failure raises
+        self._flush()
 
     def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         self._order.fill(slot, chunks, request)
@@ -597,7 +613,7 @@ class Connection(LateReceiver):
     def _flush(self) -> None:
         if self._is_closed:
             return
-        if self._order.slots:
+        if self._order.count:
             self._put_out_in_order()
         if self._outbound and not self._is_sending:
             self._send()
@@ -678,7 +694,7 @@ class Connection(LateReceiver):
                 return True
         return (
             queued > RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-            or len(self._order.slots) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+            or self._order.count > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
         )
 
     def _count(self) -> None:
@@ -717,7 +733,7 @@ class Connection(LateReceiver):
     def is_idle(self) -> bool:
         """Whether no request waits for a response. A throttled connection is idle once its peer has closed its side:
         nothing is read until the throttle ends, which may take days."""
-        if self._order.slots or self._outbound or self._reasons & ~_THROTTLE:
+        if self._order.count or self._outbound or self._reasons & ~_THROTTLE:
             return False
         return self._transport.is_left() if self._reasons else not self._frames
 
@@ -737,7 +753,7 @@ class Connection(LateReceiver):
         """Sends a last response, as far as the socket takes it, and closes the connection."""
         if self._is_closed:
             return
-        if not self._order.slots and not self._is_sending:
+        if not self._order.count and not self._is_sending:
             self._put_out(chunks, None)
             try:
                 self._outbound.send(self._transport)

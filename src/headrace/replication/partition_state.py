@@ -80,7 +80,6 @@ class PartitionState(ReplicaOffsets):
         "isr_state",
         "lag_max_ms",
         "leader",
-        "leading_since",
         "local_id",
         "min_insync_replicas",
         "partition_epoch",
@@ -104,8 +103,6 @@ class PartitionState(ReplicaOffsets):
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leading_since = NO_EPOCH
-        """The leader epoch in which this broker last became leader. It may keep leading in later ones; its records are
-        not truncated until it has followed another leader."""
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
         self.settled_replicas = 0

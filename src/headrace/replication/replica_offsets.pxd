@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 cdef class ReplicaOffsets:
     cdef public bint is_leader, commits_at_once, commits_by_fetches
-    cdef public int64_t leader_epoch, log_end_offset, high_watermark
+    cdef public int64_t leader_epoch, leading_since, log_end_offset, high_watermark
 
     cpdef committed_to(self, int64_t log_end_offset)
 

@@ -18,13 +18,17 @@ class ReplicaOffsets:
     """The role, the leader epoch and the offsets of one replica."""
 
     __slots__ = (
-        "commits_at_once", "commits_by_fetches", "high_watermark", "is_leader", "leader_epoch", "log_end_offset",
+        "commits_at_once", "commits_by_fetches", "high_watermark", "is_leader", "leader_epoch", "leading_since",
+        "log_end_offset",
     )  # fmt: skip
 
     commits_at_once: bool
     commits_by_fetches: bool
     is_leader: bool
     leader_epoch: LeaderEpoch
+    leading_since: LeaderEpoch
+    """The leader epoch in which this broker last became leader. It may keep leading in later ones; its records are not
+    truncated until it has followed another leader."""
     high_watermark: int
     log_end_offset: int
 

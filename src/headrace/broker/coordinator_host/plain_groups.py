@@ -48,7 +48,6 @@ from headrace.protocol.plain_groups import (
     write_consumer_heartbeat_answer,
     write_heartbeat_answer,
 )
-from headrace.replication.commit_wait import CommitWait
 from headrace.topics import OFFSETS_TOPIC
 from headrace.types import TopicPartition
 
@@ -317,7 +316,7 @@ class PlainGroups(Shortcut):
         queues = self.queues
         version, deadline = self._request[_VERSION], queues.now() + self._wait_s
         waiting = WaitingCommit(connection, self._times, version, frame, written, deadline)
-        queues.of(partition).add(waiting, 0, CommitWait(commit_to, 0, partition.state.leading_since))
+        queues.of(partition).add_request(waiting, partition, commit_to)
 
     def _offsets(
         self, octets: Buffer, count: int, now_ms: int, record_offset: int

@@ -11,6 +11,7 @@ import logging
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.produce.commit_queue import WaitingRequest
 from headrace.broker.request.context import encode_response
 from headrace.coordinators.groups.commits import ended
 from headrace.errors import ErrorCode
@@ -36,12 +37,12 @@ class WrittenCommit(NamedTuple):
     record_offset: int
 
 
-class WaitingCommit:
+class WaitingCommit(WaitingRequest):
     """A commit in the queue of its partition."""
 
     __slots__ = (
-        "_commit", "_connection", "_frame", "_slot", "_version", "answered_ns", "deadline", "handed_over_ns", "is_over",
-        "received_ns", "started_ns", "times",
+        "_commit", "_connection", "_frame", "_slot", "_version", "answered_ns", "handed_over_ns", "received_ns",
+        "started_ns", "times",
     )  # fmt: skip
 
     def __init__(

@@ -8,3 +8,4 @@ cdef class LocalReplica:
     cdef public LogEnd log
     cdef public ReplicaOffsets state
     cdef public Traffic traffic
+    cdef public object commits

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from headrace.broker.metrics.traffic import Traffic
+    from headrace.broker.produce.commit_queue import CommitQueue
     from headrace.log.partition_log import PartitionLog
     from headrace.replication.partition_state import PartitionState
     from headrace.types import TopicPartition
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 class LocalReplica:
     """A replica's key, log, replication state, and its topic's counters."""
 
-    __slots__ = ("end_key", "key", "log", "state", "traffic")
+    __slots__ = ("commits", "end_key", "key", "log", "state", "traffic")
 
     def __init__(
         self, key: TopicPartition, end_key: Hashable, log: PartitionLog, state: PartitionState, traffic: Traffic
     ) -> None:
         """`end_key`: the purgatory's key for the log end offset."""
         self.key, self.end_key, self.log, self.state, self.traffic = key, end_key, log, state, traffic
+        self.commits: CommitQueue | None = None
+        """The plain requests that wait for its replicas, from the first one on."""

@@ -1,44 +1,54 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: annotation_typing=False, binding=False
 """Plain requests that wait for replicas: a queue for each partition, in the order of their offsets.
 
-    append_plainly, the shortest way ─▶ WaitingProduce ─▶ a place in the queue of each partition ─▶ the response
-    plain_groups                     ─▶ WaitingCommit  ─▶ a place in the queue of the group's    ─▶ the response
+    the shortest way ─▶ WaitingAnswer ─▶ a place in the queue of each partition ─▶ the response
+    append_plainly   ─▶ WaitingReply  ─▶ a place in the queue of each partition ─▶ the response
+    plain_groups     ─▶ WaitingCommit ─▶ a place in the queue of the group's    ─▶ the response
 
 `durable_append` has an operation of the purgatory for each request. Here one operation, the queue, stands for all
 requests of a partition, and a change of its high watermark ends those at the head of the queue. The commit rule is the
 same (`replication.commit_wait`). The response is encoded at the append, for the case that all goes well. Responses
 that one look at a queue frees are sent together, those to one connection in one call.
 
-A queue is in the purgatory while requests wait in it, until the earliest of their deadlines. A batch that repeats an
-older one takes its place, before batches that were appended in between.
+A partition has its queue from the first request that waits on. The queue is in the purgatory while requests wait in it,
+and paused otherwise; it is looked at, at the latest, at the earliest of their deadlines. A batch that repeats an older
+one takes its place, before batches that were appended in between. Compiled, since all produces with acks=all to
+partitions with followers pass it; it also runs uncompiled.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import ErrorCode
+from headrace.network.answer_order import Waiter
 from headrace.protocol.apis import ApiKey
 from headrace.replication.commit_wait import CommitWait, outcome
+from headrace.types import LeaderEpoch
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.request.purgatory import WaitingOperation
     from headrace.broker.services import Services
+    from headrace.types import TopicPartition
 
 _OVER_MIN = 64
-"""So many requests that are over may stay in a queue before they are taken out."""
+"""So many requests that are over may stay in a queue before they are taken out; and so many free places at its head."""
 
 _S_BETWEEN_LOOKS = 5e-6
 """So long for each request that waits: a look at all of them takes a fiftieth of that. Without it, 50,000 requests with
 as many deadlines take the whole event loop; with it they time out up to a quarter of a second late."""
 
+_NEVER = inf
+_NONE, _TIMED_OUT = ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT
+
 
 class Answering(Protocol):
-    """The request that waits, as it is answered: a `RequestContext`, or what the shortest way keeps of a request."""
+    """The request that waits, as it is answered: a `RequestContext`."""
 
     def reply_frame(self, frame: bytes) -> None:
         """Sends the response."""
@@ -51,209 +61,340 @@ Refuse = Callable[[Any, Sequence[ErrorCode]], None]
 """Answers a request, given what waits of it, and the error of each of its batches; NONE for those that are durable."""
 
 
-class WaitingRequest(Protocol):
+class WaitingRequest(Waiter):
     """A request whose batches are appended."""
 
-    @property
-    def deadline(self) -> float:
-        """When it is answered at the latest, in seconds of the event loop's clock."""
+    __slots__ = ("deadline", "is_over")
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it waits no more."""
+    deadline: float
+    """When it is answered at the latest, in seconds of the event loop's clock."""
+    is_over: bool
+    """Whether it waits no more: it is answered, or its client has left."""
 
     def ended(self, number: int, code: ErrorCode) -> bool:
         """Takes in the end of the wait for one batch, which is in the queue no more. Whether it is to be
         answered."""
+        raise NotImplementedError
 
     def answer(self) -> None:
         """Answers, with REQUEST_TIMED_OUT for batches that still wait. It is over then."""
+        raise NotImplementedError
 
 
-Waiting = tuple[WaitingRequest, int, CommitWait]
-"""A request, the number of one of its batches, and what that waits for."""
+class Place:
+    """The place of one of a request's batches in a queue."""
+
+    __slots__ = ("base_offset", "commit_to", "leading_since", "number", "partition", "request")
+
+    request: WaitingRequest
+    number: int
+    """Of the batch in the request."""
+    partition: Partition
+    """The queue itself has none: an empty one would keep the files of a partition that is deleted."""
+    base_offset: int
+    commit_to: int
+    """See `CommitWait`, as for the next one."""
+    leading_since: int
 
 
-def _place(each: Waiting) -> tuple[int, int]:
+def place_of(
+    request: WaitingRequest, number: int, partition: Partition, base_offset: int, commit_to: int, leading_since: int
+) -> Place:
+    """The place of a batch that is appended."""
+    made = Place.__new__(Place)
+    made.request, made.number, made.partition = request, number, partition
+    made.base_offset, made.commit_to, made.leading_since = base_offset, commit_to, leading_since
+    return made
+
+
+def _order_of(place: Place) -> tuple[int, int]:
     """What a queue is in the order of: what was appended before the partition had another leader is over."""
-    wait = each[2]
-    return wait.leading_since, wait.commit_to
+    return place.leading_since, place.commit_to
 
 
-class WaitingProduce:
+class WaitingProduce(WaitingRequest):
     """A request whose batches are appended, until the last of them is committed or has failed."""
 
-    __slots__ = ("_codes", "_ctx", "_frame", "_queues", "_refuse", "deadline", "is_over")
+    __slots__ = ("_batches", "_codes", "_number", "_queue", "_queues")
 
-    def __init__(self, ctx: Answering, frame: bytes, batches: int, refuse: Refuse, deadline: float) -> None:
-        """`frame` is the response if all goes well. `deadline` is in seconds of the event loop's clock."""
-        self._ctx, self._frame, self._refuse, self.deadline = ctx, frame, refuse, deadline
-        self._codes = [ErrorCode.NONE] * batches
-        self._queues: dict[int, CommitQueue] = {}  # in which it waits, by the number of the batch
-        self.is_over = False
-        """Whether it is answered, or its client has left."""
+    def _begin(self, batches: int, deadline: float) -> None:
+        self.deadline, self.is_over, self._batches = deadline, False, batches
+        self._codes: list[ErrorCode] | None = None  # of each batch, once one has failed
+        self._queue: CommitQueue | None = None  # in which batch `_number` waits
+        self._number = 0
+        self._queues: dict[int, CommitQueue] | None = None  # in which others wait, by the number of the batch
 
     def settle(self) -> None:
         """Answers, unless a batch waits."""
-        if not self.is_over and not self._queues:
+        if not (self.is_over or self._is_waiting()):
             self.answer()
 
     def refuse(self, number: int, code: ErrorCode) -> None:
-        """Takes in that one of the batches is not appended."""
+        """Takes in that one of the batches is not appended, or not committed."""
+        if self._codes is None:
+            self._codes = [_NONE] * self._batches
         self._codes[number] = code
 
-    def wait(self, queue: CommitQueue, number: int, wait: CommitWait) -> None:
+    def wait(self, queue: CommitQueue, place: Place) -> None:
         """Waits for one of the batches."""
-        self._codes[number] = ErrorCode.REQUEST_TIMED_OUT
-        self._queues[number] = queue
-        queue.add(self, number, wait)
+        if self._queue is None:
+            self._queue, self._number = queue, place.number
+        else:
+            if self._queues is None:
+                self._queues = {}
+            self._queues[place.number] = queue
+        queue.add(place)
 
     def ended(self, number: int, code: ErrorCode) -> bool:
         """Takes in the end of the wait for one batch, which is in the queue no more. Whether it was the last one."""
-        self._codes[number] = code
-        del self._queues[number]
-        return not self._queues
+        if code is not _NONE:
+            self.refuse(number, code)
+        if self._queue is not None and number == self._number:
+            self._queue = None
+        elif self._queues is not None:
+            del self._queues[number]
+        return not self._is_waiting()
 
     def answer(self) -> None:
         """Answers, with REQUEST_TIMED_OUT for batches that still wait."""
+        if self._queue is not None:
+            self.refuse(self._number, _TIMED_OUT)
+        if self._queues is not None:
+            for number in self._queues:
+                self.refuse(number, _TIMED_OUT)
         self._leave()
         try:
-            if any(self._codes):
-                self._refuse(self._ctx, self._codes)
-            else:
-                self._ctx.reply_frame(self._frame)
+            self._reply()
         except Exception:
-            self._ctx.failed()
+            self._fail()
 
     def abandon(self) -> None:
         """Ends the wait: the client's connection has closed."""
         if not self.is_over:
             self._leave()
 
+    def _is_waiting(self) -> bool:
+        return self._queue is not None or (self._queues is not None and len(self._queues) > 0)
+
     def _leave(self) -> None:
         self.is_over = True
-        for queue in self._queues.values():
-            queue.note_over()
+        if self._queue is not None:
+            self._queue.note_over()
+        if self._queues is not None:
+            for queue in self._queues.values():
+                queue.note_over()
+
+    def _reply(self) -> None:
+        """Sends the response; `_codes` are the errors of all batches, if there is one."""
+        raise NotImplementedError
+
+    def _fail(self) -> None:
+        """See `Answering.failed`."""
+        raise NotImplementedError
+
+
+class WaitingReply(WaitingProduce):
+    """A request that the dispatcher has taken, and that has a context."""
+
+    __slots__ = ("_ctx", "_frame", "_refuse")
+
+    def __init__(self, ctx: Answering, frame: bytes, batches: int, refuse: Refuse, deadline: float) -> None:
+        """`frame` is the response if all goes well. `deadline` is in seconds of the event loop's clock."""
+        self._ctx, self._frame, self._refuse = ctx, frame, refuse
+        self._begin(batches, deadline)
+
+    def wait_for(self, queue: CommitQueue, number: int, partition: Partition, wait: CommitWait) -> None:
+        """Waits for one of the batches."""
+        self.wait(queue, place_of(self, number, partition, -1, wait.commit_to, wait.leading_since))
+
+    def _reply(self) -> None:
+        if self._codes is not None:
+            self._refuse(self._ctx, self._codes)
+        else:
+            self._ctx.reply_frame(self._frame)
+
+    def _fail(self) -> None:
+        self._ctx.failed()
 
 
 class CommitQueue:
     """The plain requests that wait for one partition; an operation of the purgatory."""
 
-    __slots__ = ("_entry", "_next_look", "_over", "_owner", "_partition", "_waiting", "api_key")
+    __slots__ = ("_due", "_entry", "_head", "_keys", "_next_look", "_over", "_owner", "_waiting", "api_key")
 
-    def __init__(self, owner: CommitQueues, partition: Partition) -> None:
-        self._owner, self._partition, self.api_key = owner, partition, owner.api_key
-        self._waiting: deque[Waiting] = deque()
-        self._entry: tuple[WaitingOperation, float] | None = None  # in the purgatory, with its deadline
+    def __init__(self, owner: CommitQueues, key: TopicPartition) -> None:
+        self._owner, self._keys, self.api_key = owner, (key,), owner.api_key
+        self._waiting: list[Place] = []  # what is before `_head` is None
+        self._head = 0
+        self._entry: WaitingOperation | None = None  # in the purgatory; paused while nobody waits
+        self._due = 0.0  # its deadline
         self._next_look = 0.0  # not before this time
         self._over = 0  # of the waiting ones, those that are over
 
     @property
     def requests(self) -> int:
         """How many requests wait."""
-        return len(self._waiting) - self._over
+        return len(self._waiting) - self._head - self._over
 
-    def add(self, request: WaitingRequest, number: int, wait: CommitWait) -> None:
+    def add_request(self, request: WaitingRequest, partition: Partition, commit_to: int) -> None:
+        """As `add`, for the only batch of a request, which was just appended."""
+        self.add(place_of(request, 0, partition, -1, commit_to, partition.state.leading_since))
+
+    def add(self, place: Place) -> None:
         """Adds a batch of a request, in nearly all cases behind the others."""
-        place = _place(each := (request, number, wait))
-        if self._waiting and place < _place(self._waiting[-1]):
-            self._waiting.insert(bisect_right(self._waiting, place, key=_place), each)
+        waiting = self._waiting
+        count = len(waiting)
+        if count > self._head and _is_before(place, waiting[count - 1]):
+            waiting.insert(bisect_right(waiting, _order_of(place), self._head, key=_order_of), place)
         else:
-            self._waiting.append(each)
-        look = max(request.deadline, self._next_look)
-        if self._entry is None or look < self._entry[1]:
+            waiting.append(place)
+        look = max(place.request.deadline, self._next_look)
+        if self._entry is None or look < self._due or not self._owner.purgatory.resume(self._entry):
             self._wait_until(look)
 
     def try_complete(self) -> bool:
-        """Ends the waits at the head of the queue that are over; returns whether none is left.
+        """Ends the waits at the head of the queue that are over. It is never complete.
 
         The last response gets its place first. Since a response waits for those before it in its connection, all of a
         connection are sent with the first one."""
         ended = self._take_ended()
-        while ended:
-            request = ended.pop()
+        number = len(ended)
+        while number > 0:
+            number -= 1
+            request = ended[number]
             if not request.is_over:  # to answer another one may have closed its connection
                 request.answer()
-        if self._waiting:
-            return False
-        self._ends()
-        return True
+        self._rest()
+        return False
 
     def _take_ended(self) -> list[WaitingRequest]:
         """Takes the batches whose wait is over from the head of the queue; returns the requests that wait no more."""
-        waiting, state, ended = self._waiting, self._partition.state, []
-        is_offline = self._owner.is_offline(self._partition)
-        while waiting:
-            request, number, wait = waiting[0]
+        ended: list[WaitingRequest] = []
+        is_offline = is_short = -1  # not known
+        while self._head < len(self._waiting):
+            place = self._waiting[self._head]
+            request = place.request
             if request.is_over:
-                waiting.popleft()
+                self._take_first()
                 self._over -= 1
                 continue
-            code = outcome(wait, state, 0, is_offline=is_offline)
-            if code is None:
+            state = place.partition.state
+            if is_offline < 0:
+                is_offline = self._owner.is_offline(place.partition)
+            code = _NONE
+            if is_offline or not state.is_leader or state.leading_since != place.leading_since:
+                code = _outcome(place, place.partition, is_offline > 0)
+            elif state.high_watermark < place.commit_to:
                 break
-            waiting.popleft()
-            if request.ended(number, code):
+            else:
+                if is_short < 0:
+                    is_short = _is_short(place.partition)
+                if is_short:
+                    code = _outcome(place, place.partition, False)
+            self._take_first()
+            if request.ended(place.number, code):
                 ended.append(request)
         return ended
+
+    def _take_first(self) -> None:
+        waiting, free = self._waiting, self._head + 1
+        if free == len(waiting):
+            waiting.clear()
+            self._head = 0
+        elif free >= _OVER_MIN and 2 * free >= len(waiting):
+            del waiting[:free]
+            self._head = 0
+        else:
+            waiting[self._head] = None  # type: ignore[call-overload]
+            self._head = free
 
     def expire(self) -> None:
         """Answers the requests whose time is up."""
         self._entry = None
         now = self._owner.now()
-        for request, _, _ in list(self._waiting):
+        for each in self._waiting[self._head :]:
+            place = each
+            request = place.request
             if not request.is_over and request.deadline <= now:
                 request.answer()
         self._drop_over()
         if self._waiting:
             self._next_look = now + _S_BETWEEN_LOOKS * len(self._waiting)
-            self._wait_until(max(self._next_look, min(request.deadline for request, _, _ in self._waiting)))
+            earliest = _NEVER
+            for each in self._waiting:
+                place = each
+                earliest = min(earliest, place.request.deadline)
+            self._wait_until(max(self._next_look, earliest))
         else:
-            self._ends()
+            self._next_look = 0.0
 
     def note_over(self) -> None:
         """Notes that a request that waits here is over: its client has left, or it is answered for another batch."""
         self._over += 1
-        if self._over > max(_OVER_MIN, len(self._waiting) // 2):
+        if self._over > max(_OVER_MIN, (len(self._waiting) - self._head) // 2):
             self._drop_over()
 
     def _drop_over(self) -> None:
-        left = [each for each in self._waiting if not each[0].is_over]
-        self._waiting.clear()
-        self._waiting.extend(left)
-        self._over = 0
+        left = []
+        for each in self._waiting[self._head :]:
+            place = each
+            if not place.request.is_over:
+                left.append(each)
+        self._waiting = left
+        self._over = self._head = 0
 
     def _wait_until(self, deadline: float) -> None:
         purgatory = self._owner.purgatory
         if self._entry is not None:
-            purgatory.cancel(self._entry[0])
-        left_ms = max(0, ceil(1000 * (deadline - self._owner.now())))
-        self._entry = purgatory.wait(self, (self._partition.key,), left_ms), deadline
+            purgatory.cancel(self._entry)
+        left_ms = max(0, ceil(1000.0 * (deadline - self._owner.now())))
+        self._entry, self._due = purgatory.wait(self, self._keys, left_ms), deadline
 
-    def _ends(self) -> None:
-        self._entry = None
-        self._owner.ended(self._partition)
+    def _rest(self) -> None:
+        """Watches nothing while nobody waits."""
+        if not self._waiting and self._entry is not None:
+            self._next_look = 0.0
+            self._owner.purgatory.pause(self._entry)
+
+
+def _is_before(place: Place, last: Place) -> bool:
+    if place.leading_since != last.leading_since:
+        return place.leading_since < last.leading_since
+    return place.commit_to < last.commit_to
+
+
+def _is_short(partition: Partition) -> bool:
+    """Whether the ISR, with those that are about to join, is below min.insync.replicas."""
+    state = partition.state
+    return len(state.isr_state.maximal) < state.effective_min_isr
+
+
+def _outcome(place: Place, partition: Partition, is_offline: bool) -> ErrorCode:
+    """The result of a wait that is over."""
+    wait = CommitWait(place.commit_to, 0, LeaderEpoch(place.leading_since))
+    code = outcome(wait, partition.state, 0, is_offline=is_offline)
+    assert code is not None
+    return code
 
 
 class CommitQueues:
-    """The queues of a dispatcher's requests of one API, each while requests wait in it."""
+    """The queues of the requests of one API, which partitions have as `commits`."""
+
+    __slots__ = ("_offline", "api_key", "now", "purgatory")
 
     def __init__(self, services: Services, api_key: ApiKey = ApiKey.PRODUCE) -> None:
-        self._services, self.purgatory, self.now = services, services.purgatory, services.loop.time
-        self.api_key = api_key
-        self._queues: dict[Partition, CommitQueue] = {}
+        """A partition that has plain requests of one API has none of another: offsets are committed to an internal
+        topic, and what is produced to that is not plain."""
+        self.purgatory, self.now = services.purgatory, services.loop.time
+        self._offline, self.api_key = services.replicas.offline, api_key
 
     def of(self, partition: Partition) -> CommitQueue:
         """The queue of a partition, made if there is none."""
-        queue = self._queues.get(partition)
+        queue = partition.commits
         if queue is None:
-            queue = self._queues[partition] = CommitQueue(self, partition)
+            queue = partition.commits = CommitQueue(self, partition.key)
         return queue
-
-    def ended(self, partition: Partition) -> None:
-        """Drops an empty queue."""
-        self._queues.pop(partition, None)
 
     def is_offline(self, partition: Partition) -> bool:
         """Whether the partition's disk has failed."""
-        return partition.log.failure is not None or partition.key in self._services.replicas.offline
+        return partition.log.failure is not None or partition.key in self._offline

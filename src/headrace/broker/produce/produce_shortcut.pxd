@@ -2,6 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 from headrace.broker.metrics.traffic cimport Traffic
+from headrace.broker.partitions.local_replica cimport LocalReplica
+from headrace.broker.produce.commit_queue cimport CommitQueues, Place, WaitingProduce, place_of
+from headrace.broker.produce.waiting_answer cimport WaitingAnswer, waiting_answer
 from headrace.log.append_state cimport LateWrites, LogEnd
 from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
@@ -18,7 +21,9 @@ cdef int _LATE_ROWS_MAX, _PLACE_BITS, _IDS_FROM, _NAME_BYTES_MAX, _WAITS
 
 cdef class ProduceShortcut(Shortcut):
     cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _key_topic
-    cdef object _queues, _refuse, _clock
+    cdef object _refuse, _clock
+    cdef CommitQueues _queues
+    cdef double _turn_s
     cdef bint _checks_records, _has_followers, _has_wall_clock
     cdef tuple _key
     cdef str _named
@@ -26,7 +31,7 @@ cdef class ProduceShortcut(Shortcut):
     cdef Py_ssize_t _name_bytes
     cdef uint8_t[::1] _name
     cdef dict _partitions, _watched
-    cdef list _by_version, _found, _late_partitions, _late_waiting
+    cdef list _by_version, _found, _late_partitions, _late_places
     cdef LateWrites _late_writes
     cdef object _refused
     cdef uint8_t[::1] _versions
@@ -50,29 +55,33 @@ cdef class ProduceShortcut(Shortcut):
 
     @cython.locals(
         request=int64_t[::1], batches=int64_t[::1], found=list, topic=object, row=Py_ssize_t, batch=Py_ssize_t,
-        state=ReplicaOffsets, log=LogEnd)
+        partition=LocalReplica, state=ReplicaOffsets, log=LogEnd)
     cdef bint _check(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
     @cython.locals(
         request=int64_t[::1], batches=int64_t[::1], found=list, row=Py_ssize_t, batch=Py_ssize_t, number=int,
-        state=ReplicaOffsets, log=LogEnd, traffic=Traffic, from_=Py_ssize_t, to=Py_ssize_t, records=int64_t,
+        partition=LocalReplica, state=ReplicaOffsets, log=LogEnd, traffic=Traffic, from_=Py_ssize_t, to=Py_ssize_t, records=int64_t,
         base_offset=int64_t, late=LateWrites, slot=int)
     cdef int _append(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
     @cython.locals(
         request=int64_t[::1], batches=int64_t[::1], found=list, row=Py_ssize_t, batch=Py_ssize_t, number=int,
-        state=ReplicaOffsets, commit_to=int64_t, all_replicas=bint)
+        partition=LocalReplica, state=ReplicaOffsets, commit_to=int64_t, all_replicas=bint, waiting=WaitingAnswer,
+        place=Place)
     cdef bint _wait(
         self, connection, uint8_t[::1] octets, Py_ssize_t start, int count, Py_ssize_t answer_start,
         Py_ssize_t answer_end) except -1
 
     cdef bint _must_wait(self, connection) except -1
+
+    @cython.locals(
+        settling=list, has_refused=bint, place=Place, waiting=WaitingProduce, last=WaitingProduce,
+        partition=LocalReplica)
     cdef _settle_late(self)
 
-    @cython.locals(request=int64_t[::1])
-    cdef object _waiting(
-        self, connection, uint8_t[::1] octets, Py_ssize_t start, int count, Py_ssize_t answer_start,
-        Py_ssize_t answer_end)
+    @cython.locals(request=int64_t[::1], partition=LocalReplica)
+    cdef WaitingAnswer _waiting(
+        self, connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t answer_start, Py_ssize_t answer_end)
 
     @cython.locals(
         request=int64_t[::1], row=Py_ssize_t, placed=list, refused=dict, base_offset=int64_t, has_refused=bint)

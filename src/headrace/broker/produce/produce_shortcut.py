@@ -26,9 +26,9 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.produce.commit_queue import CommitQueues, Refuse, WaitingProduce
+from headrace.broker.produce.commit_queue import CommitQueues, Place, Refuse, place_of
 from headrace.broker.produce.refused_writes import RefusedWrites
-from headrace.broker.produce.waiting_answer import WaitingAnswer
+from headrace.broker.produce.waiting_answer import WaitingAnswer, waiting_answer
 from headrace.clocks import wall_clock_ms
 from headrace.errors import ErrorCode
 from headrace.log.append_state import LateWrites
@@ -36,7 +36,6 @@ from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
 from headrace.protocol.produce_places import PLACES, ROWS_MAX, read_produce_places, write_placed_answer
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
-from headrace.replication.commit_wait import CommitWait
 from headrace.topics import INTERNAL_TOPICS
 
 try:
@@ -74,9 +73,10 @@ class ProduceShortcut(Shortcut):
 
     __slots__ = (
         "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_clock", "_found",
-        "_has_followers", "_has_wall_clock", "_key", "_key_index", "_key_topic", "_late_partitions", "_late_waiting",
+        "_has_followers", "_has_wall_clock", "_key", "_key_index", "_key_topic", "_late_partitions", "_late_places",
         "_late_writes", "_name", "_name_bytes", "_named", "_now_ms", "_partitions", "_queues", "_refuse", "_refused",
-        "_request", "_services", "_throttling", "_times", "_touch", "_versions", "_watched", "taken", "waited",
+        "_request", "_services", "_throttling", "_times", "_touch", "_turn_s", "_versions", "_watched", "taken",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +109,8 @@ class ProduceShortcut(Shortcut):
         """How many were appended, and how many of these had to wait."""
         self._late_writes = LateWrites()
         self._late_partitions: list[Partition] = []  # of each log that it has; its place is the log's slot
-        self._late_waiting: list[Any] = []  # requests, and what they wait for when it is written
+        self._late_places: list[Place] = []  # what requests wait for when it is written
+        self._turn_s = -1.0  # the loop's time in this turn, if somebody waits
         self._refused = RefusedWrites()
         self._versions = memoryview(bytearray((len(self.out) >> _PLACE_BITS) + 1))  # of answers, by their places
 
@@ -142,7 +143,7 @@ class ProduceShortcut(Shortcut):
 
     def wake_late(self) -> None:
         """See `Shortcut`."""
-        if self._late_waiting:
+        if self._late_places:
             self._settle_late()
         partitions, self._late_partitions = self._late_partitions, []
         if self._watched:
@@ -214,7 +215,7 @@ class ProduceShortcut(Shortcut):
                 return False
             state, log = partition.state, partition.log
             if not state.commits_at_once or not state.is_leader:
-                if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not partition.state.has_min_isr):
+                if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not state.has_min_isr):
                     return False
                 self._has_followers = True
             if not log.stores_what_is_sent or now_ms > log.before_max_ms:
@@ -256,7 +257,7 @@ class ProduceShortcut(Shortcut):
             if state.commits_at_once:
                 state.committed_to(base_offset + records)
             elif late is None:
-                partition.state.on_leader_append(base_offset + records, now_ms)
+                state.on_leader_append(base_offset + records, now_ms)
             traffic.appended(records, to - from_)
             if late is None and self._watched:
                 partition.touch_appended(self._touch)
@@ -279,54 +280,63 @@ class ProduceShortcut(Shortcut):
         request, found, batches = self._request, self._found, self._batches
         row, batch, number = _HEAD_FIELDS, 0, 0
         all_replicas = request[_ACKS] == _ACKS_ALL
-        waits = []
+        waiting: WaitingAnswer | None = None
         while number < count:
             partition = found[number]
             state = partition.state
             commit_to = request[row + _BASE_OFFSET] + batches[batch + _COUNT]
             if self.mask or (not state.commits_at_once and commit_to > state.high_watermark):
-                wait = CommitWait(commit_to if all_replicas else 0, 0, partition.state.leading_since)
-                waits.append((number, partition, request[row + _BASE_OFFSET], wait))
+                if waiting is None:
+                    waiting = self._waiting(connection, octets, start, answer_start, answer_end)
+                place = place_of(
+                    waiting, number, partition, request[row + _BASE_OFFSET], commit_to if all_replicas else 0,
+                    state.leading_since,
+                )  # fmt: skip
+                if self.mask:
+                    self._late_places.append(place)
+                else:
+                    waiting.wait(self._queues.of(partition), place)
             row += _ROW_FIELDS
             batch += _BATCH_FIELDS
             number += 1
-        if not waits:
+        if waiting is None:
             return False
         self.waited += 1
-        waiting = self._waiting(connection, octets, start, count, answer_start, answer_end)
-        if self.mask:
-            self._late_waiting.append((waiting, waits))
-        else:
-            for number, partition, _, wait in waits:
-                waiting.wait(self._queues.of(partition), number, wait)
         return True
 
     def _settle_late(self) -> None:
         """Lets the requests whose writes were put off wait for replicas, or answers them."""
-        settling, self._late_waiting = self._late_waiting, []
-        has_refused = bool(self._late_writes.refused)
-        for waiting, waits in settling:
+        settling, self._late_places, self._turn_s = self._late_places, [], -1.0
+        has_refused = len(self._late_writes.refused) > 0
+        last: WaitingAnswer | None = None
+        for each in settling:
+            place = each
+            waiting: Any = place.request
+            if last is not None and waiting is not last:
+                last.settle()
+            last = waiting
             if waiting.is_over:
                 continue
-            for number, partition, base_offset, wait in waits:
-                if has_refused and self._refused.error_of(partition.key, base_offset) is not None:
-                    waiting.refuse(number, ErrorCode.KAFKA_STORAGE_ERROR)
-                elif wait.commit_to > partition.state.high_watermark:
-                    waiting.wait(self._queues.of(partition), number, wait)
-            waiting.settle()
+            partition = place.partition
+            if has_refused and self._refused.error_of(partition.key, place.base_offset) is not None:
+                waiting.refuse(place.number, ErrorCode.KAFKA_STORAGE_ERROR)
+            elif place.commit_to > partition.state.high_watermark:
+                waiting.wait(self._queues.of(partition), place)
+        if last is not None:
+            last.settle()
 
     def _waiting(
-        self, connection: Any, octets: memoryview, start: int, count: int, answer_start: int, answer_end: int
-    ) -> Any:
+        self, connection: Any, octets: memoryview, start: int, answer_start: int, answer_end: int
+    ) -> WaitingAnswer:
         """What waits for an answer, with a place in the order of its connection's."""
         request = self._request
+        header = bytes_at(octets, start, request[_HEADER_END])
         frame = bytes_at(self.out, answer_start, answer_end)
-        names = [partition.key.topic for partition in self._found]
-        answer = WaitingAnswer(connection, self._times, bytes_at(octets, start, request[_HEADER_END]), frame, names)
-        deadline = self._clock() + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
-        waiting = WaitingProduce(answer, frame, count, self._refuse, deadline)
-        answer.slot.abandon = waiting.abandon
-        return waiting
+        keys = [partition.key for partition in self._found]
+        if self._turn_s < 0 or not self.mask:
+            self._turn_s = self._clock()
+        deadline = self._turn_s + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
+        return waiting_answer(connection, self._times, header, frame, keys, self._refuse, deadline)
 
     def _leave_rest(
         self, connection: Any, octets: memoryview, start: int, end: int, appended: int, now_ms: int

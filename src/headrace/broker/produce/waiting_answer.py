@@ -1,7 +1,9 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """What the shortest way of a Produce keeps of a request that waits for replicas.
 
 The answer is written when the request comes, for the case that all goes well. If it does not, a context is made, and
-the response of another one, from the request's header and that answer.
+the response of another one, from the request's header and that answer. Compiled, as the queue that it waits in; it also
+runs uncompiled.
 """
 
 from __future__ import annotations
@@ -11,35 +13,100 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
+from headrace.broker.produce.commit_queue import Refuse, WaitingProduce
+from headrace.network.connection import Connection
+
+if cython.compiled:
+    from cython.cimports.headrace.clock_calls import monotonic
+
 if TYPE_CHECKING:
     from headrace.network.request_times import RequestTimes
+    from headrace.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
-class WaitingAnswer:
-    """The place of a request in the order of its connection's answers, and its times (`request_times.Timed`)."""
+class WaitingAnswer(WaitingProduce):
+    """A request with its place in the order of its connection's answers, and its times (`request_times.Timed`)."""
 
     __slots__ = (
-        "answered_ns", "connection", "frame", "handed_over_ns", "header", "names", "received_ns", "slot", "started_ns",
-        "times",
+        "_keys", "_own", "_refuse_it", "answered_ns", "connection", "frame", "handed_over_ns", "header", "received_ns",
+        "slot", "started_ns", "times",
     )  # fmt: skip
 
-    def __init__(self, connection: Any, times: RequestTimes, header: bytes, frame: bytes, names: Sequence[str]) -> None:
-        """`header`: the request's. `names`: of each batch's topic."""
-        self.connection, self.times, self.header, self.frame, self.names = connection, times, header, frame, names
-        self.slot: Any = connection.place()
-        self.received_ns, self.started_ns = connection.received_ns, connection.looked_ns
-        self.handed_over_ns = self.answered_ns = connection.looked_ns = monotonic_ns()
+    connection: Any
+    slot: Any
+    """Its place; None once it is answered."""
+    frame: bytes
+    """The answer if all goes well."""
+    header: bytes
+    """The request's."""
+    times: RequestTimes
+    received_ns: int
+    started_ns: int
+    handed_over_ns: int
+    answered_ns: int
+    _own: Connection | None
+    """The connection, if its kind is known."""
+    _keys: Sequence[TopicPartition]
+    _refuse_it: Refuse
 
-    def reply_frame(self, frame: bytes) -> None:
-        """See `commit_queue.Answering`."""
-        slot, self.slot = self.slot, None
-        self.answered_ns = monotonic_ns()
-        if not self.connection.is_closed:
-            self.connection.answer_later(slot, [frame], self)
+    @property
+    def names(self) -> Sequence[str]:
+        """Of each batch's topic."""
+        return [key.topic for key in self._keys]
 
-    def failed(self) -> None:
-        """See `commit_queue.Answering`."""
+    def _reply(self) -> None:
+        if self._codes is not None:
+            self._refuse_it(self, self._codes)
+            return
+        slot: Any = self.slot
+        self.slot = None
+        self.answered_ns = monotonic() if cython.compiled else monotonic_ns()
+        own = self._own
+        if own is not None:
+            if not own._is_closed:
+                own.answer_frame_later(slot, self.frame, self)
+        elif not self.connection.is_closed:
+            self.connection.answer_later(slot, [self.frame], self)
+
+    def _fail(self) -> None:
         log.exception("a request failed", extra={"api": "PRODUCE", "peer": self.connection.peer})
         self.connection.close("an internal error")
+
+
+def waiting_answer(
+    connection: Any,
+    times: RequestTimes,
+    header: bytes,
+    frame: bytes,
+    keys: Sequence[TopicPartition],
+    refuse: Refuse,
+    deadline: float,
+) -> WaitingAnswer:
+    """A request that begins to wait. `header`: the request's. `keys`: of each batch's partition. `refuse`: answers it
+    if a batch fails. `deadline`: in seconds of the event loop's clock."""
+    made = WaitingAnswer.__new__(WaitingAnswer)
+    made._begin(len(keys), deadline)
+    made.connection, made.times, made.header, made.frame, made._keys = connection, times, header, frame, keys
+    made._refuse_it = refuse
+    now_ns = monotonic() if cython.compiled else monotonic_ns()
+    made.handed_over_ns = made.answered_ns = now_ns
+    if isinstance(connection, Connection):
+        own = connection
+        made._own = own
+        made.slot = slot = own.place()
+        made.received_ns, made.started_ns = own.received_ns, own.looked_ns
+        own.looked_ns = now_ns
+    else:
+        made._own = None
+        made.slot = slot = connection.place()
+        made.received_ns, made.started_ns = connection.received_ns, connection.looked_ns
+        connection.looked_ns = now_ns
+    slot.waiter = made
+    return made

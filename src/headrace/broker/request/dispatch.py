@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from headrace.broker.handlers import module_of
 from headrace.broker.handlers.index import VERSIONS
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.produce.commit_queue import CommitQueues, WaitingProduce
+from headrace.broker.produce.commit_queue import CommitQueues, WaitingReply
 from headrace.broker.produce.plain_produce import (
     Appended,
     Find,
@@ -331,10 +331,10 @@ class Dispatcher:
     def _wait_for_replicas(self, ctx: RequestContext, request: PlainProduce, appended: Uncommitted) -> None:
         """Answers a produce when the high watermark has passed its batches."""
         deadline = self._services.loop.time() + max(0, request.timeout_ms) / 1000
-        waiting = WaitingProduce(ctx, appended.frame, len(request.batches), appended.refuse, deadline)
+        waiting = WaitingReply(ctx, appended.frame, len(request.batches), appended.refuse, deadline)
         ctx.keep_place(waiting.abandon)
         for number, partition, wait in appended.waits:
-            waiting.wait(self._commit_queues.of(partition), number, wait)
+            waiting.wait_for(self._commit_queues.of(partition), number, partition, wait)
 
     def _call(self, handler: Handler, ctx: RequestContext, request: object) -> None:
         if not self._admission.has_rules:

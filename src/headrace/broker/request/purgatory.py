@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """The purgatory: holds requests until a partition changes or their time-out ends.
 
 A waiting request is an `DelayedOperation` registered under the keys that it watches. `touch(key)` reports a change. All
@@ -6,16 +7,17 @@ Each operation ends exactly once: when `try_complete` returns True, at its deadl
 connection has closed.
 
 One timer serves all operations, where Apache Kafka has a hierarchy of timing wheels: most operations complete long
-before their deadline.
+before their deadline. An operation that waits again and again may be paused meanwhile, which keeps its deadline.
+Compiled, since every produce and fetch that waits passes it; it also runs uncompiled.
 """
 
 import asyncio
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from itertools import count
 from typing import Protocol
 
 _STALE_SHARE_MAX = 4
+_STALE_MIN = 64
 
 
 class DelayedOperation(Protocol):
@@ -31,25 +33,33 @@ class DelayedOperation(Protocol):
 class WaitingOperation:
     """A waiting operation with its keys; the handle to cancel it."""
 
-    __slots__ = ("is_done", "keys", "operation")
+    __slots__ = ("deadline", "is_done", "is_paused", "keys", "operation")
 
-    def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        self.operation, self.keys, self.is_done = operation, keys, False
+    def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...], deadline: float) -> None:
+        """`deadline` is in seconds of the event loop's clock."""
+        self.operation, self.keys, self.deadline = operation, keys, deadline
+        self.is_done = self.is_paused = False
 
 
 class Purgatory:
     """Every waiting request of one broker."""
 
+    __slots__ = (
+        "_call_soon", "_deadlines", "_look_at_touched", "_loop", "_order", "_time", "_timer", "_timer_due", "_touched",
+        "_waiting", "_watched", "watched",
+    )  # fmt: skip
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop, self._time, self._call_soon = loop, loop.time, loop.call_soon
         # Dicts, not sets: they keep the order of arrival, so operations that waited longest are tried first and a
         # simulation replays.
         self._watched: dict[Hashable, dict[WaitingOperation, None]] = {}
         self.watched: Mapping[Hashable, object] = self._watched
         """By the keys that are watched; empty while nothing waits."""
         self._touched: dict[Hashable, None] = {}
+        self._look_at_touched = self._look
         self._deadlines: list[tuple[float, int, WaitingOperation]] = []
-        self._order = count()
+        self._order = 0  # of the last one in `_deadlines`
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0  # kept here: uvloop's handle cannot tell once its time has come
         self._waiting = 0
@@ -59,40 +69,66 @@ class Purgatory:
 
     def operations(self) -> Iterator[DelayedOperation]:
         """All waiting operations."""
-        return (entry.operation for _, _, entry in self._deadlines if not entry.is_done)
+        return iter([entry.operation for _, _, entry in self._deadlines if not (entry.is_done or entry.is_paused)])
 
     def wait(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> WaitingOperation:
         """Holds `operation` until it completes after a touch of one of `keys`, at most for `timeout_ms`."""
-        entry = WaitingOperation(operation, tuple(keys))
-        for key in entry.keys:
-            self._watched.setdefault(key, {})[entry] = None
-        self._waiting += 1
-        deadline = self._loop.time() + timeout_ms / 1000
-        heapq.heappush(self._deadlines, (deadline, next(self._order), entry))
+        deadline = self._time() + timeout_ms / 1000.0
+        entry = WaitingOperation(operation, tuple(keys), deadline)
+        self._watch(entry)
+        self._order += 1
+        heapq.heappush(self._deadlines, (deadline, self._order, entry))
         if self._timer is None or self._timer_due > deadline:
             self._set_timer(deadline)
         return entry
 
     def cancel(self, entry: WaitingOperation) -> None:
         """Removes a waiting operation; neither of its methods is called again."""
-        if not entry.is_done:
+        if entry.is_paused:
+            entry.is_paused, entry.is_done = False, True
+        elif not entry.is_done:
             self._end(entry)
+
+    def pause(self, entry: WaitingOperation) -> None:
+        """Lets a waiting operation watch nothing until it is resumed; its time passes."""
+        if not (entry.is_done or entry.is_paused):
+            entry.is_paused = True
+            self._unwatch(entry)
+
+    def resume(self, entry: WaitingOperation) -> bool:
+        """Lets a paused operation wait as before, behind those that wait. False if it is over by now."""
+        if entry.is_paused:
+            entry.is_paused = False
+            self._watch(entry)
+        return not entry.is_done
 
     def touch(self, key: Hashable) -> None:
         """Reports a change at `key`: operations that watch it are tried when this turn of the event loop ends."""
         if key in self._watched:
             if not self._touched:
-                self._loop.call_soon(self._look)
+                self._call_soon(self._look_at_touched)
             self._touched[key] = None
 
     def _look(self) -> None:
         touched, self._touched = self._touched, {}
-        for entry in {entry: None for key in touched for entry in self._watched.get(key, ())}:
-            if not entry.is_done and entry.operation.try_complete():
+        found: dict[WaitingOperation, None] = {}
+        for key in touched:
+            watchers = self._watched.get(key)
+            if watchers is not None:
+                found.update(watchers)
+        for entry in found:
+            if not (entry.is_done or entry.is_paused) and entry.operation.try_complete():
                 self._end(entry)
 
-    def _end(self, entry: WaitingOperation) -> None:
-        entry.is_done = True
+    def _watch(self, entry: WaitingOperation) -> None:
+        for key in entry.keys:
+            watchers = self._watched.get(key)
+            if watchers is None:
+                watchers = self._watched[key] = {}
+            watchers[entry] = None
+        self._waiting += 1
+
+    def _unwatch(self, entry: WaitingOperation) -> None:
         self._waiting -= 1
         for key in entry.keys:
             watchers = self._watched.get(key)
@@ -100,9 +136,28 @@ class Purgatory:
                 watchers.pop(entry, None)
                 if not watchers:
                     del self._watched[key]
-        if len(self._deadlines) > 64 + _STALE_SHARE_MAX * self._waiting:
-            self._deadlines = [each for each in self._deadlines if not each[2].is_done]
-            heapq.heapify(self._deadlines)
+        if len(self._deadlines) > _STALE_MIN + _STALE_SHARE_MAX * self._waiting:
+            self._drop_stale()
+
+    def _end(self, entry: WaitingOperation) -> None:
+        """Ends an operation that is not over. It may have been paused by what it did last."""
+        entry.is_done = True
+        if entry.is_paused:
+            entry.is_paused = False
+        else:
+            self._unwatch(entry)
+
+    def _drop_stale(self) -> None:
+        """Forgets the deadlines of operations that are over, or paused."""
+        left = []
+        for each in self._deadlines:
+            entry = each[2]
+            if entry.is_paused:
+                entry.is_paused, entry.is_done = False, True
+            elif not entry.is_done:
+                left.append(each)
+        heapq.heapify(left)
+        self._deadlines = left
 
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
@@ -112,10 +167,15 @@ class Purgatory:
 
     def _expire(self) -> None:
         self._timer = None
-        now = self._loop.time()
-        while self._deadlines and (self._deadlines[0][2].is_done or self._deadlines[0][0] <= now):
-            entry = heapq.heappop(self._deadlines)[2]
-            if not entry.is_done:
+        now = self._time()
+        while self._deadlines:
+            entry = self._deadlines[0][2]
+            if not entry.is_done and entry.deadline > now:
+                break
+            heapq.heappop(self._deadlines)
+            if entry.is_paused:
+                entry.is_paused, entry.is_done = False, True
+            elif not entry.is_done:
                 self._end(entry)
                 entry.operation.expire()
         if self._deadlines:

@@ -1,0 +1,49 @@
+# The C types of purgatory.py's names; purgatory.py itself stays plain Python.
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef int _STALE_SHARE_MAX, _STALE_MIN
+
+cdef class WaitingOperation:
+    cdef readonly object operation
+    cdef tuple keys
+    cdef double deadline
+    cdef readonly bint is_done
+    cdef bint is_paused
+
+cdef class Purgatory:
+    cdef object _loop, _time, _call_soon, _look_at_touched, _timer
+    cdef readonly dict _watched
+    cdef readonly object watched
+    cdef dict _touched
+    cdef readonly list _deadlines
+    cdef int64_t _order
+    cdef double _timer_due
+    cdef Py_ssize_t _waiting
+
+    @cython.locals(deadline=double, entry=WaitingOperation)
+    cpdef WaitingOperation wait(self, operation, keys, timeout_ms)
+
+    cpdef cancel(self, WaitingOperation entry)
+    cpdef pause(self, WaitingOperation entry)
+    cpdef bint resume(self, WaitingOperation entry) except -1
+    cpdef touch(self, key)
+
+    @cython.locals(touched=dict, found=dict, watchers=dict, entry=WaitingOperation)
+    cpdef _look(self)
+
+    @cython.locals(watchers=dict)
+    cdef _watch(self, WaitingOperation entry)
+
+    @cython.locals(watchers=dict)
+    cdef _unwatch(self, WaitingOperation entry)
+
+    cdef _end(self, WaitingOperation entry)
+
+    @cython.locals(left=list, entry=WaitingOperation)
+    cdef _drop_stale(self)
+
+    cdef _set_timer(self, double deadline)
+
+    @cython.locals(now=double, entry=WaitingOperation)
+    cpdef _expire(self)

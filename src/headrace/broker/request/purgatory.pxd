@@ -8,8 +8,7 @@ cdef class WaitingOperation:
     cdef readonly object operation
     cdef tuple keys
     cdef double deadline
-    cdef readonly bint is_done
-    cdef bint is_paused
+    cdef readonly bint is_done, is_paused
 
 cdef class Purgatory:
     cdef object _loop, _time, _call_soon, _look_at_touched, _timer

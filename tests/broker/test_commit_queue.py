@@ -12,21 +12,26 @@ from headrace.broker.produce import commit_queue
 from headrace.broker.produce.commit_queue import CommitQueue
 from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
 from headrace.broker.request import dispatch
+from headrace.broker.request.context import RequestContext
+from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.shortcuts import Shortcuts
 from headrace.errors import ErrorCode
 from headrace.in_slices import finished
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
+from headrace.protocol.plain_produce import PlainProduce
 from headrace.records.format2.batch import Record, encode_batch
 from tests.broker.replica_nodes import Node, Nodes, topic_id, turns
 from tests.eventually import eventually_async
 from tests.rotation import drawn
 from tests.simulation.frames import Served
 from tests.simulation.virtual_time import in_virtual_time
+from tests.uncompiled import uncompiled
 
 TOPICS_OF_THE_TEST = ("t", "u")
 EVENTS = 40
+UNCOMPILED: Any = uncompiled(commit_queue)
 
 Part = tuple[str, int, int]
 """A topic, a producer (-1: none), and its first sequence."""
@@ -82,12 +87,23 @@ async def minimum(nodes: Nodes, topic: str, replicas: int) -> None:
     await nodes.entities.rewrite(TOPICS, topic, lambda before: {**before, "min.insync.replicas": str(replicas)})
 
 
-@pytest.fixture(autouse=True, params=["short", "shortest"])
+@pytest.fixture(autouse=True, params=["short", "uncompiled", "shortest"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which way produces may take."""
+    """Which way produces may take; "uncompiled" is the short one with queues of the uncompiled module."""
     name: str = request.param
     monkeypatch.setattr(Served, "offers_produces", name == "shortest")
+    if name == "uncompiled":
+        monkeypatch.setattr(Dispatcher, "_wait_for_replicas", _wait_uncompiled)
     return name
+
+
+def _wait_uncompiled(self: Dispatcher, ctx: RequestContext, request: PlainProduce, appended: Uncommitted) -> None:
+    queues = UNCOMPILED.CommitQueues(self._services)
+    deadline = self._services.loop.time() + max(0, request.timeout_ms) / 1000
+    waiting = UNCOMPILED.WaitingReply(ctx, appended.frame, len(request.batches), appended.refuse, deadline)
+    ctx.keep_place(waiting.abandon)
+    for number, partition, wait in appended.waits:
+        waiting.wait_for(queues.of(partition), number, partition, wait)
 
 
 async def played(
@@ -247,7 +263,8 @@ async def test_many_deadlines_are_looked_at_together(tmp_path: Path, monkeypatch
         is_look = callback == nodes[1].purgatory._expire
         return call_at(when, called if is_look else callback, *arguments, **how)
 
-    monkeypatch.setattr(commit_queue, "_S_BETWEEN_LOOKS", 0.001)
+    for module in (commit_queue, UNCOMPILED):
+        monkeypatch.setattr(module, "_S_BETWEEN_LOOKS", 0.001)
     async with Nodes(tmp_path, 2) as nodes:
         await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
         monkeypatch.setattr(loop, "call_at", counted)

@@ -7,13 +7,12 @@ the log's and the state's numbers without a look-up; it also runs uncompiled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from headrace.broker.metrics.traffic import Traffic
-    from headrace.broker.produce.commit_queue import CommitQueue
     from headrace.log.partition_log import PartitionLog
     from headrace.replication.partition_state import PartitionState
     from headrace.types import TopicPartition
@@ -29,5 +28,5 @@ class LocalReplica:
     ) -> None:
         """`end_key`: the purgatory's key for the log end offset."""
         self.key, self.end_key, self.log, self.state, self.traffic = key, end_key, log, state, traffic
-        self.commits: CommitQueue | None = None
-        """The plain requests that wait for its replicas, from the first one on."""
+        self.commits: Any = None
+        """The queue of plain requests that wait for its replicas (`commit_queue`), from the first one on."""

@@ -390,7 +390,7 @@ class CommitQueues:
 
     def of(self, partition: Partition) -> CommitQueue:
         """The queue of a partition, made if there is none."""
-        queue = partition.commits
+        queue: CommitQueue | None = partition.commits
         if queue is None:
             queue = partition.commits = CommitQueue(self, partition.key)
         return queue

@@ -11,14 +11,20 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.replication import plain_fetches, replica_fetcher
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.replication import followed, plain_fetches, replica_fetcher
 from headrace.broker.replication.following import FetcherServices
+from headrace.errors import ErrorCode
 from headrace.log import upkeep
 from headrace.log.producers.verification import NOT_REQUIRED
 from headrace.metadata.entity_configs import TOPICS
 from headrace.protocol import messages as m
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.conversation.fetch_session_client import FetchSessionClient
+from headrace.protocol.headers import read_response_header
 from headrace.records.format2.batch import read_header
 from headrace.records.format2.control import COMMIT, Marker
+from headrace.types import LeaderEpoch
 from tests.broker.replica_nodes import Node, Nodes
 from tests.log.support import batch_of
 from tests.simulation.virtual_time import in_virtual_time
@@ -99,13 +105,23 @@ class World:
 @pytest.fixture(autouse=True)
 def forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the fetchers of some nodes run uncompiled."""
-    form, compiled = uncompiled(plain_fetches), plain_fetches.PlainFetches
+    form, of_followed = uncompiled(plain_fetches), uncompiled(followed)
 
-    def made(following: plain_fetches.Following, services: FetcherServices) -> object:
+    def fetches(following: followed.Following, services: FetcherServices) -> object:
         is_uncompiled = getattr(services.peers, "is_uncompiled", False)
-        return (form.PlainFetches if is_uncompiled else compiled)(following, services)
+        return (form if is_uncompiled else plain_fetches).PlainFetches(following, services)
 
-    monkeypatch.setattr(replica_fetcher, "PlainFetches", made)
+    def following(conversation: FetchSessionClient, failed: Any) -> object:
+        is_uncompiled = getattr(failed.__self__._services.peers, "is_uncompiled", False)
+        return (of_followed if is_uncompiled else followed).Following(conversation, failed)
+
+    def followed_one(partition: Partition) -> object:
+        is_uncompiled = Path(partition.log.directory).parts[-3:-1] == ("uncompiled", "2")
+        return (of_followed if is_uncompiled else followed).Followed(partition)
+
+    monkeypatch.setattr(replica_fetcher, "PlainFetches", fetches)
+    monkeypatch.setattr(replica_fetcher, "Following", following)
+    monkeypatch.setattr(replica_fetcher, "Followed", followed_one)
 
 
 async def worlds(stack: AsyncExitStack, directory: Path) -> list[World]:
@@ -269,5 +285,231 @@ def test_damaged_records_are_refused_and_fetched_again(tmp_path: Path) -> None:
                 path.write_bytes(octets)
             await asyncio.sleep(5)
             assert [each.follower.partition("a").log.log_end_offset for each in found] == [8, 8, 8]
+
+    run()
+
+
+Answer = m.FetchResponse
+Change = Callable[[World, Answer], Answer | bytes]
+
+
+def change_next_answer(world: World, change: Change) -> None:
+    """Changes the next answer that brings the follower records, before it is taken."""
+    peers: Any = world.follower.peers
+    original = peers._answer_to
+
+    async def changed(pipe: object, frame: bytes, to: object, name: str) -> bytes:
+        data: bytes = await original(pipe, frame, to, name)
+        if name != "FetchRequest" or peers._answer_to is original:
+            return data
+        _, pos = read_response_header(data, ApiKey.FETCH, VERSION)
+        answer = Answer.decode(VERSION, memoryview(data), pos)[0]
+        if not answer.responses or not only(answer).records:
+            return data
+        peers._answer_to = original
+        new = change(world, answer)
+        return data[:pos] + (new if isinstance(new, bytes) else new.encode(VERSION))
+
+    peers._answer_to = changed
+
+
+def only(answer: Answer) -> Any:
+    return answer.responses[0].partitions[0]
+
+
+def with_error(code: int) -> Change:
+    def change(world: World, answer: Answer) -> Answer:
+        only(answer).error_code, only(answer).records = code, b""
+        return answer
+
+    return change
+
+
+def without_session(code: int) -> Change:
+    return lambda world, answer: Answer(error_code=code)
+
+
+def cut_off(size: int) -> Change:
+    def change(world: World, answer: Answer) -> Answer:
+        only(answer).records = bytes(only(answer).records)[:-size]
+        return answer
+
+    return change
+
+
+def with_a_bit_flipped(at: int) -> Change:
+    def change(world: World, answer: Answer) -> Answer:
+        records = bytearray(only(answer).records)
+        records[at] ^= 1
+        only(answer).records = bytes(records)
+        return answer
+
+    return change
+
+
+def of_another_partition(world: World, answer: Answer) -> Answer:
+    only(answer).partition_index = 1
+    return answer
+
+
+def of_another_id(world: World, answer: Answer) -> Answer:
+    """As of a topic that was created anew: all but the first bytes are the same."""
+    topic = answer.responses[0]
+    topic.topic_id = bytes([topic.topic_id[0] ^ 1]) + topic.topic_id[1:]
+    return answer
+
+
+def of_one_topic_in_two_parts(world: World, answer: Answer) -> Answer:
+    records = bytes(only(answer).records)
+    half = read_header(memoryview(records)).size_bytes
+    topic = answer.responses[0]
+    parts = [
+        m.FetchResponse.PartitionData(
+            partition_index=0, high_watermark=only(answer).high_watermark,
+            last_stable_offset=only(answer).last_stable_offset, log_start_offset=only(answer).log_start_offset,
+            aborted_transactions=None, preferred_read_replica=-1, records=part,
+        )
+        for part in (records[:half], records[half:])
+    ]  # fmt: skip
+    answer.responses = [
+        m.FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[part])
+        for part in parts
+    ]
+    return answer
+
+
+def of_another_session(world: World, answer: Answer) -> Answer:
+    answer.session_id ^= 1
+    return answer
+
+
+def with_a_diverging_epoch(world: World, answer: Answer) -> Answer:
+    log = world.follower.partition("a").log
+    only(answer).diverging_epoch = m.FetchResponse.EpochEndOffset(
+        epoch=log.leader_epochs.latest, end_offset=log.log_end_offset - 2
+    )
+    only(answer).records = b""
+    return answer
+
+
+def when_another_leader_epoch_has_begun(world: World, answer: Answer) -> Answer:
+    partition = world.follower.partition("a")
+    epoch = partition.state.leader_epoch
+    partition.state.leader_epoch = LeaderEpoch(epoch + 1)
+    for fetcher in world.follower.replication.fetchers:
+        fetcher.follow(partition)
+    partition.state.leader_epoch = epoch  # what the leader refuses ends when the fetcher follows again
+    return answer
+
+
+def when_the_topic_has_another_id(world: World, answer: Answer) -> Answer:
+    partition = world.follower.partition("a")
+    topic_id, partition.log.topic_id = partition.log.topic_id, bytes(range(16))
+    for fetcher in world.follower.replication.fetchers:
+        fetcher.follow(partition)
+    partition.log.topic_id = topic_id
+    return answer
+
+
+def when_it_is_left(world: World, answer: Answer) -> Answer:
+    world.follower.replication.fetchers.leave(world.follower.partition("a").key)
+    return answer
+
+
+def when_the_log_has_failed(world: World, answer: Answer) -> Answer:
+    world.follower.partition("a").log.fail("a test")
+    return answer
+
+
+CHANGES: dict[str, Change] = {
+    "an error": with_error(ErrorCode.UNKNOWN_LEADER_EPOCH),
+    "the session is lost": without_session(ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+    "the session's epoch is another": without_session(ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    "an error of all": without_session(ErrorCode.UNKNOWN_SERVER_ERROR),
+    "cut off in a batch": cut_off(1),
+    "cut off in the second batch's head": cut_off(90),
+    "cut off behind a length": cut_off(240),
+    "another checksum": with_a_bit_flipped(17),
+    "a gap": with_a_bit_flipped(6),
+    "another record": with_a_bit_flipped(70),
+    "another partition": of_another_partition,
+    "another topic": of_another_id,
+    "another session": of_another_session,
+    "twice the same partition": of_one_topic_in_two_parts,
+    "a diverging epoch": with_a_diverging_epoch,
+    "another leader epoch": when_another_leader_epoch_has_begun,
+    "another id of the topic": when_the_topic_has_another_id,
+    "not followed any more": when_it_is_left,
+    "a failed log": when_the_log_has_failed,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_odd_answers_are_taken_alike(name: str, tmp_path: Path) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            steps = Steps(0, await worlds(stack, tmp_path))
+            for each in steps.worlds:
+                each.append("a", [20], 7)
+                each.append("b", [20], -1)
+            await settled()
+            steps.check("before")
+            for each in steps.worlds:
+                change_next_answer(each, CHANGES[name])
+                each.append("a", [1], 7)  # the fetch that waits is answered as it is
+            await settled()
+            for each in steps.worlds:
+                each.append("a", [60, 60], 7)
+            for _ in range(3):
+                await settled()
+                steps.check(name)
+            for each in steps.worlds:
+                each.append("a", [5], 7)
+                each.append("b", [5, 6], 8)
+            await asyncio.sleep(3)
+            steps.check("later")
+            for each in steps.worlds:
+                if name in ("not followed any more", "another leader epoch", "another id of the topic"):
+                    each.follower.replication.fetchers.follow(each.follower.partition("a"))
+            await asyncio.sleep(1)
+            steps.check("at last")
+            ends = {each.follower.partition("a").log.log_end_offset for each in steps.worlds}
+            assert ends == ({6} if name == "a failed log" else {12})
+
+    run()
+
+
+def test_each_fetch_tells_the_present_registration_and_settings(tmp_path: Path) -> None:
+    """The broker registers anew, and a topic's followers get throttled, while a fetch waits."""
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            steps = Steps(0, await worlds(stack, tmp_path))
+            limited = {"follower.replication.throttled.replicas": "*"}
+            for each in steps.worlds:
+                each.follower.broker_epoch += 5
+                each.append("a", [20], -1)
+            await settled()
+            steps.check("registered")
+            for each in steps.worlds:
+                fetches = [asked for asked in each.follower.peers.asked if isinstance(asked, m.FetchRequest)]
+                assert fetches[-1].replica_state.replica_epoch == each.follower.broker_epoch
+                assert not each.follower.replication.follower_quota.bytes_passed
+                await each.nodes.entities.rewrite(TOPICS, "a", lambda _: limited)
+            await asyncio.sleep(0.1)
+            for each in steps.worlds:
+                each.append("a", [20], -1)
+            await settled()
+            steps.check("throttled")
+            for each in steps.worlds:
+                assert each.follower.replication.follower_quota.bytes_passed
+                await each.nodes.entities.rewrite(TOPICS, "a", lambda _: {})
+            await asyncio.sleep(0.1)
+            for each in steps.worlds:
+                each.append("a", [20], -1)
+            await settled()
+            steps.check("not throttled")
 
     run()

@@ -214,6 +214,9 @@ def test_a_request_that_the_socket_does_not_take_at_once_arrives_whole(tell: Tel
     [
         pytest.param(lambda number: b"", "closed the connection", id="closed"),
         pytest.param(lambda number: framed(b"\0\0\0\0not yours"), "another correlation id", id="another id"),
+        pytest.param(
+            lambda number: framed(number[:3] + bytes([number[3] + 1])), "another correlation id", id="next id"
+        ),
         pytest.param(lambda number: framed(number[:3]), "another correlation id", id="cut off"),
         pytest.param(lambda number: framed(number + b"x") * 2, "another one behind it", id="two"),
         pytest.param(lambda number: b"\x7f\xff\xff\xff", "announced", id="too large"),
@@ -231,6 +234,26 @@ def test_who_answers_with_something_else_is_no_peer(answer: Callable[[bytes], by
             await result
         assert not asker.heard
         assert connection.failure is not None
+
+    tell(story)
+
+
+def test_each_request_has_the_next_correlation_id(tell: Tell) -> None:
+    async def story(connection: PeerConnection, peer: Peer) -> None:
+        numbers = []
+        for _ in range(2):
+            result = lent(connection, Asker(3))
+            for _ in range(3):
+                number, _ = await peer.read()
+                numbers.append(int.from_bytes(number, "big"))
+                await peer.send(framed(number + b"one"))
+            assert await result is None
+            asked = connection.send(m.ListGroupsRequest(), 0)
+            number, _ = await read_request(peer)
+            numbers.append(int.from_bytes(number, "big"))
+            await peer.send(framed(number + b"between"))
+            await asked
+        assert numbers == sorted(set(numbers))
 
     tell(story)
 

@@ -48,6 +48,6 @@ def test_an_answer_of_another_session_is_none() -> None:
 def test_epochs_go_on_from_one_after_the_largest() -> None:
     talk = FetchSessionClient()
     talk.answered(0, 77)
-    talk._epoch = INT32_MAX
+    talk.epoch = INT32_MAX
     talk.answered(0, 77)
     assert talk.session == (77, 1)

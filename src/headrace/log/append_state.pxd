@@ -33,7 +33,7 @@ cdef class LogEnd:
     cdef public bint is_truncating, writes_at_once
     cdef public SegmentEnd active
     cdef public object producers, leader_epochs, segments
-    cdef public bint stamps, stores_what_is_sent, keys_required
+    cdef public bint stamps, stores_what_is_sent, keys_required, may_be_throttled
     cdef public int64_t batch_bytes_max, before_max_ms, after_max_ms
 
     cpdef set_rules(self, config)
@@ -48,8 +48,9 @@ cdef class LogEnd:
 
     @cython.locals(
         active=SegmentEnd, records=FileEnd, indexes=IndexSteps, file_end=int64_t, fd=int, first_ms=int64_t, offset=int64_t,
-        latest=int64_t, producers=dict, left=int64_t, expected=dict, pos=Py_ssize_t, size=int64_t, count=int64_t,
-        max_timestamp_ms=int64_t, waited_ms=int64_t, producer_id=int64_t, sequence=int64_t, at=Py_ssize_t,
+        latest=int64_t, producers=dict, left=int64_t, taken=int64_t, expected=dict,
+        last_id=int64_t, last_epoch=int64_t, next_sequence=int64_t, epoch=int64_t, pos=Py_ssize_t,
+        size=int64_t, count=int64_t, max_timestamp_ms=int64_t, waited_ms=int64_t, producer_id=int64_t, sequence=int64_t, at=Py_ssize_t,
         base_offset=int64_t, last_offset=int64_t)
     cpdef Py_ssize_t append_run(
         self, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, Py_ssize_t bytes_max, int64_t now_ms) except -2

@@ -127,8 +127,8 @@ class LogEnd:
 
     __slots__ = (
         "active", "after_max_ms", "batch_bytes_max", "before_max_ms", "failure", "is_truncating", "keys_required",
-        "leader_epochs", "log_end_offset", "log_start_offset", "producers", "segments", "stamps", "stores_what_is_sent",
-        "writes_at_once",
+        "leader_epochs", "log_end_offset", "log_start_offset", "may_be_throttled", "producers", "segments", "stamps",
+        "stores_what_is_sent", "writes_at_once",
     )  # fmt: skip
 
     log_start_offset: int
@@ -154,6 +154,8 @@ class LogEnd:
     batch_bytes_max: int
     before_max_ms: int
     after_max_ms: int
+    may_be_throttled: bool
+    """Whether the topic names replicas whose replication a quota throttles."""
 
     def set_rules(self, config: TopicConfig) -> None:
         """Keep what the topic's settings say about batches that are appended as they are sent."""
@@ -161,6 +163,7 @@ class LogEnd:
         self.stamps = config.message_timestamp_type == "LogAppendTime"
         self.batch_bytes_max = config.max_message_bytes
         self.before_max_ms, self.after_max_ms = config.before_max_ms, config.after_max_ms
+        self.may_be_throttled = bool(config.leader_throttled_replicas or config.follower_throttled_replicas)
 
     def append_plain(
         self,
@@ -235,10 +238,15 @@ class LogEnd:
         if indexes.is_full or indexes._largest is None or indexes._loaded is None:
             return start
         first_ms, offset, latest = first, self.log_end_offset, self.leader_epochs.latest
-        producers, left = self.producers.entries, _entries_left(indexes._loaded)
-        expected: dict[int, int] = {}
+        producers, left, taken = self.producers.entries, _ONE, 0  # there is room for one entry in both indexes
+        expected: dict[int, int] | None = None  # the next sequence of each producer but the last one
+        last_id, last_epoch, next_sequence = -_ONE, -_ONE, -_ONE
         pos = start
-        while left > 0 and end - pos > _HEADER_BYTES and pos - start < bytes_max:
+        while end - pos > _HEADER_BYTES and pos - start < bytes_max:
+            if taken == left:
+                left = _entries_left(indexes._loaded)
+                if taken >= left:
+                    break
             size, count = _int32(buf, pos + 8) + _LOG_OVERHEAD, _int32(buf, pos + 57)
             if size <= _HEADER_BYTES or size > end - pos or buf[pos + 16] != _MAGIC or buf[pos + 22] & _SPECIAL_BITS:
                 break
@@ -256,15 +264,24 @@ class LogEnd:
                 break
             producer_id = _int64(buf, pos + 43)
             if producer_id >= 0:
-                sequence = _int32(buf, pos + 53)
-                if not _is_next(producers.get(producer_id), expected.get(producer_id), _int16(buf, pos + 51), sequence):
-                    break
-                expected[producer_id] = sequence + count & _INT32_MAX
+                epoch, sequence = _int16(buf, pos + 51), _int32(buf, pos + 53)
+                if producer_id == last_id:
+                    if epoch != last_epoch or sequence != next_sequence:
+                        break
+                else:
+                    if last_id >= 0:
+                        expected = expected or {}
+                        expected[last_id] = next_sequence
+                    following = None if expected is None else expected.get(producer_id)
+                    if not _is_next(producers.get(producer_id), following, epoch, sequence):
+                        break
+                    last_id, last_epoch = producer_id, epoch
+                next_sequence = sequence + count & _INT32_MAX
             if _crc(buf, pos + _CHECKED_FROM, pos + size) != _int32(buf, pos + 17) & _UINT32_MAX:
                 break
             pos += size
             offset += count
-            left -= 1
+            taken += 1
         if pos == start or _write(fd, buf, start, pos, file_end) != pos - start:
             return start  # after a failed write, the general append finds out why
         records.size = file_end + (pos - start)

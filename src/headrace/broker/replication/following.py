@@ -1,19 +1,16 @@
-"""The partitions and the services of a replica fetcher."""
+"""The settings and the services of a replica fetcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.metadata.model import NO_UUID
-from headrace.replication.follower import comparison_start
-from headrace.types import NO_EPOCH, TopicPartition
-
 if TYPE_CHECKING:
+    from headrace.broker.metrics.traffic import Traffic
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.replication.replication_quota import ReplicationQuota
     from headrace.network.peers.peers import PeerAddress, Peers
-    from headrace.types import BrokerId
+    from headrace.types import BrokerId, TopicPartition
 
 BYTES_PER_TURN = 256 << 10
 """Bytes appended in one turn of the event loop."""
@@ -41,46 +38,6 @@ class FetchSettings(NamedTuple):
         return min(self.backoff_ms / 1000, BACKOFF_MIN_S * (1 << min(failures - 1, 16)))
 
 
-class Followed:
-    """A partition that a fetcher replicates from its leader, in one leader epoch."""
-
-    __slots__ = (
-        "compared", "has_epochs", "is_checked", "lag", "leader_epoch", "partition", "refusals", "retry_at", "topic_id",
-    )  # fmt: skip
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.topic_id = partition.log.topic_id or NO_UUID
-        self.leader_epoch = partition.leader_epoch
-        self.retry_at = 0.0
-        self.refusals = 0  # in a row
-        self.has_epochs = True  # False if the leader's log has none there
-        self.is_checked = False  # by an older leader, whose Fetch response has no diverging epoch
-        self.lag = 0
-        self.compared: int | None = None
-        """The end of what is compared with the leader's log; None if no comparison is necessary, or it has ended."""
-        self.compare_if_unknown()
-
-    @property
-    def fetch_offset(self) -> int:
-        """The end of what is known to be the same in the leader's log, from which the follower fetches."""
-        return self.partition.log.log_end_offset if self.compared is None else self.compared
-
-    @property
-    def last_fetched_epoch(self) -> int:
-        """The epoch of the last record before `fetch_offset`; -1 if it cannot be compared."""
-        return self.partition.log.leader_epochs.latest if self.has_epochs and self.compared is None else NO_EPOCH
-
-    def compare_if_unknown(self) -> None:
-        """Begins a comparison if the log ends with records without epochs above the high watermark."""
-        log = self.partition.log
-        self.compared = comparison_start(log.leader_epochs.latest, log.log_end_offset, self.partition.high_watermark)
-
-    def compare_from(self, offset: int) -> None:
-        """Sets the end of what is compared, or the end of the comparison if it is the log end offset."""
-        self.compared = offset if offset < self.partition.log.log_end_offset else None
-
-
 class FetcherServices(NamedTuple):
     """The services that all fetchers of a broker share."""
 
@@ -93,5 +50,9 @@ class FetcherServices(NamedTuple):
     now_ms: Callable[[], int]
     advanced: Callable[[Partition], None]
     """Called with a partition whose high watermark advanced."""
+    watched: Mapping[Hashable, object]
+    """The keys of partitions for which `advanced` does anything."""
     received: Callable[[TopicPartition, int], None]
     """Called with the number of bytes appended to a partition."""
+    incoming: Traffic
+    """Counts these bytes, for partitions that no quota may throttle."""

@@ -16,7 +16,8 @@ from headrace.replication.follower import Compare, EpochEnd, Truncate, truncatio
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.replication.following import FetcherServices, Followed
+    from headrace.broker.replication.followed import Followed
+    from headrace.broker.replication.following import FetcherServices
     from headrace.network.peers.peers import PeerAddress
 
 _LATEST, _EARLIEST = -1, -2

@@ -23,8 +23,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.broker.replication import follower_log, leader_offsets
-from headrace.broker.replication.following import BYTES_PER_TURN, FetcherServices, Followed
-from headrace.broker.replication.plain_fetches import Following, PlainFetches
+from headrace.broker.replication.followed import Followed, Following
+from headrace.broker.replication.following import BYTES_PER_TURN, FetcherServices
+from headrace.broker.replication.plain_fetches import PlainFetches
 from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_code
 from headrace.metadata.model import NO_UUID
 from headrace.network.peers.peers import PeerUnreachable
@@ -91,6 +92,7 @@ class ReplicaFetcher:
         self.partitions[key] = each = Followed(partition)
         self._ids[key.topic] = topic_id
         self._names[topic_id] = key.topic
+        self._following.forget()
         self._delayed.pop(key, None)
         self._changed[key] = None
         self._note_comparison(key, each)
@@ -99,6 +101,7 @@ class ReplicaFetcher:
     def leave(self, key: TopicPartition) -> None:
         """Stops fetching a partition."""
         if self.partitions.pop(key, None) is not None:
+            self._following.forget()
             self._delayed.pop(key, None)
             self._uncut.pop(key, None)
             self._changed[key] = None
@@ -280,6 +283,7 @@ class ReplicaFetcher:
         if is_full:
             self._session_partitions.clear()
             self._following.by_id.clear()
+            self._following.forget()
         for key in gone:
             self._leave_session(key)
         for key, each in wanted.items():
@@ -313,6 +317,7 @@ class ReplicaFetcher:
         each = self._session_partitions.pop(key, None)
         if each is not None:
             self._following.by_id.pop((each.topic_id, key.partition), None)
+            self._following.forget()
 
     def _topics(self, wanted: dict[TopicPartition, Followed]) -> list[m.FetchRequest.FetchTopic]:
         topics: dict[str, m.FetchRequest.FetchTopic] = {}

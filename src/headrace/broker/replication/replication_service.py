@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 
 from headrace.broker.cluster.controller_link import ControllerLink
+from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.replication.following import FetcherServices, FetchSettings
@@ -67,8 +68,10 @@ class Replication:
         self._is_rack_aware = config.replica_selector_class in _RACK_AWARE
         self._rack = config.broker_rack or None
         self.peers = peers
-        self.bytes_in = self.bytes_out = 0
-        """Bytes fetched as a follower, and bytes sent to followers, since the start."""
+        self.incoming = Traffic()
+        """Has the bytes fetched as a follower since the start."""
+        self.bytes_out = 0
+        """Bytes sent to followers since the start."""
         self.leader_quota, self.follower_quota = _quotas(config, broker_id, replicas.configs, settings)
         self.link = ControllerLink(replicas.metadata, addresses, peers, loop)
         self.isr_changes = IsrChanges(
@@ -89,7 +92,9 @@ class Replication:
             quota=self.follower_quota,
             now_ms=now_ms,
             advanced=self._advanced,
+            watched=purgatory.watched,
             received=self._received,
+            incoming=self.incoming,
         )
         self.fetchers = ReplicaFetchers(
             services,
@@ -139,6 +144,11 @@ class Replication:
     # Metrics
 
     @property
+    def bytes_in(self) -> int:
+        """Bytes fetched as a follower since the start."""
+        return self.incoming.bytes_in
+
+    @property
     def under_replicated(self) -> int:
         """The number of partitions led here with a replica that is not in the ISR."""
         return sum(len(each.state.isr) <= len(each.state.followers) for each in self._replicas if each.is_leader)
@@ -169,7 +179,7 @@ class Replication:
         self._purgatory.touch(partition.key)
 
     def _received(self, key: TopicPartition, size: int) -> None:
-        self.bytes_in += size
+        self.incoming.bytes_in += size
         self.follower_quota.record(key, size)
 
     async def _alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:

@@ -13,6 +13,7 @@ uncompiled.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 try:
@@ -21,17 +22,19 @@ except ImportError:
     from headrace import uncompiled as cython
 
 from headrace.errors import InvalidRequest
+from headrace.limits import INT32_MAX
 from headrace.protocol.conversation.asking import SCRATCH_BYTES
 
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
+    from cython.cimports.headrace.clock_calls import monotonic
     from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
 
 if TYPE_CHECKING:
     from headrace.network.transport import Transport
     from headrace.protocol.conversation.frames import FrameReader
 
-_SIZE_BYTES, _ID_BYTES = 4, 4
+_SIZE_BYTES, _ID_BYTES, _ID_MASK = 4, 4, INT32_MAX
 
 Lent = "asyncio.Future[memoryview | None]"
 
@@ -60,13 +63,13 @@ class Lender(Protocol):
     """The connection that is lent (`peer_connection`)."""
 
     def next_id(self) -> int:
-        """The correlation id of the next request."""
+        """The correlation id of the first request. The others have the next ones."""
 
     def send_rest(self, octets: bytes) -> None:
         """Sends what the socket has not taken of a request."""
 
-    def give_back(self) -> None:
-        """Ends the loan."""
+    def give_back(self, last_id: int) -> None:
+        """Ends the loan, whose last request had this correlation id."""
 
     def close(self, reason: str) -> None:
         """Closes the connection."""
@@ -76,8 +79,8 @@ class Loan:
     """A lent connection."""
 
     __slots__ = (
-        "_asked_at", "_asker", "_client_id", "_connection", "_direct_fd", "_id", "_late", "_loop", "_reader",
-        "_receive_into", "_timeout_s", "_transport", "_version", "answered",
+        "_asked_at", "_asker", "_client_id", "_connection", "_direct_fd", "_id", "_late", "_loop", "_out", "_reader",
+        "_receive_into", "_received", "_room", "_timeout_s", "_transport", "_version", "answered",
     )  # fmt: skip
 
     def __init__(
@@ -96,18 +99,26 @@ class Loan:
         self._connection, self._transport, self._reader, self._asker = connection, transport, reader, asker
         self._version, self._client_id, self._timeout_s, self._loop = version, client_id, timeout_ms / 1000, loop
         self._direct_fd, self._receive_into = transport.direct_fd, transport.receive_into
+        if cython.compiled:
+            self._use(reader, asker)
         self._id = 0
         self._asked_at = 0.0
         self._late: asyncio.TimerHandle | None = None
         self.answered: Any = loop.create_future()
         """The result of the loan."""
 
+    def _use(self, reader: FrameReader, asker: Asker) -> None:
+        """Keeps where the buffers are that stay the same all the time."""
+        octets, out = reader._octets, asker.out
+        self._received, self._room, self._out = cython.address(octets[0]), len(octets), cython.address(out[0])
+
     def begin(self) -> bool:
         """Sends the first request. Whether there is one, and the socket has taken it."""
-        size = self._asker.ask(self._next_id(), self._version, self._client_id)
+        self._id = self._connection.next_id()
+        size = self._asker.ask(self._id, self._version, self._client_id)
         if not size:
             return False
-        self._asked_at = self._loop.time()
+        self._asked_at = _now_s()
         self._late = self._loop.call_later(self._timeout_s, self._look_at_the_time)
         self.answered.add_done_callback(self._note_done)
         self._send(size)
@@ -141,8 +152,7 @@ class Loan:
 
     def _receive(self) -> int:
         if cython.compiled and self._direct_fd >= 0 and self._reader._own is None:
-            octets = self._reader._octets
-            count: int = recv(self._direct_fd, cython.address(octets[0]), len(octets), 0)
+            count: int = recv(self._direct_fd, self._received, self._room, 0)
             if count < 0:
                 PyErr_SetFromErrno(OSError)
             return count
@@ -160,35 +170,31 @@ class Loan:
                 is_own = frame is not None and end - start > SCRATCH_BYTES
                 self._end(frame if is_own else memoryview(bytes(octets[start:end])))
                 return
-            size = self._asker.ask(self._next_id(), self._version, self._client_id)
+            self._id = self._id + 1 & _ID_MASK
+            size = self._asker.ask(self._id, self._version, self._client_id)
         except Exception as error:  # a bug of the broker: whoever waits logs it
-            self._connection.give_back()
+            self._connection.give_back(self._id)
             self.answered.set_exception(error)
             return
         if size:
-            self._asked_at = self._loop.time()
+            self._asked_at = _now_s()
             self._send(size)
         else:
             self._end(None)
 
-    def _next_id(self) -> int:
-        self._id = self._connection.next_id()
-        return self._id
-
     def _send(self, size: int) -> None:
-        out = self._asker.out
         if cython.compiled and self._direct_fd >= 0:
-            sent: int = send(self._direct_fd, cython.address(out[0]), size, MSG_NOSIGNAL)
+            sent: int = send(self._direct_fd, self._out, size, MSG_NOSIGNAL)
         else:
             try:
-                sent = self._transport.send(out[:size])
+                sent = self._transport.send(self._asker.out[:size])
             except OSError:
                 sent = 0
         if sent != size:  # the connection sends the rest when it can, or finds out why not
-            self._connection.send_rest(bytes(out[max(sent, 0) : size]))
+            self._connection.send_rest(bytes(self._asker.out[max(sent, 0) : size]))
 
     def _end(self, frame: memoryview | None) -> None:
-        self._connection.give_back()
+        self._connection.give_back(self._id)
         self.answered.set_result(frame)
 
     def _note_done(self, answered: Any) -> None:
@@ -200,11 +206,19 @@ class Loan:
 
     def _look_at_the_time(self) -> None:
         """Closes the connection if the answer is late: those behind it would be late, too."""
-        left_s = self._asked_at + self._timeout_s - self._loop.time()
+        left_s = self._asked_at + self._timeout_s - _now_s()
         if left_s > 0:
             self._late = self._loop.call_later(left_s, self._look_at_the_time)
         else:
             self._connection.close(f"no response within {round(1000 * self._timeout_s)} ms")
+
+
+def _now_s() -> float:
+    """The time of an event loop's clock."""
+    if cython.compiled:
+        now_s: float = monotonic() / 1e9
+        return now_s
+    return time.monotonic()
 
 
 def _int32(buf: Any, pos: int) -> int:

@@ -96,7 +96,7 @@ class PeerConnection:
         return lent
 
     def next_id(self) -> int:
-        """The correlation id of the next request of a loan."""
+        """The correlation id of the first request of a loan."""
         return self._conversation.next_id()
 
     def send_rest(self, octets: bytes) -> None:
@@ -104,9 +104,9 @@ class PeerConnection:
         self._unsent.append(memoryview(octets))
         self._send()
 
-    def give_back(self) -> None:
-        """Ends a loan."""
-        self._conversation.forget_first()
+    def give_back(self, last_id: int) -> None:
+        """Ends a loan, whose last request had this correlation id."""
+        self._conversation.forget_first(last_id)
         self._loop.add_reader(self._transport.fileno(), self._on_readable)
 
     async def broken(self) -> None:

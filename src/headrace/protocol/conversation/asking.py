@@ -56,9 +56,11 @@ class Conversation(Generic[W]):
         """The frames of responses, for a caller that reads them itself."""
         return self._reader
 
-    def forget_first(self) -> None:
-        """Takes out the oldest request in flight: the caller has its response."""
+    def forget_first(self, last_id: int) -> None:
+        """Takes out the oldest request in flight: the caller has its response, and those of further requests, the last
+        of which had this correlation id."""
         self._in_flight.popleft()
+        self._last_id = last_id
 
     def header(self, api_key: int, version: int, client_id: str = "") -> tuple[int, bytes]:
         """The correlation id of the next request, and its header; with another client id than its own, if any."""

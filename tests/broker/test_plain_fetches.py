@@ -402,15 +402,6 @@ def when_another_leader_epoch_has_begun(world: World, answer: Answer) -> Answer:
     return answer
 
 
-def when_the_topic_has_another_id(world: World, answer: Answer) -> Answer:
-    partition = world.follower.partition("a")
-    topic_id, partition.log.topic_id = partition.log.topic_id, bytes(range(16))
-    for fetcher in world.follower.replication.fetchers:
-        fetcher.follow(partition)
-    partition.log.topic_id = topic_id
-    return answer
-
-
 def when_it_is_left(world: World, answer: Answer) -> Answer:
     world.follower.replication.fetchers.leave(world.follower.partition("a").key)
     return answer
@@ -438,7 +429,6 @@ CHANGES: dict[str, Change] = {
     "twice the same partition": of_one_topic_in_two_parts,
     "a diverging epoch": with_a_diverging_epoch,
     "another leader epoch": when_another_leader_epoch_has_begun,
-    "another id of the topic": when_the_topic_has_another_id,
     "not followed any more": when_it_is_left,
     "a failed log": when_the_log_has_failed,
 }
@@ -470,7 +460,7 @@ def test_odd_answers_are_taken_alike(name: str, tmp_path: Path) -> None:
             await asyncio.sleep(3)
             steps.check("later")
             for each in steps.worlds:
-                if name in ("not followed any more", "another leader epoch", "another id of the topic"):
+                if name in ("not followed any more", "another leader epoch"):
                     each.follower.replication.fetchers.follow(each.follower.partition("a"))
             await asyncio.sleep(1)
             steps.check("at last")

@@ -348,7 +348,7 @@ def with_a_bit_flipped(at: int) -> Change:
 
 
 def of_another_partition(world: World, answer: Answer) -> Answer:
-    only(answer).partition_index = 1
+    only(answer).partition_index = 16
     return answer
 
 
@@ -407,6 +407,11 @@ def when_it_is_left(world: World, answer: Answer) -> Answer:
     return answer
 
 
+def when_another_one_is_left(world: World, answer: Answer) -> Answer:
+    world.follower.replication.fetchers.leave(world.follower.partition("b").key)
+    return answer
+
+
 def when_the_log_has_failed(world: World, answer: Answer) -> Answer:
     world.follower.partition("a").log.fail("a test")
     return answer
@@ -430,8 +435,11 @@ CHANGES: dict[str, Change] = {
     "a diverging epoch": with_a_diverging_epoch,
     "another leader epoch": when_another_leader_epoch_has_begun,
     "not followed any more": when_it_is_left,
+    "another one not followed any more": when_another_one_is_left,
     "a failed log": when_the_log_has_failed,
 }
+LEFT = {"another leader epoch": "a", "not followed any more": "a", "another one not followed any more": "b"}
+"""The topics to be followed again at last."""
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -460,11 +468,12 @@ def test_odd_answers_are_taken_alike(name: str, tmp_path: Path) -> None:
             await asyncio.sleep(3)
             steps.check("later")
             for each in steps.worlds:
-                if name in ("not followed any more", "another leader epoch"):
-                    each.follower.replication.fetchers.follow(each.follower.partition("a"))
+                for topic in LEFT.get(name, ()):
+                    each.follower.replication.fetchers.follow(each.follower.partition(topic))
             await asyncio.sleep(1)
             steps.check("at last")
             ends = {each.follower.partition("a").log.log_end_offset for each in steps.worlds}
+            assert {each.follower.partition("b").log.log_end_offset for each in steps.worlds} == {6}
             assert ends == ({6} if name == "a failed log" else {12})
 
     run()

@@ -55,4 +55,4 @@ class FetcherServices(NamedTuple):
     received: Callable[[TopicPartition, int], None]
     """Called with the number of bytes appended to a partition."""
     incoming: Traffic
-    """Counts these bytes, for partitions that no quota may throttle."""
+    """Counts these bytes, where no quota does."""

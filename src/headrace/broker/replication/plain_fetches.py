@@ -245,16 +245,12 @@ class PlainFetches(Asker):
             try:
                 follower_log.append_all(partition, offsets, memoryview(left), now_ms)
             except (KafkaError, OSError) as error:
-                self._note_changed()  # in the order of the answer
                 self._following.failed(each.key, each, error)
                 return
         each.lag = max(0, high_watermark - log.log_end_offset)
         if size or log.log_start_offset != start:
             self._asked.append(each)
-            if log.may_be_throttled:
-                self._services.received(each.key, size)
-            else:
-                self._incoming.bytes_in += size
+            self._incoming.bytes_in += size  # no quota counts them, or it would not be taken here
         if state.high_watermark != before and self._watched and each.key in self._watched:
             self._services.advanced(partition)
 

@@ -165,7 +165,7 @@ def test_quiet_partitions_are_not_named_again(broker: str, admin: Admin, fetches
         assert [record.value for record in collected(lambda _: consumer.poll(200), 1)] == [b"p3"]
 
         for session in consumer._fetcher._sessions.values():
-            session._session._id += 1  # as after a restart of the broker
+            session._session.id += 1  # as after a restart of the broker
         producer.send(topic, b"after", partition=4).result(10)
         assert [record.value for record in collected(lambda _: consumer.poll(200), 1)] == [b"after"]
         consumer.seek(everything[4], 0)

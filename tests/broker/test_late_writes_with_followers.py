@@ -194,7 +194,10 @@ def test_a_request_of_a_partition_with_followers_and_one_without_tells_both(
         wanted = [0, 0]
         wanted[refuses] = ErrorCode.KAFKA_STORAGE_ERROR
         assert codes == wanted
-        assert found[refuses].base_offset == -1 and found[1 - refuses].base_offset >= ends[1 - refuses]
+        lost, kept = found[refuses], found[1 - refuses]
+        assert (lost.base_offset, lost.log_start_offset) == (-1, -1)
+        assert "No space left" in (lost.error_message or "")
+        assert kept.base_offset >= ends[1 - refuses] and (kept.log_start_offset, kept.error_message) == (0, None)
     assert end_of(setting, 1 - refuses) >= ends[1 - refuses] + len(clients)
     if not refuses:
         fetched(setting, 0)

@@ -172,8 +172,16 @@ def _note_wait(
         waits.append((number, partition, CommitWait(last_offset + 1, 0, state.leading_since)))
 
 
-def refused_answer(frame: bytes, version: int, names: Sequence[str], codes: Sequence[ErrorCode]) -> m.ProduceResponse:
-    """The response for which `frame` was encoded, if batches have these errors. `names`: of each batch's topic."""
+def refused_answer(
+    frame: bytes,
+    version: int,
+    names: Sequence[str],
+    codes: Sequence[ErrorCode | KafkaError],
+    told: Callable[[str], str] = str,
+) -> m.ProduceResponse:
+    """The response for which `frame` was encoded, if batches have these errors. `names`: of each batch's topic. The
+    error of a batch that the disk refused has its text, which is told as `told` has it; as that of one that is answered
+    at once (`refused_writes`)."""
     _, pos = read_response_header(frame, ApiKey.PRODUCE, version, _SIZE_BYTES)
     response, _ = m.ProduceResponse.decode(version, memoryview(frame), pos)
     left, names_left = iter(codes), iter(names)
@@ -181,7 +189,10 @@ def refused_answer(frame: bytes, version: int, names: Sequence[str], codes: Sequ
         for answer in topic.partition_responses:
             topic.name = next(names_left)
             code = next(left)
-            if code:
+            if isinstance(code, KafkaError):
+                answer.error_code, answer.base_offset, answer.log_start_offset = code.code, -1, -1
+                answer.error_message = told(code.message) or None
+            elif code:
                 answer.error_code, answer.base_offset = code, -1
     return response
 

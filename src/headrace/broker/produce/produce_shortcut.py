@@ -30,7 +30,6 @@ from headrace.broker.produce.commit_queue import CommitQueues, Place, Refuse, pl
 from headrace.broker.produce.refused_writes import RefusedWrites
 from headrace.broker.produce.waiting_answer import WaitingAnswer, waiting_answer
 from headrace.clocks import wall_clock_ms
-from headrace.errors import ErrorCode
 from headrace.log.append_state import LateWrites
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.network.request_times import AnsweredAtOnce, RequestTimes, Timed
@@ -318,8 +317,9 @@ class ProduceShortcut(Shortcut):
             if waiting.is_over:
                 continue
             partition = place.partition
-            if has_refused and self._refused.error_of(partition.key, place.base_offset) is not None:
-                waiting.refuse(place.number, ErrorCode.KAFKA_STORAGE_ERROR)
+            refused = self._refused.error_of(partition.key, place.base_offset) if has_refused else None
+            if refused is not None:
+                waiting.refuse(place.number, refused)
             elif place.commit_to > partition.state.high_watermark:
                 waiting.wait(self._queues.of(partition), place)
         if last is not None:

@@ -308,8 +308,8 @@ class Dispatcher:
             ctx.keep_place()
             self._services.loop.call_soon(ctx.reply_frame, answer)  # earlier answers of the connection are not sent yet
 
-    def _refuse_waiting(self, waiting: "WaitingAnswer", codes: Sequence[ErrorCode]) -> None:
-        """Answers a plain request of the shortcut, of which replicas did not get a batch."""
+    def _refuse_waiting(self, waiting: "WaitingAnswer", codes: "Sequence[ErrorCode | KafkaError]") -> None:
+        """Answers a plain request of the shortcut, of which replicas did not get a batch, or the disk refused one."""
         from headrace.broker.produce.named_leaders import name_leaders  # a broker alone refuses no such request
 
         header, _ = read_request_header(waiting.header)
@@ -318,7 +318,7 @@ class Dispatcher:
             waiting.times,
         )  # fmt: skip
         ctx.take_place(waiting.slot, waiting)
-        response = refused_answer(waiting.frame, header.api_version, waiting.names, codes)
+        response = refused_answer(waiting.frame, header.api_version, waiting.names, codes, self._told)
         name_leaders(ctx, response)
         ctx.reply(response)
 

@@ -10,6 +10,7 @@ import random
 import socket
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,7 @@ from headrace.errors import ErrorCode, StorageError
 from headrace.log import appending
 from headrace.log.partition_log import PartitionLog
 from headrace.network import connection as connections
+from headrace.network.answer_order import Slot
 from headrace.network.connection import WAITS, Connection, Shortcut
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
@@ -478,6 +480,32 @@ def test_a_leader_that_is_replaced_fails_what_waits(replicated: Replicated) -> N
     replicated._in_loop(step_down)
     gone = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert replicated.answers(2) == [(0, [(0, 1), gone]), (1, [gone])]
+
+
+def test_requests_of_one_turn_share_a_look_at_the_clock_and_no_later_one_does(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Connected:
+        received_ns = looked_ns = 0
+        place = Slot
+
+    plain, now_s = setting.shortcuts["uncompiled"].plain, 10.0
+    monkeypatch.setattr(plain, "_clock", lambda: now_s)
+    plain._request[:] = memoryview(array("q", bytes(8 * len(plain._request))))  # no header, and no time
+
+    def deadline(mask: int) -> float:
+        plain.mask = mask
+        found: float = plain._waiting(Connected(), memoryview(b""), 0, 0, 0).deadline
+        return found
+
+    assert deadline(0) == 10
+    now_s = 11.0
+    assert (deadline(0), deadline(1)) == (11, 11)
+    now_s = 12.0
+    assert deadline(1) == 11
+    plain.wake_late()
+    assert (deadline(0), deadline(1)) == (12, 12)
+    plain.wake_late()
 
 
 def test_too_few_replicas_refuse_what_has_not_been_appended(replicated: Replicated) -> None:

@@ -79,7 +79,7 @@ cdef class ProduceShortcut(Shortcut):
         partition=LocalReplica)
     cdef _settle_late(self)
 
-    @cython.locals(request=int64_t[::1], partition=LocalReplica)
+    @cython.locals(request=int64_t[::1], partition=LocalReplica, now_s=double)
     cdef WaitingAnswer _waiting(
         self, connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t answer_start, Py_ssize_t answer_end)
 

@@ -142,6 +142,7 @@ class ProduceShortcut(Shortcut):
 
     def wake_late(self) -> None:
         """See `Shortcut`."""
+        self._turn_s = -1.0
         if self._late_places:
             self._settle_late()
         partitions, self._late_partitions = self._late_partitions, []
@@ -305,7 +306,7 @@ class ProduceShortcut(Shortcut):
 
     def _settle_late(self) -> None:
         """Lets the requests whose writes were put off wait for replicas, or answers them."""
-        settling, self._late_places, self._turn_s = self._late_places, [], -1.0
+        settling, self._late_places = self._late_places, []
         has_refused = len(self._late_writes.refused) > 0
         last: WaitingAnswer | None = None
         for each in settling:
@@ -333,9 +334,12 @@ class ProduceShortcut(Shortcut):
         header = bytes_at(octets, start, request[_HEADER_END])
         frame = bytes_at(self.out, answer_start, answer_end)
         keys = [partition.key for partition in self._found]
-        if self._turn_s < 0 or not self.mask:
-            self._turn_s = self._clock()
-        deadline = self._turn_s + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
+        now_s: float = self._turn_s
+        if now_s < 0:
+            now_s = self._clock()
+            if self.mask:  # the turn ends with `wake_late`
+                self._turn_s = now_s
+        deadline = now_s + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
         return waiting_answer(connection, self._times, header, frame, keys, self._refuse, deadline)
 
     def _leave_rest(

@@ -500,11 +500,11 @@ def test_requests_of_one_turn_share_a_look_at_the_clock_and_no_later_one_does(
 
     assert deadline(0) == 10
     now_s = 11.0
-    assert (deadline(0), deadline(1)) == (11, 11)
+    assert (deadline(1), deadline(0)) == (11, 11)
     now_s = 12.0
     assert deadline(1) == 11
     plain.wake_late()
-    assert (deadline(0), deadline(1)) == (12, 12)
+    assert (deadline(1), deadline(0)) == (12, 12)
     plain.wake_late()
 
 

@@ -107,7 +107,8 @@ def zombie_controller(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(controller_epoch.ControllerEpoch, "_multi", write_anyway)
     patch.setattr(ControllerCandidate, "_end_active", lambda self: None)
     patch.setattr(ControllerCandidate, "_on_session", lambda self, state: None)
-    patch.setattr(ControlPlane, "_check", lambda self, request: ErrorCode.NONE)
+    for check in ("_check", "_refusal"):
+        patch.setattr(ControlPlane, check, lambda self, request: ErrorCode.NONE)
 
 
 def isr_change_without_epochs(patch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ COMPILED = (
     "headrace.broker.produce.commit_queue",
     "headrace.broker.produce.waiting_answer",
     "headrace.broker.produce.produce_shortcut",
+    "headrace.broker.fetch.fetch_sessions",
     "headrace.broker.fetch.waiting_fetch",
     "headrace.broker.fetch.plain_session",
     "headrace.broker.fetch.plain_fetch",

@@ -15,12 +15,14 @@ import pytest
 
 from headrace.broker.fetch import plain_follow, plain_session, waiting_fetch
 from headrace.broker.request.throttling import Throttling
+from headrace.errors import ErrorCode
 from headrace.log import upkeep
 from headrace.metadata.entity_configs import TOPICS
 from headrace.network import connection as connections
 from headrace.protocol import messages as m
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header, write_request_header
+from headrace.replication.isr import committed
 from headrace.replication.replica_offsets import Follower
 from tests.broker.replica_nodes import Nodes, _Pipe, topic_id
 from tests.simulation.virtual_time import in_virtual_time
@@ -384,3 +386,222 @@ def test_a_quota_that_comes_while_a_followers_fetch_waits_does_not_count_it(
                 assert not counted, world.way
 
     run()
+
+
+# -- what a session keeps of its partitions
+
+
+def follow(
+    world: World, session_epoch: int, offset: int, *, broker_epoch: int = 70, max_wait_ms: int = 0
+) -> m.FetchRequest:
+    """A fetch of broker 2, of topic a from `offset` on."""
+    epoch = world.nodes.states["a"].leader_epoch
+    last = -1 if not offset else world.leader.partition("a").log.leader_epochs.latest
+    wanted = Wanted(
+        partition=0, current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last,
+        partition_max_bytes=1 << 20,
+    )  # fmt: skip
+    return m.FetchRequest(
+        session_epoch=session_epoch,
+        replica_state=m.FetchRequest.ReplicaState(replica_id=2, replica_epoch=broker_epoch),
+        topics=[asked("a", wanted)],
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+    )
+
+
+async def same_leader_in_a_new_epoch(world: World) -> None:
+    await world.nodes.lead("a", leader=1)
+
+
+async def led_by_another_meanwhile(world: World) -> None:
+    await world.nodes.lead("a", leader=2)
+    await world.nodes.lead("a", leader=1)
+
+
+async def deleted_and_made_again(world: World) -> None:
+    await world.nodes.delete("a")
+    await world.nodes.lead("a", leader=1, replicas=(1, 2, 3), isr=(1, 2, 3))
+    world.leader.append("a", *"xyz")
+
+
+async def reassigned_and_back(world: World) -> None:
+    await world.nodes.lead("a", leader=1, replicas=(1, 3), isr=(1, 3))
+    await world.nodes.lead("a", leader=1, replicas=(1, 2, 3), isr=(1, 2, 3))
+
+
+async def left_out_of_the_isr(world: World) -> None:
+    await world.nodes.lead("a", leader=1, isr=(1, 3))
+
+
+async def stepped_down_and_leads_again(world: World) -> None:
+    world.leader.replicas.step_down()
+    await world.nodes.lead("a", leader=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        same_leader_in_a_new_epoch, led_by_another_meanwhile, deleted_and_made_again, reassigned_and_back,
+        left_out_of_the_isr, stepped_down_and_leads_again,
+    ],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
+def test_a_session_notices_that_a_partition_or_its_follower_is_another_object(
+    change: Callable[[World], Any], tmp_path: Path
+) -> None:
+    found: list[tuple[bytes, bytes, dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                before = world.answered
+                first = world.send(2, follow(world, 1, 1))
+                await settled()
+                assert first.done()
+                await change(world)
+                assert world.leader.partition("a").is_leader
+                second = world.send(2, follow(world, 2, 2))
+                await settled()
+                assert world.answered == before + 2 * (world.way != "general")
+                progress = world.leader.partition("a").state.followers[2]
+                assert progress.log_end_offset == 2, f"another follower has the progress, {world.way}"
+                found.append((first.result(), second.result(), world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+    _, pos = read_response_header(found[0][1], ApiKey.FETCH, VERSION)
+    answer = m.FetchResponse.decode(VERSION, found[0][1], pos)[0]
+    assert [each.records is not None for topic in answer.responses for each in topic.partitions] == [True]
+
+
+def test_a_follower_that_registers_again_is_told_apart_from_itself(tmp_path: Path) -> None:
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                answers = []
+                for number, broker_epoch in enumerate((70, 75, 75, 70, 76), 1):  # the fourth is from before
+                    answer = world.send(2, follow(world, number, 2, broker_epoch=broker_epoch))
+                    await settled()
+                    answers.append(answer.result())
+                    progress = world.leader.partition("a").state.followers[2]
+                    assert progress.broker_epoch == (75 if number == 4 else broker_epoch)
+                found.append((answers, world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_session_that_is_evicted_while_its_fetch_waits_answers_that_one_alone(tmp_path: Path) -> None:
+    found: list[tuple[bytes, bytes, dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                waiting = world.send(2, follow(world, 1, 3, max_wait_ms=500))
+                await settled()
+                assert not waiting.done()
+                world.leader.dispatcher._services.fetch_sessions.end(world.sessions[2])
+                world.leader.append("a", "new")
+                await settled()
+                following = world.send(2, follow(world, 2, 4, max_wait_ms=500))
+                await settled()
+                found.append((waiting.result(), following.result(), world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+    _, pos = read_response_header(found[0][1], ApiKey.FETCH, VERSION)
+    assert m.FetchResponse.decode(VERSION, found[0][1], pos)[0].error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_fetches_of_one_session_wait_again_and_again_and_several_at_once(tmp_path: Path) -> None:
+    """The first is answered by records, the second in time; the third one is overtaken by the fourth."""
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                loop = asyncio.get_running_loop()
+                answers = []
+                for number, wait_ms in enumerate((300, 500, 40, 500, 100), 1):
+                    end, began = world.leader.partition("a").log.log_end_offset, loop.time()
+                    answer = world.send(2, follow(world, number, end, max_wait_ms=wait_ms))
+                    await asyncio.sleep(0.02)
+                    assert not answer.done()
+                    if number % 2:
+                        world.leader.append("a", "new")
+                    answers.append(await answer)
+                    took_ms = 20 if number % 2 else wait_ms
+                    assert took_ms <= 1000 * (loop.time() - began) < took_ms + 10, (world.way, number)
+                end = world.leader.partition("a").log.log_end_offset
+                third = world.send(2, follow(world, 6, end, max_wait_ms=500))
+                fourth = world.send(2, follow(world, 7, end, max_wait_ms=300))
+                await asyncio.sleep(0.02)
+                assert not third.done() and not fourth.done()
+                world.leader.append("a", "new")
+                answers += [await third, await fourth]
+                last = world.send(2, follow(world, 8, end + 1, max_wait_ms=200))
+                await asyncio.sleep(0.02)
+                world.pipes[2].served.close("the follower has gone")
+                world.leader.append("a", "new")
+                await asyncio.sleep(1)
+                assert not last.done() or last.exception() is not None
+                found.append((answers, world.state()))
+                assert not len(world.leader.purgatory)
+
+    run()
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_replica_that_is_throttled_while_its_fetch_waits_gets_no_records_beyond_the_quota(tmp_path: Path) -> None:
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                waiting = world.send(2, follow(world, 1, 3, max_wait_ms=200))
+                await settled()
+                assert not waiting.done()
+                await world.nodes.entities.rewrite(
+                    TOPICS, "a", lambda _: {"leader.replication.throttled.replicas": "*"}
+                )
+                await settled()
+                state = world.leader.partition("a").state
+                state.isr_state = committed(state.isr - {2})
+                world.leader.append("a", "new" * 1_000)
+                await settled()
+                following = world.send(2, follow(world, 2, 3, max_wait_ms=200))
+                await asyncio.sleep(0.3)
+                found.append(([waiting.result(), following.result()], world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+    assert found[0][1]["sent"][1] > 0, "nothing counts for the quota"

@@ -38,6 +38,10 @@ cpdef Py_ssize_t put_topic(
     const int64_t[::1] fields, const uint8_t[::1] name, Py_ssize_t at, Py_ssize_t end, int64_t partitions,
     uint8_t[::1] out, Py_ssize_t pos) noexcept
 
+@cython.locals(version=int, to=Out, octets=Octets, at=Py_ssize_t, size=Py_ssize_t)
+cpdef Py_ssize_t put_known_topic(
+    const int64_t[::1] fields, bytes name, int64_t partitions, uint8_t[::1] out, Py_ssize_t pos) except -1
+
 cpdef Py_ssize_t end_topic(const int64_t[::1] fields, uint8_t[::1] out, Py_ssize_t pos) noexcept
 
 @cython.locals(version=int, to=Out, array_width=int)

@@ -231,6 +231,19 @@ def put_topic(fields: Ints, name: Buffer, at: int, end: int, partitions: int, ou
     return put_length(to, pos, partitions, 0 if version >= _FLEXIBLE_FROM else 4)
 
 
+def put_known_topic(fields: Ints, name: bytes, partitions: int, out: memoryview, pos: int) -> int:
+    """As `put_topic`, of a name or an id that is an object of its own."""
+    version, to = fields[_VERSION], cython.address(out[0]) if cython.compiled else out
+    octets, at, size = name, 0, len(name)
+    if version < _IDS_FROM:
+        pos = put_length(to, pos, size, 0 if version >= _FLEXIBLE_FROM else 2)
+    while at < size:
+        to[pos] = octets[at]
+        at += 1
+        pos += 1
+    return put_length(to, pos, partitions, 0 if version >= _FLEXIBLE_FROM else 4)
+
+
 def end_topic(fields: Ints, out: memoryview, pos: int) -> int:
     """Writes the tags that end a partition, a topic or the answer."""
     if fields[_VERSION] < _FLEXIBLE_FROM:

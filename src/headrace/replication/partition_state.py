@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode
 from headrace.limits import INT64_MAX
-from headrace.replication.isr import IsrState, PendingExpand, PendingShrink, committed
+from headrace.replication.isr import PendingExpand, PendingShrink, committed
 from headrace.replication.replica_offsets import UNKNOWN_OFFSET, Follower, ReplicaOffsets
 from headrace.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch
 
@@ -74,14 +74,9 @@ class PartitionState(ReplicaOffsets):
 
     __slots__ = (
         "epoch_start_offset",
-        "flush_count",
-        "flushed_offset",
-        "followers",
-        "isr_state",
         "lag_max_ms",
         "leader",
         "local_id",
-        "min_insync_replicas",
         "partition_epoch",
         "replicas",
         "settled_replicas",
@@ -98,6 +93,7 @@ class PartitionState(ReplicaOffsets):
         flush_count: int = INT64_MAX,
     ) -> None:
         """`flush_count`: the number of unflushed records from which on they are not committed before a flush."""
+        super().__init__(committed(()))
         self.local_id = local_id
         self.is_leader = False
         self.leader = NO_LEADER
@@ -107,8 +103,6 @@ class PartitionState(ReplicaOffsets):
         self.replicas: tuple[BrokerId, ...] = ()
         self.settled_replicas = 0
         """The number of replicas without those that a reassignment adds."""
-        self.isr_state: IsrState = committed(())
-        self.followers: dict[BrokerId, Follower] = {}
         self.log_end_offset = log_end_offset
         self.high_watermark = min(high_watermark, log_end_offset)
         self.epoch_start_offset = UNKNOWN_OFFSET
@@ -181,15 +175,6 @@ class PartitionState(ReplicaOffsets):
 
     # The leader's log and its followers
 
-    def on_leader_append(self, log_end_offset: int, now_ms: int) -> bool:
-        """Sets the new log end offset. Whether the whole log is committed."""
-        self.log_end_offset = log_end_offset
-        if self.commits_at_once:
-            self.high_watermark = log_end_offset
-            return True
-        self.advance_high_watermark(now_ms)
-        return self.high_watermark == log_end_offset
-
     def on_flush(self, flushed_offset: int, now_ms: int) -> bool:
         """Sets the flushed offset (exclusive). Whether the high watermark moved."""
         self.flushed_offset = flushed_offset
@@ -218,6 +203,9 @@ class PartitionState(ReplicaOffsets):
         progress = self.followers.get(follower)
         if progress is None or UNKNOWN_OFFSET != broker_epoch < progress.broker_epoch:
             return None
+        moved = self.member_fetched(progress, offset, now_ms, log_start_offset, broker_epoch, may_join)
+        if moved >= 0:
+            return FollowerFetched(moved > 0)
         is_restarted = UNKNOWN_OFFSET != progress.broker_epoch != broker_epoch
         progress.is_eligible = may_join and (is_restarted or now_ms >= progress.ineligible_until_ms)
         if is_restarted:
@@ -229,20 +217,9 @@ class PartitionState(ReplicaOffsets):
         return FollowerFetched(self.advance_high_watermark(now_ms), alter)
 
     def is_still_at_the_end(self, follower: BrokerId, broker_epoch: int, now_ms: int) -> bool:
-        """Whether an ISR member fetches from the log end again; then only its timestamps are updated. This is the fast
-        path of idle partitions, which a follower names in every fetch."""
-        progress, end = self.followers.get(follower), self.log_end_offset
-        if (
-            progress is None
-            or progress.log_end_offset != end
-            or progress.broker_epoch != broker_epoch
-            or progress.last_fetch_leader_end != end
-            or follower not in self.isr_state.isr
-        ):
-            return False
-        progress.last_fetch_ms = now_ms
-        progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
-        return True
+        """See `member_is_at_the_end`."""
+        progress = self.followers.get(follower)
+        return progress is not None and self.member_is_at_the_end(progress, broker_epoch, now_ms)
 
     # The follower's log
 
@@ -256,22 +233,6 @@ class PartitionState(ReplicaOffsets):
         """Sets the offsets after the log was truncated or deleted."""
         self.log_end_offset = log_end_offset
         self.high_watermark = max(log_start_offset, min(self.high_watermark, log_end_offset))
-
-    def advance_high_watermark(self, now_ms: int) -> bool:
-        """Moves the high watermark to the smallest log end offset that it waits for. Whether it moved."""
-        lowest, high_watermark = self.log_end_offset, self.high_watermark
-        if lowest - self.flushed_offset >= self.flush_count:
-            lowest = self.flushed_offset
-        waits_for = self.isr_state.maximal
-        for broker, follower in self.followers.items():
-            if follower.log_end_offset < lowest and (broker in waits_for or self._is_about_to_join(follower, now_ms)):
-                lowest = follower.log_end_offset
-                if lowest <= high_watermark:
-                    return False
-        if lowest <= high_watermark or len(self.isr_state.isr) < self.effective_min_isr:
-            return False
-        self.high_watermark = lowest
-        return True
 
     def _is_about_to_join(self, follower: Follower, now_ms: int) -> bool:
         """Whether the high watermark waits for a follower that is caught up but not yet in the ISR.
@@ -357,15 +318,3 @@ class PartitionState(ReplicaOffsets):
             ErrorCode.INVALID_REQUEST,
             ErrorCode.NEW_LEADER_ELECTED,
         )
-
-    # Acks
-
-    @property
-    def effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but at most the number of replicas."""
-        return min(self.min_insync_replicas, len(self.followers) + 1)
-
-    @property
-    def has_min_isr(self) -> bool:
-        """Whether acks=all is possible now; otherwise produces get NOT_ENOUGH_REPLICAS."""
-        return self.commits_at_once or len(self.isr_state.isr) >= self.effective_min_isr

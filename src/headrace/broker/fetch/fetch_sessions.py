@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """Fetch sessions (KIP-227): let clients of many partitions send and receive only changed partitions.
 
     request  (session id, epoch)                      response
@@ -19,16 +20,18 @@ session is created; nor if all sessions together would exceed `FETCH_SESSION_PAR
 A session is its principal's alone. For others it does not exist: who guesses an id, which has 31 bits, would learn the
 topics of the session, or end it. Apache Kafka does not compare principals.
 
-Pure: the clock and the ids are arguments. The cache keeps each partition as the client's request described it.
+Pure: the clock and the ids are arguments. The cache keeps each partition as the client's request described it, and
+what the shortest way of followers has found for it (`plain_session`). Compiled, since each exchange with a follower
+reads and moves these numbers; it also runs uncompiled.
 Source: Kafka's FetchSession (FetchSessionCache, FetchManager, CachedPartition). Left out: shards, which are for locks.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import (
@@ -37,16 +40,15 @@ from headrace.limits import (
     INT32_MAX,
     TOPIC_NAME_CHARS_MAX,
 )
+from headrace.protocol import messages as m
 from headrace.security.access import ANONYMOUS
 from headrace.types import TopicPartition
-
-if TYPE_CHECKING:
-    from headrace.protocol import messages as m
 
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
 _OUTDATED_SHARE_MAX = 4
+_EPOCH_MAX, _FIRST_EPOCH = INT32_MAX, 1  # as C integers
 
 PartitionKey: TypeAlias = tuple[str | bytes, int]
 """A topic's name, or its id in a session by id; and the partition's number."""
@@ -54,24 +56,58 @@ PartitionKey: TypeAlias = tuple[str | bytes, int]
 
 def next_epoch(epoch: int) -> int:
     """Returns the epoch after `epoch`: 1 after 0, and 1 after the largest."""
-    return 1 if epoch >= INT32_MAX else epoch + 1
+    return _FIRST_EPOCH if epoch >= _EPOCH_MAX else epoch + 1
 
 
 class SessionPartition:
-    """One partition of a session: the client's request for it, and the last response about it."""
+    """One partition of a session: the client's request for it, and the last response about it.
 
-    __slots__ = ("high_watermark", "key", "log_start_offset", "topic_id", "wanted")
+    index, fetch_offset, …        the request's fields; `wanted` is the message of them
+    replica, end, follower        what `plain_follow` has found; it compares `follower_id` and `changes` before each use
+    position, size, source, …     what a plain request has read for it, only until it is answered"""
+
+    __slots__ = (
+        "changes", "end", "fetch_offset", "follower", "follower_id", "high_watermark", "index", "is_at_the_end", "key",
+        "last_epoch", "leader_epoch", "log_start_offset", "max_bytes", "name", "position", "replica", "size",
+        "size_so_far", "source", "start_offset", "topic_id",
+    )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, wanted: m.FetchRequest.FetchPartition) -> None:
         self.key = TopicPartition(topic, wanted.partition)
         """The topic's name is empty while its id is unknown to this broker."""
         self.topic_id = topic_id
+        self.name: bytes | None = None  # see `FetchSession.name_of`
         self.wanted = wanted
         self.high_watermark = self.log_start_offset = -1
+        """Of the last response."""
+        self.replica: Any = None
+        self.end: Any = None
+        self.follower: Any = None
+        self.follower_id = self.changes = -1
+        self.position = self.size = self.size_so_far = self.source = 0
+        self.is_at_the_end = False
+
+    @property
+    def wanted(self) -> m.FetchRequest.FetchPartition:
+        """The last request for it."""
+        return m.FetchRequest.FetchPartition(
+            partition=self.index,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=self.fetch_offset,
+            last_fetched_epoch=self.last_epoch,
+            log_start_offset=self.start_offset,
+            partition_max_bytes=self.max_bytes,
+        )
+
+    @wanted.setter
+    def wanted(self, wanted: m.FetchRequest.FetchPartition) -> None:
+        self.index, self.fetch_offset = wanted.partition, wanted.fetch_offset
+        self.leader_epoch, self.last_epoch = wanted.current_leader_epoch, wanted.last_fetched_epoch
+        self.start_offset, self.max_bytes = wanted.log_start_offset, wanted.partition_max_bytes
 
     def named(self, topic: str) -> None:
         """Sets the topic's name, once it is known."""
-        self.key = TopicPartition(topic, self.wanted.partition)
+        self.key = TopicPartition(topic, self.index)
 
     def must_be_sent(self, answer: m.FetchResponse.PartitionData) -> bool:
         """Whether the response must contain the partition."""
@@ -97,7 +133,8 @@ class FetchSession:
     """One client's session; `partitions` in the order in which they are read."""
 
     __slots__ = (
-        "by_id", "created_ms", "epoch", "id", "is_follower", "last_used_ms", "partitions", "principal", "size",
+        "by_id", "created_ms", "epoch", "id", "is_follower", "is_over", "last_used_ms", "named", "partitions",
+        "principal", "size", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +154,12 @@ class FetchSession:
         """The epoch that the next request must have."""
         self.size = len(partitions)
         """The number of its partitions when it was last used."""
+        self.is_over = False
+        """Whether the cache has forgotten it."""
+        self.named: list[SessionPartition] = []
+        """The partitions that the last plain request named: the next one often names the same."""
+        self.watched: tuple[Hashable, ...] | None = None
+        """What a plain request of a follower waits for, once that is known."""
 
     @property
     def evictable_key(self) -> _EvictableKey:
@@ -125,24 +168,29 @@ class FetchSession:
 
     def change(self, wanted: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Applies the changes of an incremental request."""
+        self.named, self.watched = [], None
         for each in wanted:
-            key = (each.topic_id if self.by_id else each.key.topic, each.wanted.partition)
-            self.partitions.setdefault(key, each).wanted = each.wanted
+            key = (each.topic_id if self.by_id else each.key.topic, each.index)
+            known = self.partitions.setdefault(key, each)
+            if known is not each:
+                known.wanted = each.wanted
         for key in forgotten:
             self.partitions.pop(key, None)
 
     def note(
-        self,
-        key: PartitionKey,
-        partition: SessionPartition,
-        high_watermark: int,
-        log_start_offset: int,
-        has_records: bool,
+        self, partition: SessionPartition, high_watermark: int, log_start_offset: int, has_records: bool
     ) -> None:
         """Notes a response without an error about one of the partitions."""
         partition.high_watermark, partition.log_start_offset = high_watermark, log_start_offset
-        if has_records:
+        if has_records and len(self.partitions) > 1:
+            key = (partition.topic_id if self.by_id else partition.key.topic, partition.index)
             self.partitions[key] = self.partitions.pop(key)
+
+    def name_of(self, partition: SessionPartition) -> bytes:
+        """The topic of one of the partitions as requests and answers have it: its id, or its name."""
+        if partition.name is None:
+            partition.name = partition.topic_id if self.by_id else partition.key.topic.encode()
+        return partition.name
 
     def record_response(self, key: PartitionKey, answer: m.FetchResponse.PartitionData) -> None:
         """Notes a response about a partition. Does nothing if the client has forgotten the partition meanwhile."""
@@ -230,6 +278,7 @@ class FetchSessionCache:
         """Forgets a session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.is_over = True
             self._partitions_left += session.size
 
     def open(

@@ -75,18 +75,18 @@ class FollowerFetch:
 
     def is_unchanged(self, partition: Partition, cached: SessionPartition, *, counts: bool) -> bool:
         """Whether the partition is unchanged since the last response; if so, progress is counted."""
-        state, wanted, log = partition.state, cached.wanted, partition.log
+        state, log = partition.state, partition.log
         if (
-            wanted.fetch_offset == log.log_end_offset
-            and wanted.last_fetched_epoch == log.leader_epochs.latest
+            cached.fetch_offset == log.log_end_offset
+            and cached.last_epoch == log.leader_epochs.latest
             and log.log_start_offset == cached.log_start_offset
             and state.is_leader
-            and wanted.current_leader_epoch == state.leader_epoch
+            and cached.leader_epoch == state.leader_epoch
             and cached.topic_id in (NO_UUID, log.topic_id)
             and self._id in state.followers
         ):
             if counts and not state.is_still_at_the_end(self._id, self._broker_epoch, self._now_ms):
-                self._count(partition, wanted)
+                self._count(partition, cached.wanted)
             return state.high_watermark == cached.high_watermark
         return False
 

@@ -2,9 +2,11 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from headrace.broker.fetch.fetch_sessions cimport FetchSession, SessionPartition
 from headrace.broker.fetch.plain_session cimport PlainSessionFetch
 from headrace.broker.fetch.waiting_fetch cimport WaitingFetch
 from headrace.broker.metrics.traffic cimport Traffic
+from headrace.broker.partitions.local_replica cimport LocalReplica
 from headrace.log.append_state cimport LogEnd
 from headrace.log.plain_read cimport read_plain
 from headrace.network.connection cimport Connection
@@ -15,7 +17,8 @@ from headrace.replication.replica_offsets cimport ReplicaOffsets
 cdef int _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_ID, _SESSION_EPOCH
 cdef int _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _PARTITION_MAX
 cdef int _ROW_FIELDS, _ROWS_MAX
-cdef int _FOUND_FIELDS, _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_SIZE
+cdef int _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE
+cdef int _FOUND_SOURCE, _FOUND_FIELDS
 cdef int _ANSWER_MAX, _ROW_ANSWER_MAX, _PLAIN_END, _WAITS, _ZSTD_FROM, _IDS_FROM, _POSITION, _SIZE
 
 cdef class PlainFetches(PlainSessionFetch):
@@ -33,12 +36,16 @@ cdef class PlainFetches(PlainSessionFetch):
     @cython.locals(count=int)
     cdef int _begin(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end) except -2
 
-    cdef Py_ssize_t _write(self, const uint8_t[::1] octets, int count, session, Py_ssize_t at) except -1
+    cdef Py_ssize_t _write_waiting(self, WaitingFetch waiting, int count) except -1
 
+    cdef Py_ssize_t _write(
+        self, const uint8_t[::1] octets, int count, FetchSession session, Py_ssize_t at) except -1
+
+    @cython.locals(each=SessionPartition)
     cdef _wait_for_news(
-        self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, session)
+        self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, FetchSession session)
 
-    @cython.locals(frame=bytes, count=int)
+    @cython.locals(session=FetchSession)
     cdef int _find_again(self, WaitingFetch waiting) except -2
 
     @cython.locals(rows=int64_t[::1], number=int, row=int)
@@ -52,18 +59,18 @@ cdef class PlainFetches(PlainSessionFetch):
     cdef Py_ssize_t _write_alone(self, const uint8_t[::1] octets, int count, Py_ssize_t at) except -1
 
     @cython.locals(
-        changed=int, state=ReplicaOffsets, log=LogEnd, offset=int64_t, leader_epoch=int64_t, high_watermark=int64_t,
-        at=int)
-    cdef int _read_session(self, session) except -2
+        changed=int, each=SessionPartition, partition=LocalReplica, state=ReplicaOffsets, log=LogEnd, offset=int64_t,
+        leader_epoch=int64_t, high_watermark=int64_t, at=int)
+    cdef int _read_session(self, FetchSession session) except -2
 
     @cython.locals(
         state=ReplicaOffsets, log=LogEnd, place=int64_t[::1], at=int, high_watermark=int64_t, stable=int64_t,
         size=int64_t, most=int64_t, end_offset=int64_t, found=int64_t[::1])
     cdef bint _read_partition(
-        self, partition, int number, int64_t index, int64_t offset, int64_t leader_epoch, int64_t last_epoch,
+        self, LocalReplica partition, int number, int64_t index, int64_t offset, int64_t leader_epoch, int64_t last_epoch,
         int64_t max_bytes) except -1
 
-    @cython.locals(traffic=Traffic)
-    cdef _count_traffic(self, bint is_answered)
+    @cython.locals(number=int, row=int, replica=LocalReplica, traffic=Traffic)
+    cdef _count_traffic(self, bint is_answered, int count)
 
 cdef bint _is_same_id(topic_id, const uint8_t[::1] buf, Py_ssize_t start) except -1

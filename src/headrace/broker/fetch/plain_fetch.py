@@ -23,10 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.fetch.fetch_sessions import FINAL_EPOCH
-from headrace.broker.fetch.plain_session import FOUND_FIELDS, PlainSessionFetch
+from headrace.broker.fetch.plain_session import FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
 from headrace.errors import KafkaError
 from headrace.log.plain_read import read_plain
-from headrace.log.segment_list import SegmentRange
 from headrace.metadata.model import NO_UUID
 from headrace.network.connection import WAITS, Connection
 from headrace.network.request_times import RequestTimes
@@ -60,7 +59,8 @@ if TYPE_CHECKING:
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = 0, 2, 5, 6, 7
 _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _PARTITION_MAX = 0, 1, 2, 3, 4, 5, 7
 _ROW_FIELDS, _ROWS_MAX = ROW_FIELDS, PARTITIONS_MAX
-_FOUND_FIELDS, _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_SIZE = FOUND_FIELDS, 0, 1, 2, 3, 4
+_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE = range(6)
+_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
 _ANSWER_MAX = HEAD_BYTES + 1
 _ROW_ANSWER_MAX = TOPIC_BYTES + PARTITION_BYTES + 250
 _PLAIN_END, _WAITS = FINAL_EPOCH, WAITS
@@ -107,7 +107,7 @@ class PlainFetches(PlainSessionFetch):
         if session is not None:
             self._sessions.proceed(session, self._services.now_ms())
         is_answered = request[_MAX_WAIT] <= 0 or self._is_enough()
-        self._count_traffic(is_answered)
+        self._count_traffic(is_answered, count)
         if not is_answered:
             self._wait_for_news(connection, octets, start, end, session)
             return _WAITS
@@ -121,6 +121,10 @@ class PlainFetches(PlainSessionFetch):
         self._begin_to_read(self._request[_VERSION])
         return count
 
+    def _write_waiting(self, waiting: WaitingFetch, count: int) -> int:
+        """See `FetchShortcut`."""
+        return self._write(waiting.frame, count, waiting.session, 0)
+
     def _write(self, octets: Buffer, count: int, session: FetchSession | None, at: int) -> int:
         return self._write_alone(octets, count, at) if session is None else self._write_of_session(session, count, at)
 
@@ -133,17 +137,20 @@ class PlainFetches(PlainSessionFetch):
             keys = tuple([each.key for each in self._asked])
         else:
             keys = tuple([each.key for each in session.partitions.values()])
-        self._wait(connection, bytes_at(octets, start, end), session, keys, keys, self._request[_MAX_WAIT])
+        self._wait(self._kept(connection, octets, start, end, session, keys), keys, self._request[_MAX_WAIT])
 
     def _find_again(self, waiting: WaitingFetch) -> int:
         """See `FetchShortcut`."""
         if self._admission.has_rules or self._throttling.is_active:
             return -1
-        frame, session = waiting.frame, waiting.session
-        count = self._begin(frame, 0, len(frame))
+        session = waiting.session
         if session is None:
-            return self._read_alone(frame, count)
-        return self._read_session(session) if session.epoch == waiting.epoch else -1
+            return self._read_alone(waiting.frame, self._begin(waiting.frame, 0, len(waiting.frame)))
+        if session.epoch != waiting.epoch:
+            return -1
+        self._go_on_with(waiting)
+        self._is_committed = waiting.is_committed
+        return self._read_session(session)
 
     # -- without a session
 
@@ -196,7 +203,7 @@ class PlainFetches(PlainSessionFetch):
             pos = put_topic(request, octets, name_at, rows[row + _TOPIC_END], of_topic, out, pos)
             row += of_topic * _ROW_FIELDS
             while of_topic:
-                pos = self._put_partition(number, self._read[number][1], pos)
+                pos = self._put_partition(number, pos)
                 number += 1
                 of_topic -= 1
             pos = end_topic(request, out, pos)
@@ -208,14 +215,14 @@ class PlainFetches(PlainSessionFetch):
         """Reads the partitions of a session; returns the number of those that have changed since its last answer, which
         are in `_asked`, with their keys. -1 if the general way has to."""
         changed = 0
-        for key, each in session.partitions.items():
+        for each in session.partitions.values():
             partition: Any = self._partitions.get(each.key)
             if partition is None:
                 return -1
-            wanted, state, log = each.wanted, partition.state, partition.log
+            state, log = partition.state, partition.log
             if each.topic_id != NO_UUID and each.topic_id != partition.log.topic_id:
                 return -1
-            offset, leader_epoch, high_watermark = wanted.fetch_offset, wanted.current_leader_epoch, each.high_watermark
+            offset, leader_epoch, high_watermark = each.fetch_offset, each.leader_epoch, each.high_watermark
             if (
                 offset == state.high_watermark
                 and offset == high_watermark
@@ -225,9 +232,8 @@ class PlainFetches(PlainSessionFetch):
             ):
                 continue
             if changed == _ROWS_MAX or not self._read_partition(
-                partition, changed, wanted.partition, offset, leader_epoch, wanted.last_fetched_epoch,
-                wanted.partition_max_bytes,
-            ):  # fmt: skip
+                partition, changed, each.index, offset, leader_epoch, each.last_epoch, each.max_bytes
+            ):
                 return -1
             at = changed * _FOUND_FIELDS
             if (
@@ -235,7 +241,7 @@ class PlainFetches(PlainSessionFetch):
                 or self._found[at + _FOUND_HIGH] != high_watermark
                 or self._found[at + _FOUND_START] != each.log_start_offset
             ):
-                self._asked.append((key, each, self._read[len(self._read) - 1][1]))
+                self._asked.append(each)
                 changed += 1
         return changed
 
@@ -254,7 +260,7 @@ class PlainFetches(PlainSessionFetch):
         transactions: Any = log.producers.transactions
         if transactions._open or transactions._closed:
             stable = partition.last_stable_offset
-        size, range_ = 0, None
+        size, file = 0, None
         if self._remaining > 0 or self._size <= 0:
             most = max(0, min(max_bytes, self._remaining))
             end_offset = stable if self._is_committed else high_watermark
@@ -263,9 +269,10 @@ class PlainFetches(PlainSessionFetch):
                 return False
             size = place[_SIZE]
             if size:
-                range_ = tuple.__new__(SegmentRange, (file, place[_POSITION], size))
                 self._size += size
                 self._remaining -= size
+            else:
+                file = None
         if self._is_committed:
             active: Any = log.active
             is_none = active.txn_index.is_empty and offset >= active.base_offset
@@ -274,7 +281,9 @@ class PlainFetches(PlainSessionFetch):
         found = self._found
         found[at + _FOUND_INDEX], found[at + _FOUND_HIGH], found[at + _FOUND_STABLE] = index, high_watermark, stable
         found[at + _FOUND_START], found[at + _FOUND_SIZE] = log.log_start_offset, size
-        self._read.append((partition, range_))
+        found[at + _FOUND_POSITION], found[at + _FOUND_SOURCE] = place[_POSITION], len(self._read)
+        self._read.append(partition)
+        self._sources.append(file)
         return True
 
     def _has_aborted(self, partition: Partition, offset: int, end_offset: int) -> bool:
@@ -285,13 +294,17 @@ class PlainFetches(PlainSessionFetch):
         except (KafkaError, OSError):
             return True
 
-    def _count_traffic(self, is_answered: bool) -> None:
+    def _count_traffic(self, is_answered: bool, count: int) -> None:
         """Counts what was read, and the records if they are sent."""
-        for partition, range_ in self._read:
-            traffic = partition.traffic
-            traffic.fetches += 1
-            if is_answered and range_ is not None:
-                traffic.bytes_out += range_[2]
+        for replica in self._read:
+            replica.traffic.fetches += 1
+        number = row = 0
+        while is_answered and number < count:
+            if self._found[row + _FOUND_SIZE]:
+                replica = self._read[self._found[row + _FOUND_SOURCE]]
+                replica.traffic.bytes_out += self._found[row + _FOUND_SIZE]
+            number += 1
+            row += _FOUND_FIELDS
 
 
 def _is_same_id(topic_id: bytes | None, buf: Buffer, start: int) -> bool:

@@ -16,9 +16,14 @@ It does the work of `session_fetch` and `follower_fetch` for the request that le
 
 In any other case it returns 0, and the dispatcher takes the frame. Until then it has done nothing, or has noted in the
 session what the request asks for: the general way does that again with the same result. A request that waits keeps its
-frame. If another case arises meanwhile, the general way goes on from there, so the rules of refusals and of logs that
-diverge are not repeated here. A test sends the same requests all ways, and compares the answers and the state of the
-partitions. Compiled; it also runs uncompiled.
+frame, which only the general way reads again. If another case arises meanwhile, it goes on from there, so the rules of
+refusals and of logs that diverge are not repeated here.
+
+A partition of the session keeps the replica and the follower that were found for it. They are looked for again if the
+replica was dropped, has another log, or its followers or its ISR have changed (`ReplicaOffsets.changes`).
+
+A test sends the same requests all ways, and compares the answers and the state of the partitions. Compiled; it also
+runs uncompiled.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.fetch.plain_session import FOUND_FIELDS, PlainSessionFetch
+from headrace.broker.fetch.plain_session import FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
 from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX, read_if_cached
 from headrace.log.files import plain_fd_of
 from headrace.log.plain_read import read_plain
@@ -53,14 +58,16 @@ else:
     from headrace.octets import bytes_at
 
 if TYPE_CHECKING:
-    from headrace.broker.fetch.fetch_sessions import FetchSession
+    from headrace.broker.fetch.fetch_sessions import FetchSession, SessionPartition
     from headrace.broker.fetch.waiting_fetch import WaitingFetch
-    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.partitions.local_replica import LocalReplica
     from headrace.broker.services import Services
+    from headrace.log.append_state import LogEnd
 
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_EPOCH, _REPLICA_ID, _REPLICA_EPOCH = 0, 2, 5, 7, 8, 9
 _ROWS_MAX = PARTITIONS_MAX
-_FOUND_FIELDS, _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_SIZE = FOUND_FIELDS, 0, 1, 2, 3, 4
+_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
+_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
 _ROW_BYTES = TOPIC_BYTES + PARTITION_BYTES + 16
 _ANSWER_BYTES = HEAD_BYTES + 1 + PARTITIONS_MAX * _ROW_BYTES
 """The most that an answer has without its records."""
@@ -71,7 +78,10 @@ _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 class PlainFollows(PlainSessionFetch):
     """The fetches of followers that come to a dispatcher."""
 
-    __slots__ = ("_broker_epoch", "_follower", "_is_alive", "_listeners", "_looked", "_now_ms")
+    __slots__ = (
+        "_broker_epoch", "_follower", "_is_alive", "_is_alone", "_listeners", "_metadata", "_now_ms", "_outgoing",
+        "_touch",
+    )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
         """`times`: of all fetches."""
@@ -80,9 +90,9 @@ class PlainFollows(PlainSessionFetch):
         names = (config.inter_broker_listener_name.upper(), config.control_plane_listener_name.upper())
         self._listeners = names if names[0] else ()
         """Those that brokers come through, as in `admission`; empty for all."""
-        self._looked: list[Any] = []  # the session's partitions, with what was read of them
-        self._now_ms = self._broker_epoch = 0
-        self._follower: Any = None  # a `BrokerId`
+        self._is_alone, self._metadata = services.is_alone, services.metadata
+        self._touch, self._outgoing = services.purgatory.touch, services.replication.outgoing
+        self._now_ms = self._broker_epoch = self._follower = 0
         self._is_alive = False
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
@@ -107,23 +117,24 @@ class PlainFollows(PlainSessionFetch):
         session = self._session_of(connection, octets, count, True)
         if session is None:
             return 0
-        self._is_alive = self._follower in self._services.metadata.brokers
-        self._now_ms = self._services.now_ms()
+        self._is_alive = self._follower in self._metadata.snapshot.brokers
+        self._now_ms = self._clock_ms()
         changed = self._read_session(session, True)
         if changed < 0:
             return 0
         self._by_version[self._version] += 1
         self._sessions.proceed(session, self._now_ms)
-        self._count_traffic(True)
+        self._count_traffic(True, changed)
         if request[_MAX_WAIT] > 0 and not self._is_enough():
             self._wait_for_records(connection, octets, start, end, session)
             return _WAITS
         self.taken += 1
-        return self._write(octets, changed, session, at)
+        request[_COMMITTED] = 1  # the answer to a follower has an array of aborted transactions, which is empty
+        return self._write_of_session(session, changed, at)
 
     def _may_follow(self, connection: Any) -> bool:
         """Whether other brokers come this way, and nothing has to be asked about them. See `admission`."""
-        if self._admission.has_rules or self._throttling.is_active or self._services.is_alone:
+        if self._admission.has_rules or self._throttling.is_active or self._is_alone:
             return False
         return not self._listeners or connection.listener in self._listeners
 
@@ -137,11 +148,6 @@ class PlainFollows(PlainSessionFetch):
         self._begin_to_read(request[_VERSION])
         return count
 
-    def _forget(self) -> None:
-        self._looked.clear()
-        self._asked.clear()
-        self._read.clear()
-
     # -- reads
 
     def _read_session(self, session: FetchSession, counts: bool) -> int:
@@ -152,152 +158,189 @@ class PlainFollows(PlainSessionFetch):
         if not self._look_at_all(session):
             return -1
         changed, found = 0, self._found
-        for each_looked in self._looked:
-            key, each, partition, range_, size_so_far = each_looked
-            wanted, state, end = each.wanted, partition.state, partition.log
-            is_same_start = end.log_start_offset == each.log_start_offset
-            is_at_the_end = wanted.fetch_offset == end.log_end_offset and is_same_start
-            if is_at_the_end and wanted.last_fetched_epoch == end.leader_epochs.latest:
-                if counts and not self._is_at_the_end(partition) and not self._count(partition, wanted):
+        for each in session.partitions.values():
+            replica, end = each.replica, each.end
+            state = replica.state
+            if each.is_at_the_end:
+                if counts and not (
+                    state.member_is_at_the_end(each.follower, self._broker_epoch, self._now_ms)
+                    or self._count(each, replica)
+                ):
                     return -1
                 if state.high_watermark == each.high_watermark:
                     continue
             stable = state.high_watermark
             transactions: Any = end.producers.transactions
             if transactions._open or transactions._closed:
-                stable = partition.last_stable_offset
-            if counts and not self._count(partition, wanted):
+                stable = end.last_stable_offset(stable)
+            if counts and not self._count(each, replica):
                 return -1
             high_watermark = state.high_watermark
-            if range_ is not None or high_watermark != each.high_watermark or not is_same_start:
+            if each.size or high_watermark != each.high_watermark or end.log_start_offset != each.log_start_offset:
                 if changed == _ROWS_MAX:
                     return -1
                 at = changed * _FOUND_FIELDS
-                found[at + _FOUND_INDEX], found[at + _FOUND_HIGH] = wanted.partition, high_watermark
+                found[at + _FOUND_INDEX], found[at + _FOUND_HIGH] = each.index, high_watermark
                 found[at + _FOUND_STABLE], found[at + _FOUND_START] = stable, end.log_start_offset
-                found[at + _FOUND_SIZE] = 0 if range_ is None else range_[2]
-                self._asked.append((key, each, range_, size_so_far))
+                found[at + _FOUND_POSITION], found[at + _FOUND_SIZE] = each.position, each.size
+                found[at + _FOUND_SO_FAR], found[at + _FOUND_SOURCE] = each.size_so_far, each.source
+                self._asked.append(each)
                 changed += 1
         return changed
 
     def _look_at_all(self, session: FetchSession) -> bool:
-        """Finds the records of a session's partitions, for `_looked`. False if the general way has to."""
-        follower, records = self._follower, 0
-        for key, each in session.partitions.items():
-            partition: Any = self._partitions.get(each.key)
-            if partition is None:
+        """Finds the records of a session's partitions. False if the general way has to."""
+        for each in session.partitions.values():
+            if not self._is_found(each) and not self._find(each):
                 return False
-            wanted, state, end = each.wanted, partition.state, partition.log
-            offset, epoch, latest = wanted.fetch_offset, wanted.last_fetched_epoch, end.leader_epochs.latest
-            progress: Any = partition.state.followers.get(follower)
+            replica, end, progress = each.replica, each.end, each.follower
+            state, offset, epoch = replica.state, each.fetch_offset, each.last_epoch
+            latest = end.leader_epochs.latest
             if (
                 not state.is_leader
-                or wanted.current_leader_epoch != state.leader_epoch
+                or each.leader_epoch != state.leader_epoch
                 or offset < end.log_start_offset
                 or offset > end.log_end_offset
                 or latest > state.leader_epoch
                 or (epoch != latest and epoch != -1)
-                or each.topic_id != partition.log.topic_id
-                or progress is None
                 or (self._broker_epoch != -1 and self._broker_epoch < progress.broker_epoch)
             ):
                 return False
-            if follower not in partition.state.isr_state.isr and self._is_throttled(partition):
+            if not progress.is_in_sync and end.may_be_throttled and self._is_throttled(replica):
                 return False
-            range_ = None
-            if offset < end.log_end_offset:
-                if not self._find(partition, offset, wanted.partition_max_bytes):
-                    return False
-                if self._place[_SIZE]:
-                    if records == _ROWS_MAX:
-                        return False
-                    range_ = self._read[records][1]
-                    records += 1
-            self._looked.append((key, each, partition, range_, self._size))
+            each.size = 0
+            each.is_at_the_end = (
+                offset == end.log_end_offset and epoch == latest and end.log_start_offset == each.log_start_offset
+            )
+            if offset < end.log_end_offset and not self._find_records(each, end):
+                return False
         return True
 
-    def _is_throttled(self, partition: Partition) -> bool:
-        throttled: bool = self._services.replication.leader_quota.is_throttled(partition.key)
+    def _is_found(self, each: SessionPartition) -> bool:
+        """Whether what was found for a partition of the session is still so."""
+        replica = each.replica
+        return (
+            replica is not None
+            and not replica.is_dropped
+            and replica.log is each.end
+            and replica.state.changes == each.changes
+            and each.follower_id == self._follower
+        )
+
+    def _find(self, each: SessionPartition) -> bool:
+        """Finds a partition of the session, and the follower. False if the general way has to."""
+        each.replica = each.end = each.follower = None
+        partition: Any = self._partitions.get(each.key)
+        if partition is None or each.topic_id != partition.log.topic_id:
+            return False
+        progress = partition.state.followers.get(self._follower)
+        if progress is None:
+            return False
+        each.replica, each.end, each.follower = partition, partition.log, progress
+        each.changes, each.follower_id = partition.state.changes, self._follower
+        return True
+
+    def _is_throttled(self, replica: LocalReplica) -> bool:
+        throttled: bool = self._services.replication.leader_quota.is_throttled(replica.key)
         return throttled
 
-    def _is_at_the_end(self, partition: Partition) -> bool:
-        return partition.state.is_still_at_the_end(self._follower, self._broker_epoch, self._now_ms)
-
-    def _count(self, partition: Partition, wanted: Any) -> bool:
+    def _count(self, each: SessionPartition, replica: LocalReplica) -> bool:
         """See `FollowerFetch`. False if the general way has to refuse the fetch."""
-        fetched = partition.state.follower_fetched(
+        moved = replica.state.member_fetched(
+            each.follower, each.fetch_offset, self._now_ms, each.start_offset, self._broker_epoch, self._is_alive
+        )
+        if moved < 0:
+            return self._count_another(each, replica)
+        if moved:
+            self._touch(replica.key)
+        return True
+
+    def _count_another(self, each: SessionPartition, replica: LocalReplica) -> bool:
+        """Counts the fetch of a follower that is no ISR member, or is registered anew."""
+        state: Any = replica.state
+        fetched = state.follower_fetched(
             self._follower,
-            wanted.fetch_offset,
+            each.fetch_offset,
             self._now_ms,
-            log_start_offset=wanted.log_start_offset,
+            log_start_offset=each.start_offset,
             broker_epoch=self._broker_epoch,
             may_join=self._is_alive,
         )
         if fetched is None:
             return False
         if fetched.high_watermark_moved:
-            self._services.purgatory.touch(partition.key)
+            self._touch(replica.key)
         if fetched.alter is not None:
-            self._services.replication.isr_changes.submit(partition)
+            self._services.replication.isr_changes.submit(replica)
         return True
 
-    def _find(self, partition: Any, offset: int, max_bytes: int) -> bool:
-        """Finds the records that the limits allow, with their size in `_place`. False if the general way has to."""
-        end, place = partition.log, self._place
-        place[_SIZE] = 0
+    def _find_records(self, each: SessionPartition, end: LogEnd) -> bool:
+        """Finds the records that the limits allow. False if the general way has to."""
         if self._remaining <= 0 and self._size > 0:
             return True
-        most = max(0, min(max_bytes, self._remaining))
-        file = read_plain(end, offset, most, end.log_end_offset, self._size == 0, place)
+        place, most = self._place, max(0, min(each.max_bytes, self._remaining))
+        file = read_plain(end, each.fetch_offset, most, end.log_end_offset, self._size == 0, place)
         if file is None:
             return False
         size = place[_SIZE]
         if size:
-            self._read.append((partition, tuple.__new__(SegmentRange, (file, place[_POSITION], size))))
+            if len(self._read) == _ROWS_MAX:
+                return False
             self._size += size
             self._remaining -= size
+            each.position, each.size, each.size_so_far, each.source = (
+                place[_POSITION],
+                size,
+                self._size,
+                len(self._read),
+            )
+            self._read.append(each)
+            self._sources.append(file)
         return True
 
-    def _count_traffic(self, is_answered: bool) -> None:
-        for partition, range_ in self._read:
-            if range_ is not None:
-                self._services.replication.sent(partition.key, range_[2])
+    def _count_traffic(self, is_answered: bool, count: int) -> None:
+        for each in self._read:
+            self._outgoing.bytes_out += each.size
+            if each.end.may_be_throttled:
+                self._services.replication.leader_quota.record(each.replica.key, each.size)
 
     # -- requests that wait
 
     def _wait_for_records(self, connection: Any, octets: Buffer, start: int, end: int, session: FetchSession) -> None:
-        partitions = self._partitions
-        keys = [each.key for each in session.partitions.values()]
-        watched = [partitions[key].end_key for key in keys]
-        self._wait(connection, bytes_at(octets, start, end), session, keys, watched, self._request[_MAX_WAIT])
+        watched = session.watched
+        if watched is None:
+            watched = session.watched = tuple([each.replica.end_key for each in session.partitions.values()])
+        waiting = self._kept(connection, octets, start, end, session, ())
+        waiting.follower, waiting.broker_epoch = self._follower, self._broker_epoch
+        self._wait(waiting, watched, self._request[_MAX_WAIT])
 
     def _find_again(self, waiting: WaitingFetch) -> int:
         """See `FetchShortcut`."""
-        frame, session = waiting.frame, waiting.session
+        session = waiting.session
         if session is None or session.epoch != waiting.epoch or not self._may_follow(waiting.connection):
             return -1
-        return self._read_session(session, False) if self._begin(frame, 0, len(frame)) >= 0 else -1
+        self._go_on_with(waiting)
+        self._follower, self._broker_epoch = waiting.follower, waiting.broker_epoch
+        return self._read_session(session, False)
 
     # -- answers
 
-    def _write(self, octets: Buffer, count: int, session: FetchSession | None, at: int) -> int:
+    def _write_waiting(self, waiting: WaitingFetch, count: int) -> int:
         """See `FetchShortcut`."""
-        assert session is not None
-        self._request[_COMMITTED] = 1  # the answer to a follower has an array of aborted transactions, which is empty
-        return self._write_of_session(session, count, at)
+        session: Any = waiting.session
+        self._request[_COMMITTED] = 1  # as in `_answer`
+        return self._write_of_session(session, count, 0)
 
-    def _put_records(self, number: int, range_: SegmentRange, pos: int) -> int:
+    def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
         """Few records are written. See `small_reads`."""
-        size_so_far = self._asked[number][3]
-        file, position, size = range_[0], range_[1], range_[2]
-        chunk: Any = range_
-        if size_so_far <= _READ_MAX:
-            if pos + size + _ANSWER_BYTES <= len(self.out):
-                if _read_cached(plain_fd_of(file), self.out, pos, size, position) == size:
-                    return size
-            else:
-                chunk = read_if_cached(range_) or range_
-        return self._put_apart(chunk, pos)
+        has_room = pos + size + _ANSWER_BYTES <= len(self.out)
+        if so_far <= _READ_MAX and has_room:
+            if _read_cached(plain_fd_of(file), self.out, pos, size, position) == size:
+                return size
+        range_ = tuple.__new__(SegmentRange, (file, position, size))
+        if so_far <= _READ_MAX and not has_room:
+            return self._put_apart(read_if_cached(range_) or range_, pos)
+        return self._put_apart(range_, pos)
 
 
 def _read_cached(fd: int, out: memoryview, pos: int, size: int, position: int) -> int:

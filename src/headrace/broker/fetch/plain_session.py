@@ -5,9 +5,10 @@ session that it goes on with, and the answer.
 
     _request, _rows   the request's fields, and those of its partitions     `protocol.plain_fetch`
     _found            for each partition to answer with: index | high watermark | last stable offset | log start offset
-                      | size of the records
-    _asked            of a session, the same ones: (key, partition of the session, range of a file or None, …)
-    _read             all that was read
+                      | position in the file, and size of the records | size of the records up to it
+                      | place of their file in `_sources`
+    _asked            the same ones: partitions of the session, or replicas
+    _read, _sources   what was read: partitions of the session, or replicas; and the files
 
 Compiled; it also runs uncompiled.
 """
@@ -15,9 +16,11 @@ Compiled; it also runs uncompiled.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.fetch.waiting_fetch import FetchShortcut
+from headrace.clocks import wall_clock_ms
 from headrace.log.plain_read import PLACE_FIELDS
 from headrace.log.segment_list import SegmentRange
 from headrace.protocol.plain_fetch import (
@@ -27,8 +30,8 @@ from headrace.protocol.plain_fetch import (
     begin_fetch_answer,
     end_fetch_answer,
     end_topic,
+    put_known_topic,
     put_partition,
-    put_topic,
 )
 
 try:
@@ -36,12 +39,14 @@ try:
 except ImportError:
     from headrace import uncompiled as cython
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.headrace.clock_calls import wall_ms
+else:
     from headrace.octets import bytes_at, text_at
 
 if TYPE_CHECKING:
-    from headrace.broker.fetch.fetch_sessions import FetchSession
-    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.fetch.fetch_sessions import FetchSession, SessionPartition
+    from headrace.broker.fetch.waiting_fetch import WaitingFetch
     from headrace.broker.services import Services
     from headrace.network.connection import Connection
     from headrace.network.request_times import RequestTimes
@@ -50,21 +55,25 @@ if TYPE_CHECKING:
 SESSION_PARTITIONS_MAX = 1_000
 """A session of more partitions is read by the general way, which lets other requests have their turn."""
 
-FOUND_FIELDS = 5
+(
+    FOUND_INDEX, FOUND_HIGH, FOUND_STABLE, FOUND_START, FOUND_POSITION, FOUND_SIZE, FOUND_SO_FAR, FOUND_SOURCE, FOUND_FIELDS,
+) = range(9)  # fmt: skip
+"""The places of the fields in a row of `_found`, and their number."""
 
-_MIN_BYTES, _MAX_BYTES, _SESSION_ID, _SESSION_EPOCH = 3, 4, 6, 7
+_VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = range(8)
 _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX = range(8)
 _ROW_FIELDS, _SESSION_MAX = ROW_FIELDS, SESSION_PARTITIONS_MAX
-_FOUND_FIELDS, _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_SIZE = FOUND_FIELDS, 0, 1, 2, 3, 4
-_IDS_FROM = 13
+_FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
+_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
+_IDS_FROM, _RECENT_MAX = 13, 16
 
 
 class PlainSessionFetch(FetchShortcut):
     """The shortest way of fetches in sessions."""
 
     __slots__ = (
-        "_apart_bytes", "_asked", "_found", "_partitions", "_place", "_read", "_remaining", "_request", "_rows",
-        "_sessions", "_size", "_version",
+        "_apart_bytes", "_asked", "_bytes_max", "_found", "_has_wall_clock", "_partitions", "_place", "_read",
+        "_recent", "_remaining", "_request", "_rows", "_sessions", "_size", "_sources", "_version",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -77,7 +86,11 @@ class PlainSessionFetch(FetchShortcut):
         self._place = memoryview(array("q", bytes(8 * PLACE_FIELDS)))
         self._found = memoryview(array("q", bytes(8 * FOUND_FIELDS * PARTITIONS_MAX)))
         self._asked: list[Any] = []
-        self._read: list[tuple[Partition, SegmentRange | None]] = []  # in the order in which they were read
+        self._sources: list[Any] = []
+        self._read: list[Any] = []  # in the order in which they were read
+        self._recent: list[Any] = []  # sessions that went on lately, in the order in which they are looked for
+        self._bytes_max = services.config.fetch_max_bytes
+        self._has_wall_clock = services.now_ms is wall_clock_ms
         self._remaining = self._size = self._version = self._apart_bytes = 0
 
     def _begin_to_read(self, version: int) -> None:
@@ -85,11 +98,40 @@ class PlainSessionFetch(FetchShortcut):
         self._version = version
         self._forget()
         self._size = 0
-        self._remaining = min(self._request[_MAX_BYTES], self._services.config.fetch_max_bytes)
+        self._remaining = min(self._request[_MAX_BYTES], self._bytes_max)
+
+    def _kept(
+        self, connection: Any, octets: Buffer, start: int, end: int, session: FetchSession | None, keys: Sequence[Any]
+    ) -> WaitingFetch:
+        """The request, which waits in the connection from now on. `keys`: of its partitions, without a session."""
+        request = self._request
+        waiting = self._placed(connection, bytes_at(octets, start, end), session, keys)
+        waiting.version, waiting.correlation_id = request[_VERSION], request[_CORRELATION]
+        waiting.is_committed = request[_COMMITTED] != 0
+        waiting.min_bytes, waiting.max_bytes = request[_MIN_BYTES], request[_MAX_BYTES]
+        return waiting
+
+    def _go_on_with(self, waiting: WaitingFetch) -> None:
+        """As `_begin_to_read`, for the request of a session that waits."""
+        request = self._request
+        request[_VERSION], request[_CORRELATION], request[_COMMITTED] = (
+            waiting.version,
+            waiting.correlation_id,
+            waiting.is_committed,
+        )
+        request[_MIN_BYTES], request[_MAX_BYTES] = waiting.min_bytes, waiting.max_bytes
+        self._begin_to_read(waiting.version)
 
     def _forget(self) -> None:
-        self._asked.clear()
-        self._read.clear()
+        if self._asked:
+            self._asked.clear()
+        if self._read:
+            self._read.clear()
+            self._sources.clear()
+
+    def _clock_ms(self) -> int:
+        now_ms: int = wall_ms() if cython.compiled and self._has_wall_clock else self._services.now_ms()
+        return now_ms
 
     def _is_enough(self) -> bool:
         """See `Fetch`."""
@@ -101,36 +143,52 @@ class PlainSessionFetch(FetchShortcut):
         """The session of a request, which has its partitions and notes what is asked of them. None if the general way
         has to find it."""
         request, rows = self._request, self._rows
-        session: FetchSession | None = self._sessions.get(request[_SESSION_ID])
+        session = self._session_with(request[_SESSION_ID])
         if session is None or session.epoch != request[_SESSION_EPOCH] or session.principal != connection.principal:
             return None
-        if not session.partitions:  # it ends with this request
-            return None
         is_by_id = self._version >= _IDS_FROM
-        if session.is_follower != is_follower or session.by_id != is_by_id or len(session.partitions) > _SESSION_MAX:
+        if session.is_follower != is_follower or session.by_id != is_by_id:
             return None
-        number, row = 0, 0
-        topic: str | bytes = ""
+        if not session.partitions or len(session.partitions) > _SESSION_MAX:  # it ends with this request, or is large
+            return None
+        named, number, row = session.named, 0, 0
+        start = end = 0
         while number < count:
-            if not number or rows[row + _TOPIC_AT] != rows[row - _ROW_FIELDS + _TOPIC_AT]:
-                start, end = rows[row + _TOPIC_AT], rows[row + _TOPIC_END]
-                topic = bytes_at(octets, start, end) if is_by_id else text_at(octets, start, end)
-            each = session.partitions.get((topic, rows[row + _INDEX]))
-            if each is None:
-                return None
-            self._asked.append(each)
+            start, end = rows[row + _TOPIC_AT], rows[row + _TOPIC_END]
+            if number == len(named) or not _is_named(
+                named[number], rows[row + _INDEX], cython.address(octets[0]) if cython.compiled else octets, start, end
+            ):
+                topic: str | bytes = bytes_at(octets, start, end) if is_by_id else text_at(octets, start, end)
+                each = session.partitions.get((topic, rows[row + _INDEX]))
+                if each is None:
+                    return None
+                session.name_of(each)
+                if number == len(named):
+                    named.append(each)
+                else:
+                    named[number] = each
             number += 1
             row += _ROW_FIELDS
         number = row = 0
         while number < count:
-            wanted: Any = self._asked[number].wanted
-            wanted.fetch_offset, wanted.partition_max_bytes = rows[row + _OFFSET], rows[row + _PARTITION_MAX]
-            wanted.current_leader_epoch, wanted.last_fetched_epoch = rows[row + _LEADER_EPOCH], rows[row + _LAST_EPOCH]
-            wanted.log_start_offset = rows[row + _LOG_START]
+            each = named[number]
+            each.fetch_offset, each.max_bytes = rows[row + _OFFSET], rows[row + _PARTITION_MAX]
+            each.leader_epoch, each.last_epoch = rows[row + _LEADER_EPOCH], rows[row + _LAST_EPOCH]
+            each.start_offset = rows[row + _LOG_START]
             number += 1
             row += _ROW_FIELDS
-        self._asked.clear()
         return session
+
+    def _session_with(self, session_id: int) -> FetchSession | None:
+        """The session with this id. Those of followers, which are few, are at hand."""
+        for session in self._recent:
+            if session.id == session_id and not session.is_over:
+                return session
+        found: FetchSession | None = self._sessions.get(session_id)
+        if found is not None and found.is_follower:
+            self._recent = [each for each in self._recent[:_RECENT_MAX] if not each.is_over]
+            self._recent.insert(0, found)
+        return found
 
     # -- the answer
 
@@ -139,50 +197,47 @@ class PlainSessionFetch(FetchShortcut):
         request, out, asked, found = self._request, self.out, self._asked, self._found
         topics, number = 0, 0
         while number < changed:
-            if self._is_first_of_topic(number):
+            if self._is_first_of_topic(session, number):
                 topics += 1
             number += 1
         pos = begin_fetch_answer(request, session.id, topics, out, at)
         first = self._apart_bytes = 0
         while first < changed:
-            if self._is_first_of_topic(first):
-                topic = asked[first][0][0]
+            if self._is_first_of_topic(session, first):
+                name = session.name_of(asked[first])
                 of_topic, number = 0, first
                 while number < changed:
-                    if asked[number][0][0] == topic:
+                    if session.name_of(asked[number]) == name:
                         of_topic += 1
                     number += 1
-                name = topic if isinstance(topic, bytes) else topic.encode()
-                pos = put_topic(request, name, 0, len(name), of_topic, out, pos)
+                pos = put_known_topic(request, name, of_topic, out, pos)
                 number = first
                 while number < changed:
-                    if asked[number][0][0] == topic:
-                        pos = self._put_partition(number, asked[number][2], pos)
+                    if session.name_of(asked[number]) == name:
+                        pos = self._put_partition(number, pos)
                     number += 1
                 pos = end_topic(request, out, pos)
             first += 1
         pos = self._end_answer(at, pos)
-        number = 0
+        number = row = 0
         while number < changed:
-            asked_of = asked[number]
-            row = number * _FOUND_FIELDS
-            session.note(
-                asked_of[0], asked_of[1], found[row + _FOUND_HIGH], found[row + _FOUND_START],
-                found[row + _FOUND_SIZE] > 0,
-            )  # fmt: skip
+            session.note(asked[number], found[row + _FOUND_HIGH], found[row + _FOUND_START], found[row + _FOUND_SIZE] > 0)
             number += 1
+            row += _FOUND_FIELDS
         return pos
 
-    def _is_first_of_topic(self, number: int) -> bool:
+    def _is_first_of_topic(self, session: FetchSession, number: int) -> bool:
         """Whether no changed partition before this one has the same topic."""
-        topic, before = self._asked[number][0][0], 0
-        while before < number:
-            if self._asked[before][0][0] == topic:
-                return False
-            before += 1
+        before = 0
+        if number:
+            name = session.name_of(self._asked[number])
+            while before < number:
+                if session.name_of(self._asked[before]) == name:
+                    return False
+                before += 1
         return True
 
-    def _put_partition(self, number: int, range_: SegmentRange | None, pos: int) -> int:
+    def _put_partition(self, number: int, pos: int) -> int:
         """Writes a partition with its records; returns the position behind it."""
         request, out, found, at = self._request, self.out, self._found, number * _FOUND_FIELDS
         size = found[at + _FOUND_SIZE]
@@ -190,15 +245,18 @@ class PlainSessionFetch(FetchShortcut):
             request, found[at + _FOUND_INDEX], found[at + _FOUND_HIGH], found[at + _FOUND_STABLE],
             found[at + _FOUND_START], size, out, pos,
         )  # fmt: skip
-        if range_ is not None:
-            written = self._put_records(number, range_, pos)
+        if size:
+            written = self._put_records(
+                self._sources[found[at + _FOUND_SOURCE]], found[at + _FOUND_POSITION], size, found[at + _FOUND_SO_FAR], pos
+            )
             self._apart_bytes += size - written
             pos += written
         return end_topic(request, out, pos)  # the tags of a partition
 
-    def _put_records(self, number: int, range_: SegmentRange, pos: int) -> int:
-        """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file."""
-        return self._put_apart(range_, pos)
+    def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
+        """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file. `so_far`: the
+        size of all up to these."""
+        return self._put_apart(tuple.__new__(SegmentRange, (file, position, size)), pos)
 
     def _put_apart(self, chunk: bytes | SegmentRange, pos: int) -> int:
         self.cuts[len(self.files)] = pos
@@ -210,3 +268,17 @@ class PlainSessionFetch(FetchShortcut):
         pos = end_topic(self._request, self.out, pos)
         end_fetch_answer(pos - at - 4 + self._apart_bytes, self.out, at)
         return pos
+
+
+def _is_named(partition: SessionPartition, index: int, octets: Buffer, start: int, end: int) -> bool:
+    """Whether `octets[start:end]` and `index` name this partition of a session."""
+    name: Any = partition.name
+    known, at = name, 0
+    if partition.index != index or len(name) != end - start:
+        return False
+    while start < end:
+        if octets[start] != known[at]:
+            return False
+        start += 1
+        at += 1
+    return True

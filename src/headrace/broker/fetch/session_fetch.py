@@ -100,11 +100,11 @@ class SessionFetch(Fetch):
 
 def _is_unchanged(partition: Partition, cached: SessionPartition) -> bool:
     """Whether the partition is unchanged since the last response. False when in doubt; a read then decides."""
-    state, wanted = partition.state, cached.wanted
+    state = partition.state
     return (
-        wanted.fetch_offset == state.high_watermark == cached.high_watermark
+        cached.fetch_offset == state.high_watermark == cached.high_watermark
         and partition.log.log_start_offset == cached.log_start_offset
         and state.is_leader
-        and (wanted.current_leader_epoch < 0 or wanted.current_leader_epoch == state.leader_epoch)
+        and (cached.leader_epoch < 0 or cached.leader_epoch == state.leader_epoch)
         and cached.topic_id in (NO_UUID, partition.log.topic_id)
     )

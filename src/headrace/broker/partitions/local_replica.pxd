@@ -9,3 +9,4 @@ cdef class LocalReplica:
     cdef public ReplicaOffsets state
     cdef public Traffic traffic
     cdef public object commits
+    cdef public bint is_dropped

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class LocalReplica:
     """A replica's key, log, replication state, and its topic's counters."""
 
-    __slots__ = ("commits", "end_key", "key", "log", "state", "traffic")
+    __slots__ = ("commits", "end_key", "is_dropped", "key", "log", "state", "traffic")
 
     def __init__(
         self, key: TopicPartition, end_key: Hashable, log: PartitionLog, state: PartitionState, traffic: Traffic
@@ -30,3 +30,5 @@ class LocalReplica:
         self.key, self.end_key, self.log, self.state, self.traffic = key, end_key, log, state, traffic
         self.commits: Any = None
         """The queue of plain requests that wait for its replicas (`commit_queue`), from the first one on."""
+        self.is_dropped = False
+        """Whether this broker has dropped it: who keeps it looks before each use."""

@@ -146,8 +146,8 @@ class ReplicaManager:
         """Takes partitions of a failed data directory offline, and wakes the requests that wait for them."""
         for key in partitions:
             self.offline.add(key)
-            if self._partitions.pop(key, None) is not None:
-                self._announce(key, None)
+            if key in self._partitions:
+                self._drop(key)
 
     # Requests of the controller
 
@@ -269,6 +269,10 @@ class ReplicaManager:
             self._announce(key, partition)
         return ErrorCode.NONE
 
+    def _drop(self, key: TopicPartition) -> None:
+        self._partitions.pop(key).is_dropped = True
+        self._announce(key, None)
+
     def _announce(self, key: TopicPartition, partition: Partition | None) -> None:
         self._touch(key)
         for listener in self._on_leadership:
@@ -376,8 +380,7 @@ class ReplicaManager:
             if state.delete_partition:
                 self.names_by_id.pop(partition.log.topic_id or NO_UUID, None)
             partition.state.is_leader = False
-            del self._partitions[key]
-            self._announce(key, None)
+            self._drop(key)
         return ErrorCode.NONE
 
     # Settings

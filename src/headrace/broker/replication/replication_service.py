@@ -70,8 +70,8 @@ class Replication:
         self.peers = peers
         self.incoming = Traffic()
         """Has the bytes fetched as a follower since the start."""
-        self.bytes_out = 0
-        """Bytes sent to followers since the start."""
+        self.outgoing = Traffic()
+        """Has the bytes sent to followers since the start."""
         self.leader_quota, self.follower_quota = _quotas(config, broker_id, replicas.configs, settings)
         self.link = ControllerLink(replicas.metadata, addresses, peers, loop)
         self.isr_changes = IsrChanges(
@@ -121,7 +121,7 @@ class Replication:
 
     def sent(self, key: TopicPartition, size: int) -> None:
         """Counts bytes of a partition sent to a follower."""
-        self.bytes_out += size
+        self.outgoing.bytes_out += size
         self.leader_quota.record(key, size)
 
     def preferred_read_replica(self, partition: Partition, rack: str, offset: int) -> BrokerId | None:
@@ -147,6 +147,11 @@ class Replication:
     def bytes_in(self) -> int:
         """Bytes fetched as a follower since the start."""
         return self.incoming.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent to followers since the start."""
+        return self.outgoing.bytes_out
 
     @property
     def under_replicated(self) -> int:

@@ -505,6 +505,31 @@ def test_a_follower_that_registers_again_is_told_apart_from_itself(tmp_path: Pat
     assert found[0] == found[1] == found[2]
 
 
+def test_a_session_that_several_brokers_use_counts_the_progress_of_each(tmp_path: Path) -> None:
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                answers = []
+                for number, (broker, offset) in enumerate(((2, 1), (3, 2), (2, 2), (3, 3)), 1):
+                    request = follow(world, number, offset)
+                    request.replica_state.replica_id = broker
+                    answer = world.send(2, request)
+                    await settled()
+                    answers.append(answer.result())
+                    assert world.leader.partition("a").state.followers[broker].log_end_offset == offset
+                found.append((answers, world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_session_that_is_evicted_while_its_fetch_waits_answers_that_one_alone(tmp_path: Path) -> None:
     found: list[tuple[bytes, bytes, dict[str, Any]]] = []
 

@@ -130,9 +130,7 @@ class ReplicaOffsets:
         if lowest - self.flushed_offset >= self.flush_count:
             lowest = self.flushed_offset
         for follower in self._progress:
-            if follower.log_end_offset < lowest and (
-                follower.is_awaited or self._is_about_to_join(follower, now_ms)
-            ):
+            if follower.log_end_offset < lowest and (follower.is_awaited or self._is_about_to_join(follower, now_ms)):
                 lowest = follower.log_end_offset
                 if lowest <= high_watermark:
                     return False

@@ -3,7 +3,6 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from headrace.broker.partitions.local_replica cimport LocalReplica
-from headrace.log.append_state cimport LogEnd
 from headrace.replication.replica_offsets cimport Follower
 
 cdef int64_t _EPOCH_MAX, _FIRST_EPOCH
@@ -16,7 +15,6 @@ cdef class SessionPartition:
     cdef public int64_t index, fetch_offset, max_bytes, leader_epoch, last_epoch, start_offset
     cdef public int64_t high_watermark, log_start_offset
     cdef public LocalReplica replica
-    cdef public LogEnd end
     cdef public Follower follower
     cdef public int64_t follower_id, changes
     cdef public int64_t position, size, size_so_far, source

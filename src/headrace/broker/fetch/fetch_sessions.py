@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import (
@@ -63,11 +63,11 @@ class SessionPartition:
     """One partition of a session: the client's request for it, and the last response about it.
 
     index, fetch_offset, …        the request's fields; `wanted` is the message of them
-    replica, end, follower        what `plain_follow` has found; it compares `follower_id` and `changes` before each use
+    replica, follower             what `plain_follow` has found; it compares `follower_id` and `changes` before each use
     position, size, source, …     what a plain request has read for it, only until it is answered"""
 
     __slots__ = (
-        "changes", "end", "fetch_offset", "follower", "follower_id", "high_watermark", "index", "is_at_the_end", "key",
+        "changes", "fetch_offset", "follower", "follower_id", "high_watermark", "index", "is_at_the_end", "key",
         "last_epoch", "leader_epoch", "log_start_offset", "max_bytes", "name", "position", "replica", "size",
         "size_so_far", "source", "start_offset", "topic_id",
     )  # fmt: skip
@@ -81,7 +81,6 @@ class SessionPartition:
         self.high_watermark = self.log_start_offset = -1
         """Of the last response."""
         self.replica: Any = None
-        self.end: Any = None
         self.follower: Any = None
         self.follower_id = self.changes = -1
         self.position = self.size = self.size_so_far = self.source = 0
@@ -177,9 +176,7 @@ class FetchSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def note(
-        self, partition: SessionPartition, high_watermark: int, log_start_offset: int, has_records: bool
-    ) -> None:
+    def note(self, partition: SessionPartition, high_watermark: int, log_start_offset: int, has_records: bool) -> None:
         """Notes a response without an error about one of the partitions."""
         partition.high_watermark, partition.log_start_offset = high_watermark, log_start_offset
         if has_records and len(self.partitions) > 1:

@@ -41,7 +41,7 @@ cdef class PlainFetches(PlainSessionFetch):
     cdef Py_ssize_t _write(
         self, const uint8_t[::1] octets, int count, FetchSession session, Py_ssize_t at) except -1
 
-    @cython.locals(each=SessionPartition)
+    @cython.locals(replica=LocalReplica, each=SessionPartition)
     cdef _wait_for_news(
         self, Connection connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, FetchSession session)
 

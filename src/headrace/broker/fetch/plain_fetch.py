@@ -134,7 +134,7 @@ class PlainFetches(PlainSessionFetch):
         self, connection: Connection, octets: memoryview, start: int, end: int, session: FetchSession | None
     ) -> None:
         if session is None:
-            keys = tuple([each.key for each in self._asked])
+            keys = tuple([replica.key for replica in self._asked])
         else:
             keys = tuple([each.key for each in session.partitions.values()])
         self._wait(self._kept(connection, octets, start, end, session, keys), keys, self._request[_MAX_WAIT])

@@ -20,7 +20,7 @@ frame, which only the general way reads again. If another case arises meanwhile,
 refusals and of logs that diverge are not repeated here.
 
 A partition of the session keeps the replica and the follower that were found for it. They are looked for again if the
-replica was dropped, has another log, or its followers or its ISR have changed (`ReplicaOffsets.changes`).
+replica was dropped, or its followers or its ISR have changed (`ReplicaOffsets.changes`).
 
 A test sends the same requests all ways, and compares the answers and the state of the partitions. Compiled; it also
 runs uncompiled.
@@ -55,7 +55,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.headrace.network.socket_calls import read_cached
 else:
-    from headrace.octets import bytes_at
+    pass
 
 if TYPE_CHECKING:
     from headrace.broker.fetch.fetch_sessions import FetchSession, SessionPartition
@@ -159,8 +159,8 @@ class PlainFollows(PlainSessionFetch):
             return -1
         changed, found = 0, self._found
         for each in session.partitions.values():
-            replica, end = each.replica, each.end
-            state = replica.state
+            replica = each.replica
+            state, end = replica.state, replica.log
             if each.is_at_the_end:
                 if counts and not (
                     state.member_is_at_the_end(each.follower, self._broker_epoch, self._now_ms)
@@ -193,8 +193,8 @@ class PlainFollows(PlainSessionFetch):
         for each in session.partitions.values():
             if not self._is_found(each) and not self._find(each):
                 return False
-            replica, end, progress = each.replica, each.end, each.follower
-            state, offset, epoch = replica.state, each.fetch_offset, each.last_epoch
+            replica, progress = each.replica, each.follower
+            state, end, offset, epoch = replica.state, replica.log, each.fetch_offset, each.last_epoch
             latest = end.leader_epochs.latest
             if (
                 not state.is_leader
@@ -222,22 +222,21 @@ class PlainFollows(PlainSessionFetch):
         return (
             replica is not None
             and not replica.is_dropped
-            and replica.log is each.end
             and replica.state.changes == each.changes
             and each.follower_id == self._follower
         )
 
     def _find(self, each: SessionPartition) -> bool:
         """Finds a partition of the session, and the follower. False if the general way has to."""
-        each.replica = each.end = each.follower = None
+        each.replica = each.follower = None
         partition: Any = self._partitions.get(each.key)
         if partition is None or each.topic_id != partition.log.topic_id:
             return False
         progress = partition.state.followers.get(self._follower)
         if progress is None:
             return False
-        each.replica, each.end, each.follower = partition, partition.log, progress
-        each.changes, each.follower_id = partition.state.changes, self._follower
+        each.replica, each.follower, each.follower_id = partition, progress, self._follower
+        each.changes = partition.state.changes
         return True
 
     def _is_throttled(self, replica: LocalReplica) -> bool:
@@ -301,7 +300,7 @@ class PlainFollows(PlainSessionFetch):
     def _count_traffic(self, is_answered: bool, count: int) -> None:
         for each in self._read:
             self._outgoing.bytes_out += each.size
-            if each.end.may_be_throttled:
+            if each.replica.log.may_be_throttled:
                 self._services.replication.leader_quota.record(each.replica.key, each.size)
 
     # -- requests that wait
@@ -334,13 +333,12 @@ class PlainFollows(PlainSessionFetch):
     def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
         """Few records are written. See `small_reads`."""
         has_room = pos + size + _ANSWER_BYTES <= len(self.out)
-        if so_far <= _READ_MAX and has_room:
-            if _read_cached(plain_fd_of(file), self.out, pos, size, position) == size:
-                return size
+        if has_room and so_far <= _READ_MAX and _read_cached(plain_fd_of(file), self.out, pos, size, position) == size:
+            return size
         range_ = tuple.__new__(SegmentRange, (file, position, size))
-        if so_far <= _READ_MAX and not has_room:
-            return self._put_apart(read_if_cached(range_) or range_, pos)
-        return self._put_apart(range_, pos)
+        if has_room or so_far > _READ_MAX:
+            return self._put_apart(range_, pos)
+        return self._put_apart(read_if_cached(range_) or range_, pos)
 
 
 def _read_cached(fd: int, out: memoryview, pos: int, size: int, position: int) -> int:

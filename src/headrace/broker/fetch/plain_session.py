@@ -56,7 +56,8 @@ SESSION_PARTITIONS_MAX = 1_000
 """A session of more partitions is read by the general way, which lets other requests have their turn."""
 
 (
-    FOUND_INDEX, FOUND_HIGH, FOUND_STABLE, FOUND_START, FOUND_POSITION, FOUND_SIZE, FOUND_SO_FAR, FOUND_SOURCE, FOUND_FIELDS,
+    FOUND_INDEX, FOUND_HIGH, FOUND_STABLE, FOUND_START, FOUND_POSITION, FOUND_SIZE, FOUND_SO_FAR, FOUND_SOURCE,
+    FOUND_FIELDS,
 ) = range(9)  # fmt: skip
 """The places of the fields in a row of `_found`, and their number."""
 
@@ -221,7 +222,9 @@ class PlainSessionFetch(FetchShortcut):
         pos = self._end_answer(at, pos)
         number = row = 0
         while number < changed:
-            session.note(asked[number], found[row + _FOUND_HIGH], found[row + _FOUND_START], found[row + _FOUND_SIZE] > 0)
+            session.note(
+                asked[number], found[row + _FOUND_HIGH], found[row + _FOUND_START], found[row + _FOUND_SIZE] > 0
+            )
             number += 1
             row += _FOUND_FIELDS
         return pos
@@ -247,15 +250,20 @@ class PlainSessionFetch(FetchShortcut):
         )  # fmt: skip
         if size:
             written = self._put_records(
-                self._sources[found[at + _FOUND_SOURCE]], found[at + _FOUND_POSITION], size, found[at + _FOUND_SO_FAR], pos
+                self._sources[found[at + _FOUND_SOURCE]],
+                found[at + _FOUND_POSITION],
+                size,
+                found[at + _FOUND_SO_FAR],
+                pos,
             )
             self._apart_bytes += size - written
             pos += written
         return end_topic(request, out, pos)  # the tags of a partition
 
     def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
-        """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file. `so_far`: the
-        size of all up to these."""
+        """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file.
+
+        `so_far`: the size of all up to these."""
         return self._put_apart(tuple.__new__(SegmentRange, (file, position, size)), pos)
 
     def _put_apart(self, chunk: bytes | SegmentRange, pos: int) -> int:

@@ -2,9 +2,9 @@
 # cython: annotation_typing=False, binding=False
 """A fetch of the shortest way that waits: how it is kept, looked at again, answered, and left to the general way.
 
-The request is kept as its frame. What a request of a session wants is in the session, and the rest in a few integers: its
-frame is not read again. When there is something that the shortest way does not answer with, a general fetch goes on in its
-place, which reads the frame. Compiled; it also runs uncompiled.
+The request is kept as its frame. What a request of a session wants is in the session, and the rest in a few integers:
+its frame is not read again. When there is something that the shortest way does not answer with, a general fetch goes on
+in its place, which reads the frame. Compiled; it also runs uncompiled.
 """
 
 from __future__ import annotations

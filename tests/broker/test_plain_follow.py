@@ -24,6 +24,7 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.headers import read_response_header, write_request_header
 from headrace.replication.isr import committed
 from headrace.replication.replica_offsets import Follower
+from headrace.types import BrokerId
 from tests.broker.replica_nodes import Nodes, _Pipe, topic_id
 from tests.simulation.virtual_time import in_virtual_time
 from tests.uncompiled import uncompiled
@@ -470,7 +471,7 @@ def test_a_session_notices_that_a_partition_or_its_follower_is_another_object(
                 second = world.send(2, follow(world, 2, 2))
                 await settled()
                 assert world.answered == before + 2 * (world.way != "general")
-                progress = world.leader.partition("a").state.followers[2]
+                progress = world.leader.partition("a").state.followers[BrokerId(2)]
                 assert progress.log_end_offset == 2, f"another follower has the progress, {world.way}"
                 found.append((first.result(), second.result(), world.state()))
 
@@ -497,7 +498,7 @@ def test_a_follower_that_registers_again_is_told_apart_from_itself(tmp_path: Pat
                     answer = world.send(2, follow(world, number, 2, broker_epoch=broker_epoch))
                     await settled()
                     answers.append(answer.result())
-                    progress = world.leader.partition("a").state.followers[2]
+                    progress = world.leader.partition("a").state.followers[BrokerId(2)]
                     assert progress.broker_epoch == (75 if number == 4 else broker_epoch)
                 found.append((answers, world.state()))
 
@@ -523,7 +524,7 @@ def test_a_session_that_several_brokers_use_counts_the_progress_of_each(tmp_path
                     answer = world.send(2, request)
                     await settled()
                     answers.append(answer.result())
-                    assert world.leader.partition("a").state.followers[broker].log_end_offset == offset
+                    assert world.leader.partition("a").state.followers[BrokerId(broker)].log_end_offset == offset
                 found.append((answers, world.state()))
 
     run()

@@ -135,7 +135,10 @@ def test_the_answer_is_byte_for_byte_that_of_the_general_encoder(
     row = 0
     for topic in request.topics:
         at, end = rows[row + form.TOPIC_AT], rows[row + form.TOPIC_END]
-        pos = form.put_topic(fields, frame, at, end, len(topic.partitions), out, pos)
+        start, pos = pos, form.put_topic(fields, frame, at, end, len(topic.partitions), out, pos)
+        again = memoryview(bytearray(pos - start))
+        assert form.put_known_topic(fields, frame[at:end], len(topic.partitions), again, 0) == pos - start
+        assert again == out[start:pos]
         answers = []
         for each in topic.partitions:
             high, stable, start = data.draw(int64), data.draw(int64), data.draw(int64)

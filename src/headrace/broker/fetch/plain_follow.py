@@ -256,8 +256,8 @@ class PlainFollows(PlainSessionFetch):
 
     def _count_another(self, each: SessionPartition, replica: LocalReplica) -> bool:
         """Counts the fetch of a follower that is no ISR member, or is registered anew."""
-        state: Any = replica.state
-        fetched = state.follower_fetched(
+        partition: Any = replica
+        fetched = partition.state.follower_fetched(
             self._follower,
             each.fetch_offset,
             self._now_ms,
@@ -270,7 +270,7 @@ class PlainFollows(PlainSessionFetch):
         if fetched.high_watermark_moved:
             self._touch(replica.key)
         if fetched.alter is not None:
-            self._services.replication.isr_changes.submit(replica)
+            self._services.replication.isr_changes.submit(partition)
         return True
 
     def _find_records(self, each: SessionPartition, end: LogEnd) -> bool:

@@ -182,6 +182,7 @@ class PlainSessionFetch(FetchShortcut):
 
     def _session_with(self, session_id: int) -> FetchSession | None:
         """The session with this id. Those of followers, which are few, are at hand."""
+        session: FetchSession
         for session in self._recent:
             if session.id == session_id and not session.is_over:
                 return session

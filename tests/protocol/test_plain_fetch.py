@@ -137,7 +137,7 @@ def test_the_answer_is_byte_for_byte_that_of_the_general_encoder(
         at, end = rows[row + form.TOPIC_AT], rows[row + form.TOPIC_END]
         start, pos = pos, form.put_topic(fields, frame, at, end, len(topic.partitions), out, pos)
         again = memoryview(bytearray(pos - start))
-        assert form.put_known_topic(fields, frame[at:end], len(topic.partitions), again, 0) == pos - start
+        assert form.put_known_topic(fields, bytes(frame[at:end]), len(topic.partitions), again, 0) == pos - start
         assert again == out[start:pos]
         answers = []
         for each in topic.partitions:

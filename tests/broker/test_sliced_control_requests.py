@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.fetch.fetch_sessions import FetchSessionCache
 from headrace.broker.partitions import replica_manager
 from headrace.broker.replication import isr_requests, replica_fetcher
 from headrace.controller.decisions.control_requests import ControlRequest
@@ -17,6 +18,7 @@ from headrace.in_slices import finished
 from headrace.log.partition_log import PartitionLog
 from headrace.metadata import image
 from headrace.protocol import messages as m
+from tests.broker import replica_nodes
 from tests.broker.replica_nodes import Node, Nodes, topic_id
 from tests.eventually import eventually_async
 from tests.simulation.virtual_time import in_virtual_time
@@ -350,6 +352,26 @@ async def test_a_follower_of_many_partitions_adds_some_with_each_fetch(
         assert max(asked) == 3
         nodes[1].append(topics[-1], "c")
         await eventually_async(lambda: node.values(topics[-1]) == ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("room", [0, 5], ids=["no session", "a session with too little room"])
+@in_virtual_time
+async def test_a_follower_fetches_all_partitions_where_a_session_cannot_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Else each session would begin with the same ones."""
+    monkeypatch.setattr(replica_fetcher, "PARTITIONS_ADDED_MAX", 3)
+    monkeypatch.setattr(
+        replica_nodes, "FetchSessionCache", lambda slots, ids: FetchSessionCache(slots, ids, partitions_max=room)
+    )
+    topics = [f"t{number}" for number in range(10)]
+    async with Nodes(tmp_path, 2) as nodes:
+        for topic in topics:
+            await nodes.lead(topic, leader=1, replicas=(1, 2), isr=(1,), to=[1])
+            nodes[1].append(topic, "a", "b")
+        nodes.crash(2)
+        node = await nodes.start(2)
+        await eventually_async(lambda: all(node.values(topic) == ["a", "b"] for topic in topics))
 
 
 @in_virtual_time

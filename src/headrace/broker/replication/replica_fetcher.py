@@ -30,7 +30,7 @@ from headrace.errors import ErrorCode, KafkaError, UnsupportedVersion, known_cod
 from headrace.metadata.model import NO_UUID
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
-from headrace.protocol.conversation.fetch_session_client import FetchSessionClient
+from headrace.protocol.conversation.fetch_session_client import NO_SESSION, FetchSessionClient
 from headrace.replication.follower import (
     BackOff,
     Compare,
@@ -56,7 +56,7 @@ QUOTA_PAUSE_S = 0.1
 
 PARTITIONS_ADDED_MAX = 2000
 """Partitions that one request adds to the fetch session; the next request adds the others. Each costs some
-microseconds here, and some at the leader."""
+microseconds here, and some at the leader. Without a session there is nothing to add to."""
 
 _OF_SESSIONS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -83,6 +83,9 @@ class ReplicaFetcher:
         self._plain = PlainFetches(following, services)
         self._wake = asyncio.Event()
         self._failures = 0  # of whole fetches in a row
+        self._adds = True
+        """Whether a session is begun with some partitions, to which others are added; not if the leader gave none, or
+        ended it."""
         self._is_old = False
         """Whether the leader's Fetch is below version 15: OffsetForLeaderEpoch then finds where the logs diverge."""
 
@@ -194,10 +197,12 @@ class ReplicaFetcher:
     async def _answered(self, answer: m.FetchResponse, address: PeerAddress) -> None:
         if self._conversation.answered(answer.error_code, answer.session_id):
             self._failures = 0
+            self._adds = answer.session_id != NO_SESSION
             self._services.quota.is_exceeded(self._loop.time())  # fills up, before the answer counts
             await self._take(answer, address)
         elif answer.error_code:
             log.info("broker %d ended the fetch session: %s", self.leader, known_code(answer.error_code).name)
+            self._adds = False  # it may be over because it grew too large
             if answer.error_code not in _OF_SESSIONS:
                 self._failures += 1
                 await asyncio.sleep(self._services.settings.backoff_s(self._failures))
@@ -261,13 +266,14 @@ class ReplicaFetcher:
         is_full = self._conversation.is_full
         wanted: dict[TopicPartition, Followed] = {}
         later: dict[TopicPartition, None] = {}
+        most = PARTITIONS_ADDED_MAX if self._adds else len(self.partitions)
         for key in self.partitions if is_full else self._changed:
             each = self.partitions.get(key)
             if each is not None and each.partition.log.failure is not None:
                 self._delayed[key] = None  # forever: a failed log accepts no more records
                 each.retry_at = float("inf")
             if each is not None and key not in self._delayed:
-                if len(wanted) < PARTITIONS_ADDED_MAX:
+                if len(wanted) < most:
                     wanted[key] = each
                 else:
                     later[key] = None

@@ -1,6 +1,8 @@
 """Waiting requests end once: when what they wait for happens, or when their time is up."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -202,3 +204,59 @@ async def test_what_waits_while_others_expire_expires_too_and_in_time() -> None:
     purgatory.wait(Again("second"), ["a"], 50)
     await asyncio.sleep(1)
     assert ends == [("first", 10), ("second", 50), ("late", 510)]
+
+
+class Holder(Waiter):
+    """Has the handle of its own wait, as a request does, so that it ends with its connection."""
+
+    handle: object = None
+
+
+@in_virtual_time
+async def test_what_is_over_is_freed_without_the_collector() -> None:
+    """What a broker keeps is hidden from the collector, once it has many partitions: it finds no circle then."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+
+    def waits(looks: int, timeout_ms: int) -> "weakref.ref[Holder]":
+        holder = Holder(looks)
+        holder.handle = purgatory.wait(holder, ["a"], timeout_ms)
+        return weakref.ref(holder)
+
+    def left(waiter: "weakref.ref[Holder]") -> None:
+        found = waiter()
+        assert found is not None
+        purgatory.cancel(found.handle)  # type: ignore[arg-type]
+
+    def rests(waiter: "weakref.ref[Holder]") -> None:
+        found = waiter()
+        assert found is not None
+        purgatory.pause(found.handle)  # type: ignore[arg-type]
+
+    gc.disable()
+    try:
+        completed, expired, cancelled, paused = waits(1, 20), waits(9, 20), waits(9, 20), waits(9, 20)
+        left(cancelled)
+        rests(paused)
+        purgatory.touch("a")
+        await asyncio.sleep(0.05)
+        assert [each() for each in (completed, expired, cancelled, paused)] == [None] * 4
+    finally:
+        gc.enable()
+
+
+@in_virtual_time
+async def test_what_ends_its_own_wait_while_it_is_looked_at_is_counted_once() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+
+    class Leaving(Holder):
+        def try_complete(self) -> bool:
+            purgatory.cancel(self.handle)  # type: ignore[arg-type]
+            return True
+
+    for waiter in (Leaving(), Leaving()):
+        waiter.handle = purgatory.wait(waiter, ["a"], 20)
+    other = Waiter(completes_at_look=9)
+    purgatory.wait(other, ["b"], 60_000)
+    purgatory.touch("a")
+    await asyncio.sleep(0.05)
+    assert (len(purgatory), list(purgatory.operations())) == (1, [other])

@@ -109,6 +109,6 @@ class AnswerOrder:
                 slot.waiter.abandon()
             elif slot.abandon is not None:
                 slot.abandon()
-            slot.waiter = None
+            slot.abandon = slot.waiter = None
             following, slot.next = slot.next, None
             slot = following

@@ -37,7 +37,9 @@ class WaitingOperation:
 
     def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...], deadline: float) -> None:
         """`deadline` is in seconds of the event loop's clock."""
-        self.operation, self.keys, self.deadline = operation, keys, deadline
+        self.operation: DelayedOperation | None = operation
+        """None once it is done: it has this handle, and a circle is freed by the collector only."""
+        self.keys, self.deadline = keys, deadline
         self.is_done = self.is_paused = False
 
 
@@ -69,7 +71,8 @@ class Purgatory:
 
     def operations(self) -> Iterator[DelayedOperation]:
         """All waiting operations."""
-        return iter([entry.operation for _, _, entry in self._deadlines if not (entry.is_done or entry.is_paused)])
+        waiting = [entry for _, _, entry in self._deadlines if not (entry.is_done or entry.is_paused)]
+        return iter([entry.operation for entry in waiting if entry.operation is not None])
 
     def wait(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> WaitingOperation:
         """Holds `operation` until it completes after a touch of one of `keys`, at most for `timeout_ms`."""
@@ -84,9 +87,7 @@ class Purgatory:
 
     def cancel(self, entry: WaitingOperation) -> None:
         """Removes a waiting operation; neither of its methods is called again."""
-        if entry.is_paused:
-            entry.is_paused, entry.is_done = False, True
-        elif not entry.is_done:
+        if not entry.is_done:
             self._end(entry)
 
     def pause(self, entry: WaitingOperation) -> None:
@@ -117,7 +118,10 @@ class Purgatory:
             if watchers is not None:
                 found.update(watchers)
         for entry in found:
-            if not (entry.is_done or entry.is_paused) and entry.operation.try_complete():
+            operation = entry.operation
+            if operation is None or entry.is_paused:  # over, or it waits no more
+                continue
+            if operation.try_complete() and not entry.is_done:
                 self._end(entry)
 
     def _watch(self, entry: WaitingOperation) -> None:
@@ -141,7 +145,7 @@ class Purgatory:
 
     def _end(self, entry: WaitingOperation) -> None:
         """Ends an operation that is not over. It may have been paused by what it did last."""
-        entry.is_done = True
+        entry.is_done, entry.operation = True, None
         if entry.is_paused:
             entry.is_paused = False
         else:
@@ -153,7 +157,7 @@ class Purgatory:
         for each in self._deadlines:
             entry = each[2]
             if entry.is_paused:
-                entry.is_paused, entry.is_done = False, True
+                self._end(entry)
             elif not entry.is_done:
                 left.append(each)
         heapq.heapify(left)
@@ -174,9 +178,10 @@ class Purgatory:
                 break
             heapq.heappop(self._deadlines)
             if entry.is_paused:
-                entry.is_paused, entry.is_done = False, True
-            elif not entry.is_done:
                 self._end(entry)
-                entry.operation.expire()
+            elif not entry.is_done:
+                operation = entry.operation
+                self._end(entry)
+                operation.expire()  # type: ignore[union-attr]
         if self._deadlines:
             self._set_timer(self._deadlines[0][0])

@@ -152,7 +152,7 @@ LEAK, LIMIT, CAPACITY = frozenset({"leak", "commit"}), frozenset({"limit"}), fro
 INSTANCE_MUTANTS = (
     Mutant("a group is not qualified", group_not_qualified, _CALM, LEAK),
     Mutant("topic ids are not masked", topic_ids_not_masked, _CALM, LEAK),
-    Mutant("an instance goes in haste", removal_in_haste, _LATE, LEAK, first_seed=91),
+    Mutant("an instance goes in haste", removal_in_haste, _LATE, LEAK, first_seed=1044),
     Mutant("no gate", no_gate, _CALM, frozenset({"volume"})),
     Mutant("leases never end", leases_never_end, _CUT, LIMIT),
     Mutant("raised unacknowledged", raised_unacknowledged, _CALM, LIMIT),

@@ -25,6 +25,7 @@ COMPILED = (
     "headrace.network.late_answers",
     "headrace.network.connection",
     "headrace.network.peers.loan",
+    "headrace.log.segment.index_columns",
     "headrace.log.append_state",
     "headrace.log.plain_read",
     "headrace.replication.replica_offsets",

@@ -3,6 +3,8 @@ cimport cython
 from cpython.array cimport array
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from headrace.log.segment.index_columns cimport IndexColumns
+
 cdef int64_t _ONE, _INT32_MAX, _UINT32_MAX
 cdef int _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS
 cdef bint _BY_INSTRUCTION
@@ -17,6 +19,11 @@ cdef class IndexSteps:
     cdef public int64_t unindexed_bytes, _interval_bytes
     cdef public bint is_full
     cdef public object _largest, _loaded
+
+    @cython.locals(
+        loaded=tuple, offsets=IndexColumns, times=IndexColumns, timestamp_ms=int64_t,
+        largest_at=int64_t, is_due=bint)
+    cpdef add_entries(self, int64_t last_offset, int64_t position)
 
 cdef class SegmentEnd:
     cdef public int64_t base_offset, bytes_max, created_ms, roll_after_ms
@@ -99,7 +106,8 @@ cdef class LateWrites:
     @cython.locals(before=_Before)
     cdef _take_back(self, int slot)
 
-cdef int64_t _entries_left(loaded) except? -1
+@cython.locals(offsets=IndexColumns, times=IndexColumns, of_offsets=int64_t, of_times=int64_t)
+cdef int64_t _entries_left(tuple loaded) except? -1
 
 @cython.locals(batches=list, sequence=int64_t)
 cdef _keep(

@@ -44,6 +44,7 @@ from headrace.records.codecs.crc import crc32c
 
 if TYPE_CHECKING:
     from headrace.config import TopicConfig
+    from headrace.log.segment.index_columns import IndexColumns
     from headrace.log.segment.tail_cache import TailCache
 
 NOT_APPENDED = -1
@@ -99,7 +100,23 @@ class IndexSteps:
     _largest: Any
     _loaded: Any
 
-    def _add_entries(self, last_offset: int, position: int) -> None:
+    def add_entries(self, last_offset: int, position: int) -> None:
+        """Add an entry for the batch that ends with `last_offset` and begins at `position` to both indexes, which are
+        loaded."""
+        loaded, largest = self._loaded, self._largest
+        offsets: IndexColumns = loaded[0]
+        times: IndexColumns = loaded[1]
+        timestamp_ms: int = largest[0]
+        largest_at: int = largest[1]
+        is_due = offsets.put(last_offset - offsets.base_offset, position)
+        if timestamp_ms >= 0 and times.put(timestamp_ms, largest_at - times.base_offset):
+            is_due = True
+        self.unindexed_bytes = 0
+        self.is_full = len(offsets.keys) >= offsets.entries_max or len(times.keys) >= times.entries_max - 1
+        if is_due:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
         raise NotImplementedError
 
     def cut(self, offset: int) -> None:
@@ -325,7 +342,7 @@ class LogEnd:
         if max_timestamp_ms > indexes._largest[0]:
             indexes._largest = tuple.__new__(type(indexes._largest), (max_timestamp_ms, last_offset))
         if indexes.unindexed_bytes > indexes._interval_bytes:
-            indexes._add_entries(last_offset, position)
+            indexes.add_entries(last_offset, position)
         indexes.unindexed_bytes += size
         _remember(self.segments.recent, base_offset, position)
 
@@ -473,9 +490,11 @@ class LateWrites:
 
 def _entries_left(loaded: Any) -> int:
     """How many entries the two indexes have room for."""
-    offsets, times = loaded
-    left: int = min(offsets.entries_max - len(offsets.keys), times.entries_max - 1 - len(times.keys))
-    return left
+    offsets: IndexColumns = loaded[0]
+    times: IndexColumns = loaded[1]
+    of_offsets: int = offsets.entries_max - len(offsets.keys)
+    of_times: int = times.entries_max - 1 - len(times.keys)
+    return min(of_offsets, of_times)
 
 
 def _keep(

@@ -23,19 +23,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from headrace.log.files import AtPath, Files, LogFile, folder_and_name
-
-WRITE_BYTES = 4096
-"""Entries are written once this many bytes of them wait."""
+from headrace.log.segment.index_columns import NOTHING, WRITE_BYTES, IndexColumns
 
 READ_BYTES = 32 << 10
 MULTIPLE = 24
 """A common multiple of both entry sizes, in bytes."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-
-_EMPTY = {code: array(code) for code in "iq"}
-_NOTHING = bytearray()
-"""Of all indexes without entries: columns of their own would take 430 bytes of each partition. Never written to."""
 
 
 class CorruptIndex(Exception):
@@ -78,7 +72,7 @@ def check_columns(keys: "array[int]", values: "array[int]", name: str, *, strict
         raise CorruptIndex(f"{name}: the entries are not ascending")
 
 
-class IndexFile(AtPath, ABC):
+class IndexFile(IndexColumns, AtPath, ABC):
     """The two columns of an index, `keys` and `values`, and their file. `keys` ascend."""
 
     ENTRY: ClassVar[Struct]
@@ -89,20 +83,13 @@ class IndexFile(AtPath, ABC):
     __slots__ = (
         "_folder",
         "_name",
-        "base_offset",
-        "entries_max",
         "is_extended",
-        "keys",
-        "unwritten",
-        "values",
         "written_bytes",
     )
 
     def __init__(self, path: Path | str, base_offset: int, bytes_max: int) -> None:
+        super().__init__(base_offset, bytes_max // self.ENTRY.size, self.ENTRY, self.KEY_TYPE)
         self._folder, self._name = folder_and_name(path)
-        self.base_offset = base_offset
-        self.entries_max = bytes_max // self.ENTRY.size
-        self.keys, self.values, self.unwritten = _EMPTY[self.KEY_TYPE], _EMPTY["i"], _NOTHING
         self.written_bytes = 0
         self.is_extended = False
         """Whether the file was extended to its full size, or the disk does not allow it."""
@@ -124,14 +111,15 @@ class IndexFile(AtPath, ABC):
         return len(self.keys)
 
     def add(self, files: Files, key: int, value: int) -> None:
-        """Add an entry at the end.
+        """Add an entry at the end, unless its key is no larger than the last one.
 
         Ignores a failed write, which the next entry repeats: the batch is written, and must not fail for its index.
         """
-        self._own()
-        self.keys.append(key)
-        self.values.append(value)
-        self.unwritten += self.ENTRY.pack(key, value)
+        if self.put(key, value):
+            self.write_waiting(files)
+
+    def write_waiting(self, files: Files) -> None:
+        """Write the waiting entries, if they are many. Ignores a failure; see `add`."""
         if len(self.unwritten) >= WRITE_BYTES:
             with suppress(OSError):
                 self.write(files)
@@ -140,20 +128,11 @@ class IndexFile(AtPath, ABC):
         """Add many entries, without the first ones whose keys are not above the last key."""
         first = bisect_right(keys, self.keys[-1]) if self.keys else 0
         keys, values = keys[first:], values[first:]
-        self._own()
+        self.own()
         self.keys.fromlist(keys.tolist())
         self.values.fromlist(values.tolist())
         self.unwritten += b"".join(map(self.ENTRY.pack, keys, values))
-        if len(self.unwritten) >= WRITE_BYTES:
-            with suppress(OSError):
-                self.write(files)
-
-    def _own(self) -> None:
-        """Make columns of its own of those that all empty indexes share."""
-        if not self.keys:
-            self.keys, self.values = array(self.KEY_TYPE), array("i")
-        if not self.unwritten:
-            self.unwritten = bytearray()
+        self.write_waiting(files)
 
     def write(self, files: Files) -> None:
         """Write the waiting entries, and extend the file to its full size. Raises OSError."""
@@ -181,7 +160,7 @@ class IndexFile(AtPath, ABC):
         """Keep the first `entries` entries, and drop the others. The next `trim` cuts the file."""
         del self.keys[entries:], self.values[entries:]
         self.written_bytes = 0
-        self.unwritten = bytearray(b"".join(map(self.ENTRY.pack, self.keys, self.values))) if self.keys else _NOTHING
+        self.unwritten = bytearray(b"".join(map(self.ENTRY.pack, self.keys, self.values))) if self.keys else NOTHING
 
     def copy_entries(self, other: "IndexFile") -> None:
         """Copy the entries of another index of the same kind, without a write to the file."""

@@ -57,9 +57,7 @@ class OffsetIndex(IndexFile):
 
     def append(self, files: Files, last_offset: int, position: int) -> None:
         """Add an entry for the batch that ends with `last_offset` and begins at `position`."""
-        relative_offset = last_offset - self.base_offset
-        if not self.keys or relative_offset > self.keys[-1]:
-            self.add(files, relative_offset, position)
+        self.add(files, last_offset - self.base_offset, position)
 
     def truncate_to(self, offset: int) -> None:
         """Drop every entry at or above `offset`."""

@@ -181,8 +181,8 @@ class SegmentIndexes(IndexSteps):
         """Update the largest timestamp, and add an index entry every `index.interval.bytes`."""
         if max_timestamp_ms > (self._largest or self.largest).timestamp_ms:
             self._largest = TimestampOffset(max_timestamp_ms, last_offset)
-        if self.unindexed_bytes > self._interval_bytes:
-            self._add_entries(last_offset, position)
+        if self.unindexed_bytes > self._interval_bytes and self._both:
+            self.add_entries(last_offset, position)
         self.unindexed_bytes += size
 
     def note_set(self, entries: Bytes, position: int, max_timestamp_ms: int, offset_of_max: int) -> None:
@@ -199,18 +199,15 @@ class SegmentIndexes(IndexSteps):
         at = 0
         while at < size:
             offset, length = ENTRY_HEAD.unpack_from(entries, at)
-            if self.unindexed_bytes > self._interval_bytes:
-                self._add_entries(offset, position + at)
+            if self.unindexed_bytes > self._interval_bytes and self._both:
+                self.add_entries(offset, position + at)
             length += ENTRY_HEAD.size
             self.unindexed_bytes += length
             at += length
 
-    def _add_entries(self, last_offset: int, position: int) -> None:
-        self.unindexed_bytes = 0
-        offset_index, time_index = self._both
-        offset_index.append(self._files, last_offset, position)
-        time_index.append(self._files, *self.largest)
-        self.is_full = offset_index.is_full or time_index.is_full
+    def _write_waiting(self) -> None:
+        for index in self._both:
+            index.write_waiting(self._files)
 
     def note_stretch(self, places: "array[int]", times: "array[int]") -> None:
         """Add entries for batches that the file has already, during a recovery.

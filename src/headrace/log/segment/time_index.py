@@ -60,7 +60,7 @@ class TimeIndex(IndexFile):
 
     def append(self, files: Files, timestamp_ms: int, offset: int) -> None:
         """Add an entry, if its timestamp is larger than the last one."""
-        if timestamp_ms > (self.keys[-1] if self.keys else NO_TIMESTAMP):
+        if timestamp_ms > NO_TIMESTAMP:
             self.add(files, timestamp_ms, offset - self.base_offset)
 
     def truncate_to(self, offset: int) -> None:

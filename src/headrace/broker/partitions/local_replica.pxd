@@ -1,4 +1,6 @@
 # The C types of local_replica.py's names; local_replica.py itself stays plain Python.
+cimport cython
+
 from headrace.broker.metrics.traffic cimport Traffic
 from headrace.log.append_state cimport LogEnd
 from headrace.replication.replica_offsets cimport ReplicaOffsets
@@ -10,3 +12,6 @@ cdef class LocalReplica:
     cdef public Traffic traffic
     cdef public object commits
     cdef public bint is_dropped
+
+    @cython.locals(state=ReplicaOffsets)
+    cpdef touch_appended(self, touch)

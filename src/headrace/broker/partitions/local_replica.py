@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from headrace.broker.metrics.traffic import Traffic
     from headrace.log.partition_log import PartitionLog
@@ -32,3 +32,12 @@ class LocalReplica:
         """The queue of plain requests that wait for its replicas (`commit_queue`), from the first one on."""
         self.is_dropped = False
         """Whether this broker has dropped it: who keeps it looks before each use."""
+
+    def touch_appended(self, touch: Callable[[Hashable], None]) -> None:
+        """Wakes the requests that wait for appended records: followers, and consumers if the records are committed."""
+        state = self.state
+        if state._progress:
+            touch(self.end_key)
+            if state.high_watermark < self.log.log_end_offset:
+                return  # the followers' fetches will advance the high watermark and wake the consumers
+        touch(self.key)

@@ -1,6 +1,6 @@
 """One partition on this broker: keeps its log and its replication state in step."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from headrace.broker.metrics.traffic import Traffic
 from headrace.broker.partitions.local_replica import LocalReplica
@@ -221,14 +221,6 @@ class Partition(LocalReplica):
                 f"the high watermark is {self.state.high_watermark}"
             )
         return upkeep.delete_records_before(self.log, wanted, now_ms)
-
-    def touch_appended(self, touch: Callable[[Hashable], None]) -> None:
-        """Wakes the requests that wait for appended records: followers, and consumers if the records are committed."""
-        if self.state.followers:
-            touch(self.end_key)
-            if self.state.high_watermark < self.log.log_end_offset:
-                return  # the followers' fetches will advance the high watermark and wake the consumers
-        touch(self.key)
 
     def apply(self, leader_and_isr: LeaderAndIsr, now_ms: int) -> Transition:
         """Applies the state that the controller sent."""

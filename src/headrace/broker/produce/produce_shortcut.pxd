@@ -40,6 +40,12 @@ cdef class ProduceShortcut(Shortcut):
 
     cpdef timed(self, Connection connection)
 
+    @cython.locals(failed=int64_t, now_ms=int64_t, slot=int, partition=LocalReplica, state=ReplicaOffsets)
+    cpdef int64_t write_late(self) except -1
+
+    @cython.locals(partitions=list, partition=LocalReplica)
+    cpdef wake_late(self)
+
     @cython.locals(size=Py_ssize_t, answers=list)
     cpdef bytes refused_late(self, Py_ssize_t start, Py_ssize_t end)
 

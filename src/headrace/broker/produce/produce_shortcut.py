@@ -126,9 +126,11 @@ class ProduceShortcut(Shortcut):
                 self._refused.add(self._late_partitions[slot], refused)
         now_ms = 0
         for slot, partition in enumerate(self._late_partitions):
-            if not (partition.state.commits_at_once or failed >> slot & 1):
-                now_ms = now_ms or self._now_ms()
-                partition.state.on_leader_append(partition.log.log_end_offset, now_ms)
+            state = partition.state
+            if not (state.commits_at_once or failed >> slot & 1):
+                if not now_ms:
+                    now_ms = wall_ms() if cython.compiled and self._has_wall_clock else self._now_ms()
+                state.on_leader_append(partition.log.log_end_offset, now_ms)
         return failed
 
     def refused_late(self, start: int, end: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -278,6 +279,36 @@ async def test_many_deadlines_are_looked_at_together(tmp_path: Path, monkeypatch
         answers = await asyncio.gather(*asked)
     assert {each.responses[0].partition_responses[0].error_code for each in answers} == {ErrorCode.REQUEST_TIMED_OUT}
     assert 1 < looks < 20
+
+
+@in_virtual_time
+@pytest.mark.parametrize("end", ["time", "replicas"])
+async def test_many_that_end_at_once_are_answered_over_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    for module in (commit_queue, UNCOMPILED):
+        monkeypatch.setattr(module, "_ANSWERS_PER_LOOK", 10)
+    async with Nodes(tmp_path, 2) as nodes:
+        await nodes.lead("t", leader=1, replicas=(1, 2), to=(1,))
+        node, leader = nodes[1], nodes[1].partition("t")
+        asked = [
+            asyncio.ensure_future(node.ask(request([("t", -1, 0)], timeout_ms=1_000), m.ProduceResponse))
+            for _ in range(35)
+        ]
+        await eventually_async(lambda: queues(node) != [] and queues(node)[0].requests == 35)
+        (queue,) = queues(node)
+        if end == "replicas":
+            leader.state.follower_fetched(nodes[2].id, 70, nodes.now_ms)
+            node.purgatory.touch(leader.key)
+        waiting = [35]
+        while waiting[-1]:
+            await asyncio.sleep(0)
+            if queue.requests != waiting[-1]:
+                waiting.append(queue.requests)
+        answers = [each.responses[0].partition_responses[0] for each in await asyncio.gather(*asked)]
+    assert max(before - after for before, after in pairwise(waiting)) == 10
+    code = ErrorCode.REQUEST_TIMED_OUT if end == "time" else ErrorCode.NONE
+    assert {each.error_code for each in answers} == {code}
 
 
 @in_virtual_time

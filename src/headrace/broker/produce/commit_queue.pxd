@@ -9,7 +9,7 @@ from headrace.replication.replica_offsets cimport ReplicaOffsets
 
 cdef Py_ssize_t _OVER_MIN
 cdef object _NONE, _TIMED_OUT
-cdef double _NEVER
+cdef double _NEVER, _NEXT_TURN_S
 
 cdef class CommitQueue
 cdef class CommitQueues
@@ -75,17 +75,17 @@ cdef class CommitQueue:
     @cython.locals(waiting=list, count=Py_ssize_t, look=double)
     cpdef add(self, Place place)
 
-    @cython.locals(ended=list, number=Py_ssize_t, request=WaitingRequest)
+    @cython.locals(ended=list, number=Py_ssize_t, count=Py_ssize_t, most=Py_ssize_t, request=WaitingRequest)
     cpdef bint try_complete(self) except -1
 
     @cython.locals(
         ended=list, is_offline=int, is_short=int, state=ReplicaOffsets, place=Place, request=WaitingRequest)
-    cdef list _take_ended(self)
+    cdef list _take_ended(self, Py_ssize_t most)
 
     @cython.locals(waiting=list, free=Py_ssize_t)
     cdef _take_first(self)
 
-    @cython.locals(now=double, earliest=double, place=Place, request=WaitingRequest)
+    @cython.locals(now=double, left=Py_ssize_t, earliest=double, place=Place, request=WaitingRequest)
     cpdef expire(self)
 
     cpdef note_over(self)

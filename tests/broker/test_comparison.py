@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol import messages as m
-from tests.broker.replica_nodes import Node, Nodes, with_format
+from tests.broker.replica_nodes import Node, Nodes, turns, with_format
 from tests.eventually import WITHIN_SECONDS, eventually_async
 from tests.simulation.virtual_time import in_virtual_time
 
@@ -127,6 +127,7 @@ async def test_a_comparison_begins_again_where_the_high_watermark_is_when_anothe
         node = await nodes.start(1)
         await until(lambda: len(fetch_offsets(node)) >= 3)
         nodes.crash(2)
+        await turns(20)  # an answer may be on its way
         reached = node.high_watermark("t")
         assert 0 < reached < 5
         node.peers.asked.clear()

@@ -1,5 +1,6 @@
 """The compiled modules, each by Cython from the same file that runs as plain Python."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def compiled_modules() -> list[Extension]:
         modules = cythonize(
             [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
             build_dir="build/cython",
+            nthreads=os.cpu_count() or 1,
         )
     except Exception as problem:  # whatever goes wrong, headrace still installs
         warnings.warn(f"nothing is compiled, records and requests will be slow: {problem}", stacklevel=1)
@@ -75,6 +77,10 @@ def compiled_modules() -> list[Extension]:
 
 class AllOrNone(build_ext):
     """The compiled modules use each other's C types, and a part of them would not start: if one fails, none is kept."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
 
     def run(self) -> None:
         super().run()

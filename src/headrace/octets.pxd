@@ -10,7 +10,10 @@ cdef int _VARINT_BITS_MAX
 @cython.locals(value=int64_t)
 cdef int64_t int16_at(Octets buf, Py_ssize_t pos) noexcept
 
-@cython.locals(first=int64_t, value=int64_t)
+@cython.locals(first=int64_t)
+cdef int64_t uint32_at(Octets buf, Py_ssize_t pos) noexcept
+
+@cython.locals(value=int64_t)
 cdef int64_t int32_at(Octets buf, Py_ssize_t pos) noexcept
 
 cdef int64_t int64_at(Octets buf, Py_ssize_t pos) noexcept

@@ -37,14 +37,18 @@ def int16_at(buf: Buffer, pos: int) -> int:
     return value - 0x10000 if value >= 0x8000 else value
 
 
-def int32_at(buf: Buffer, pos: int) -> int:
+def uint32_at(buf: Buffer, pos: int) -> int:
     first = buf[pos]
-    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
+    return first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+
+
+def int32_at(buf: Buffer, pos: int) -> int:
+    value = uint32_at(buf, pos)
+    return value - (value >> 31 << 32)  # a literal of more than 31 bits would be a Python object in C
 
 
 def int64_at(buf: Buffer, pos: int) -> int:
-    return int32_at(buf, pos) << 32 | int32_at(buf, pos + 4) & 0xFFFFFFFF
+    return int32_at(buf, pos) << 32 | uint32_at(buf, pos + 4)
 
 
 def length_at(buf: Buffer, pos: int, end: int, width: int) -> tuple[int, int]:

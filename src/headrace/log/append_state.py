@@ -551,7 +551,7 @@ def _int16(buf: memoryview, pos: int) -> int:
 def _int32(buf: memoryview, pos: int) -> int:
     first = buf[pos]
     value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
+    return value - (value >> 31 << 32)
 
 
 def _int64(buf: memoryview, pos: int) -> int:

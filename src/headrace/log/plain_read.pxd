@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 from headrace.log.append_state cimport FileEnd, LogEnd, SegmentEnd
 
 cdef int _POSITION, _SIZE, _HEADER_BYTES, _MAGIC_AT, _MAGIC, _LENGTH_AT, _DELTA_AT, _PREFIX_BYTES
-cdef int64_t _CHUNK_BYTES, _INT32_MAX
+cdef int64_t _CHUNK_BYTES, _INT32_MAX, _UINT32_MAX
 cdef uint8_t[::1] _chunk
 
 @cython.locals(

@@ -33,7 +33,7 @@ POSITION, SIZE, PLACE_FIELDS = range(3)
 
 _POSITION, _SIZE = 0, 1
 _HEADER_BYTES, _MAGIC_AT, _MAGIC, _LENGTH_AT, _DELTA_AT, _PREFIX_BYTES = 61, 16, 2, 8, 23, 12
-_CHUNK_BYTES, _INT32_MAX = 4096, 0x7FFFFFFF
+_CHUNK_BYTES, _INT32_MAX, _UINT32_MAX = 4096, 0x7FFFFFFF, 0xFFFFFFFF
 _chunk = memoryview(bytearray(_CHUNK_BYTES))
 """Compiled code reads and looks without letting another thread run. Uncompiled code takes a buffer of its own."""
 
@@ -111,7 +111,7 @@ def _locate(segment: SegmentEnd, offset: int, place: Ints) -> bool:
             chunk_start, at = position, 0
             if filled < _HEADER_BYTES:
                 return False
-        first = _int32(chunk, at) << 32 | _int32(chunk, at + 4) & 0xFFFFFFFF
+        first = _int32(chunk, at) << 32 | _int32(chunk, at + 4) & _UINT32_MAX
         length, delta = _int32(chunk, at + _LENGTH_AT), _int32(chunk, at + _DELTA_AT)
         if chunk[at + _MAGIC_AT] != _MAGIC or length < _HEADER_BYTES - _PREFIX_BYTES or delta < 0 or first < base:
             return False
@@ -142,7 +142,7 @@ def _read(fd: int, chunk: memoryview, size: int, position: int) -> int:
 def _int32(buf: memoryview, pos: int) -> int:
     first = buf[pos]
     value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
+    return value - (value >> 31 << 32)
 
 
 def _bisected_int64(column: Any, value: int) -> int:

@@ -16,7 +16,7 @@ from headrace.replication.replica_offsets cimport ReplicaOffsets
 cdef int _TOPIC_AT, _INDEX, _HIGH, _LOG_START, _RECORDS_AT, _RECORDS_END, _ROW_FIELDS
 cdef int _ROWS_MAX, _VERSION_MIN, _VERSION_MAX, _BATCH_HEADER_BYTES, _LOG_OVERHEAD, _CLIENT_ID_MAX
 cdef Py_ssize_t _ANSWER_MAX
-cdef int64_t _UNLIMITED, _NO_EPOCH
+cdef int64_t _INT32_MAX, _UNLIMITED, _NO_EPOCH
 
 cdef class PlainFetches(Asker):
     cdef Following _following

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.replication import follower_log
 from headrace.clocks import wall_clock_ms
 from headrace.errors import KafkaError
-from headrace.limits import INT64_MAX
+from headrace.limits import INT32_MAX, INT64_MAX
 from headrace.network.peers.loan import Asker
 from headrace.protocol.follower_fetch import (
     END_BYTES,
@@ -69,7 +69,7 @@ more. The checksums and the writes take half a millisecond."""
 _CLIENT_ID_MAX = 256
 _TOPIC_AT, _INDEX, _HIGH, _LOG_START, _RECORDS_AT, _RECORDS_END, _ROW_FIELDS = 0, 1, 2, 3, 4, 5, ROW_FIELDS
 _ROWS_MAX, _VERSION_MIN, _VERSION_MAX, _ANSWER_MAX = PARTITIONS_MAX, VERSION_MIN, VERSION_MAX, ANSWER_BYTES_MAX
-_BATCH_HEADER_BYTES, _LOG_OVERHEAD, _UNLIMITED, _NO_EPOCH = 61, 12, INT64_MAX, NO_EPOCH
+_BATCH_HEADER_BYTES, _LOG_OVERHEAD, _INT32_MAX, _UNLIMITED, _NO_EPOCH = 61, 12, INT32_MAX, INT64_MAX, NO_EPOCH
 
 
 class PlainFetches(Asker):
@@ -283,4 +283,4 @@ def _is_cut(octets: Buffer, at: int, end: int) -> bool:
     if end - at < _BATCH_HEADER_BYTES:
         return end == at
     size = octets[at + 8] << 24 | octets[at + 9] << 16 | octets[at + 10] << 8 | octets[at + 11]
-    return size < 1 << 31 and size + _LOG_OVERHEAD > end - at
+    return size <= _INT32_MAX and size + _LOG_OVERHEAD > end - at

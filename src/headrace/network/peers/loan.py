@@ -224,4 +224,4 @@ def _now_s() -> float:
 def _int32(buf: Any, pos: int) -> int:
     first = buf[pos]
     value: int = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - 0x100000000 if value >= 0x80000000 else value
+    return value - (value >> 31 << 32)

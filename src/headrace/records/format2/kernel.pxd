@@ -67,6 +67,7 @@ cpdef (int64_t, int64_t, int64_t, int64_t, int64_t) find_time(
 @cython.locals(first=int64_t)
 cdef inline int64_t _uint32_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
 
+@cython.locals(value=int64_t)
 cdef inline int64_t _int32_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept
 
 cdef inline int64_t _int64_at(const uint8_t[::1] buf, Py_ssize_t pos) noexcept

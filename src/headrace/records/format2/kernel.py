@@ -375,11 +375,12 @@ def _uint32_at(buf: Buffer, pos: int) -> int:
 
 
 def _int32_at(buf: Buffer, pos: int) -> int:
-    return (_uint32_at(buf, pos) ^ 0x80000000) - 0x80000000
+    value = _uint32_at(buf, pos)
+    return value - (value >> 31 << 32)  # a literal of more than 31 bits would be a Python object in C
 
 
 def _int64_at(buf: Buffer, pos: int) -> int:
-    return _int32_at(buf, pos) * 0x100000000 + _uint32_at(buf, pos + 4)
+    return _int32_at(buf, pos) << 32 | _uint32_at(buf, pos + 4)
 
 
 def plain_run(

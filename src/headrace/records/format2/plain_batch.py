@@ -64,7 +64,7 @@ def _uint32(buf: Buffer, pos: int) -> int:
 
 def _int32(buf: Buffer, pos: int) -> int:
     value = _uint32(buf, pos)
-    return value - 0x100000000 if value >= 0x80000000 else value
+    return value - (value >> 31 << 32)
 
 
 def _int64(buf: Buffer, pos: int) -> int:

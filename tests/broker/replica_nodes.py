@@ -523,6 +523,8 @@ class Nodes:
         self.features = AllFeatures()
         """Set it before the nodes start."""
         self.states: dict[str, LeaderAndIsr] = {}
+        self.ids: dict[str, bytes] = {}
+        """Of topics that were made anew under another id."""
         self.refusing: int = ErrorCode.NONE
         """What is answered to a change of an ISR, unless it is granted."""
         self.holding: dict[str, asyncio.Event] = {}
@@ -599,6 +601,10 @@ class Nodes:
             if to is None or number in to:
                 await self._tell(node, topic)
 
+    def id_of(self, topic: str) -> bytes:
+        """The topic's present id."""
+        return self.ids.get(topic, topic_id(topic))
+
     async def create_topics(self, wishes: Sequence[RequestedTopic]) -> Mapping[str, KafkaError | None]:
         """Makes topics that node 1 leads and all others follow."""
         for wish in wishes:
@@ -609,8 +615,8 @@ class Nodes:
         """The partitions of a topic: one, or none after its deletion."""
         return int(topic in self.states)
 
-    async def delete(self, topic: str) -> None:
-        """The topic is gone, and every node that is up is told; it may be made anew under the same id."""
+    async def delete(self, topic: str, *, new_id: bytes | None = None) -> None:
+        """The topic is gone, and every node that is up is told; it may be made anew under the same id, or `new_id`."""
         gone = self.states.pop(topic)._replace(leader=LEADER_DURING_DELETE)
         stopped = m.StopReplicaRequest.StopReplicaPartitionState(
             partition_index=0, leader_epoch=EPOCH_DURING_DELETE, delete_partition=True
@@ -624,6 +630,8 @@ class Nodes:
                 topic_states=[m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=[stopped])],
             )
             await node.control.handle(stop)
+        if new_id is not None:
+            self.ids[topic] = new_id
 
     async def _tell(self, node: Node, topic: str) -> None:
         state = self.states[topic]
@@ -637,7 +645,7 @@ class Nodes:
             replicas=list(state.replicas),
         )
         topic_state = m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
-            topic_name=topic, topic_id=topic_id(topic), partition_states=[told]
+            topic_name=topic, topic_id=self.id_of(topic), partition_states=[told]
         )
         leader_and_isr = m.LeaderAndIsrRequest(
             controller_id=1, controller_epoch=1, broker_epoch=node.broker_epoch, topic_states=[topic_state]
@@ -660,7 +668,7 @@ class Nodes:
             broker_epoch=node.broker_epoch,
             topic_states=[
                 m.UpdateMetadataRequest.UpdateMetadataTopicState(
-                    topic_name=topic, topic_id=topic_id(topic), partition_states=[partition]
+                    topic_name=topic, topic_id=self.id_of(topic), partition_states=[partition]
                 )
             ],
             live_brokers=[

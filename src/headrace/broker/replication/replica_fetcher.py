@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,6 @@ class ReplicaFetcher:
         self._following = following = Following(self._conversation, self._cannot_follow)
         self.partitions: dict[TopicPartition, Followed] = following.partitions
         self._changed, self._uncut, self._delayed = following.changed, following.uncut, following.delayed
-        self._ids = following.ids
         self._names: dict[bytes, str] = {}
         self._session_partitions: dict[TopicPartition, Followed] = {}  # the partitions in the leader's fetch session
         self._plain = PlainFetches(following, services)
@@ -93,7 +92,7 @@ class ReplicaFetcher:
         """Fetches a partition in its current leader epoch."""
         key, topic_id = partition.key, partition.log.topic_id or NO_UUID
         self.partitions[key] = each = Followed(partition)
-        self._ids[key.topic] = topic_id
+        self._following.ids[key.topic] = topic_id
         self._names[topic_id] = key.topic
         self._following.forget()
         self._delayed.pop(key, None)
@@ -277,21 +276,13 @@ class ReplicaFetcher:
                     wanted[key] = each
                 else:
                     later[key] = None
-        gone = (
-            []
-            if is_full
-            else [
-                key
-                for key in self._changed
-                if key not in wanted and key not in later and key in self._session_partitions
-            ]
-        )
+        gone = [] if is_full else self._gone(wanted, later)
         if is_full:
             self._session_partitions.clear()
             self._following.by_id.clear()
             self._following.forget()
-        for key in gone:
-            self._leave_session(key)
+        for each in gone:
+            self._leave_session(each.key)
         for key, each in wanted.items():
             self._leave_session(key)
             self._session_partitions[key] = each
@@ -319,20 +310,31 @@ class ReplicaFetcher:
             )
         return request
 
+    def _gone(self, wanted: Mapping[TopicPartition, Followed], later: Collection[TopicPartition]) -> list[Followed]:
+        """What the leader's session is to forget: partitions that are not fetched any more, and those of topics that
+        were made anew under another id, which the leader tells apart from those of before."""
+        found = []
+        for key in self._changed:
+            before = self._session_partitions.get(key)
+            if before is not None and key not in later:
+                now = wanted.get(key)
+                if now is None or (now.topic_id != before.topic_id and not self._is_old):
+                    found.append(before)
+        return found
+
     def _leave_session(self, key: TopicPartition) -> None:
         each = self._session_partitions.pop(key, None)
         if each is not None:
             self._following.by_id.pop((each.topic_id, key.partition), None)
             self._following.forget()
 
-    def _topics(self, wanted: dict[TopicPartition, Followed]) -> list[m.FetchRequest.FetchTopic]:
-        topics: dict[str, m.FetchRequest.FetchTopic] = {}
+    def _topics(self, wanted: Mapping[TopicPartition, Followed]) -> list[m.FetchRequest.FetchTopic]:
+        topics: dict[tuple[str, bytes], m.FetchRequest.FetchTopic] = {}
         for key, each in wanted.items():
-            if key.topic not in topics:
-                topics[key.topic] = m.FetchRequest.FetchTopic(
-                    topic=key.topic, topic_id=self._ids[key.topic], partitions=[]
-                )
-            topics[key.topic].partitions.append(self._want(key, each))
+            name = key.topic, each.topic_id
+            if name not in topics:
+                topics[name] = m.FetchRequest.FetchTopic(topic=key.topic, topic_id=each.topic_id, partitions=[])
+            topics[name].partitions.append(self._want(key, each))
         return list(topics.values())
 
     def _want(self, key: TopicPartition, each: Followed) -> m.FetchRequest.FetchPartition:
@@ -345,14 +347,15 @@ class ReplicaFetcher:
             partition_max_bytes=self._services.settings.max_bytes,
         )
 
-    def _forgotten(self, gone: Iterable[TopicPartition]) -> list[m.FetchRequest.ForgottenTopic]:
-        topics: dict[str, m.FetchRequest.ForgottenTopic] = {}
-        for key in gone:
-            if key.topic not in topics:
-                topics[key.topic] = m.FetchRequest.ForgottenTopic(
-                    topic=key.topic, topic_id=self._ids[key.topic], partitions=[]
+    def _forgotten(self, gone: Iterable[Followed]) -> list[m.FetchRequest.ForgottenTopic]:
+        topics: dict[tuple[str, bytes], m.FetchRequest.ForgottenTopic] = {}
+        for each in gone:
+            name = each.key.topic, each.topic_id
+            if name not in topics:
+                topics[name] = m.FetchRequest.ForgottenTopic(
+                    topic=each.key.topic, topic_id=each.topic_id, partitions=[]
                 )
-            topics[key.topic].partitions.append(key.partition)
+            topics[name].partitions.append(each.index)
         return list(topics.values())
 
     # Responses
@@ -364,8 +367,12 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 key = TopicPartition(name, data.partition_index)
                 each = self._session_partitions.get(key)
-                if each is None or self.partitions.get(key) is not each:
-                    continue  # its leader or epoch has changed, or it is no longer followed
+                if (
+                    each is None
+                    or self.partitions.get(key) is not each
+                    or topic.topic_id not in (NO_UUID, each.topic_id)
+                ):
+                    continue  # its leader, epoch or topic id has changed, or it is no longer followed
                 try:
                     size += await self._take_one(key, each, data, address)
                 except (KafkaError, OSError) as error:

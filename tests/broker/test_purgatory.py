@@ -14,10 +14,14 @@ from tests.uncompiled import uncompiled
 UNCOMPILED = uncompiled(purgatory_module)
 
 
+DelayedRequest = purgatory_module.DelayedRequest
+
+
 @pytest.fixture(autouse=True, params=["compiled", "uncompiled"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "uncompiled":
         monkeypatch.setitem(globals(), "Purgatory", UNCOMPILED.Purgatory)
+        monkeypatch.setitem(globals(), "DelayedRequest", UNCOMPILED.DelayedRequest)
 
 
 class Waiter:
@@ -159,6 +163,93 @@ async def test_what_is_paused_when_its_time_comes_is_over_without_a_word() -> No
     purgatory.touch("a")
     await asyncio.sleep(0.01)
     assert (waiter.looks, waiter.ended, cancelled.looks, cancelled.ended) == (0, [], 0, [])
+
+
+@in_virtual_time
+async def test_what_waits_again_expires_at_its_new_deadline_and_is_woken_until_then() -> None:
+    loop = asyncio.get_running_loop()
+    purgatory = Purgatory(loop)
+    waiter, began = Waiter(completes_at_look=9), loop.time()
+    entry = purgatory.wait(waiter, ["a", "b"], 100)
+    assert not purgatory.wait_again(entry, 500), "it waits already"
+    for number in range(3):
+        purgatory.pause(entry)
+        await asyncio.sleep(0.02)
+        purgatory.touch("a")
+        await asyncio.sleep(0.01)
+        assert (waiter.looks, len(purgatory), len(purgatory.watched)) == (number, 0, 0)
+        assert purgatory.wait_again(entry, 100)
+        purgatory.touch("b")
+        await asyncio.sleep(0)
+        assert (waiter.looks, len(purgatory), len(purgatory._deadlines)) == (number + 1, 1, 1)
+    await asyncio.sleep(began + 0.15 - loop.time())
+    assert not waiter.ended
+    await asyncio.sleep(0.05)
+    assert waiter.ended == ["expired"]
+    assert not purgatory.wait_again(entry, 100), "it is over"
+    assert (len(purgatory), len(purgatory.watched), purgatory._deadlines) == (0, 0, [])
+
+
+@in_virtual_time
+async def test_what_would_expire_sooner_than_before_does_not_wait_again() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter = Waiter()
+    entry = purgatory.wait(waiter, ["a"], 100)
+    purgatory.pause(entry)
+    assert not purgatory.wait_again(entry, 50) and len(purgatory) == 0
+    assert purgatory.wait_again(entry, 100) and len(purgatory) == 1
+    purgatory.cancel(entry)
+    await asyncio.sleep(0.2)
+    assert (waiter.ended, len(purgatory)) == ([], 0)
+
+
+@in_virtual_time
+async def test_several_that_watch_a_key_are_tried_in_the_order_in_which_they_came() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    tried: list[str] = []
+
+    class Named(Waiter):
+        def __init__(self, name: str) -> None:
+            super().__init__(completes_at_look=9)
+            self.name = name
+
+        def try_complete(self) -> bool:
+            tried.append(self.name)
+            return super().try_complete()
+
+    entries = [purgatory.wait(Named(name), ["a"], 60_000) for name in "pqr"]
+    for gone, left in ((1, "pr"), (0, "r"), (2, "")):
+        purgatory.cancel(entries[gone])
+        purgatory.touch("a")
+        await asyncio.sleep(0.01)
+        assert "".join(tried) == left
+        tried.clear()
+    entries = [purgatory.wait(Named(name), ["a"], 60_000) for name in "pq"]
+    purgatory.pause(entries[0])
+    purgatory.resume(entries[0])
+    purgatory.touch("a")
+    await asyncio.sleep(0.01)
+    assert tried == ["q", "p"]
+
+
+@in_virtual_time
+async def test_a_request_of_the_compiled_kind_ends_as_any_other() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    ended: list[str] = []
+
+    class Request(DelayedRequest):
+        def try_complete(self) -> bool:
+            ended.append("completed")
+            return True
+
+        def expire(self) -> None:
+            ended.append("expired")
+
+    purgatory.wait(Request(), ["a"], 20)
+    purgatory.wait(Request(), ["b"], 20)
+    purgatory.touch("a")
+    await asyncio.sleep(0.05)
+    assert (ended, len(purgatory)) == (["completed", "expired"], 0)
 
 
 @in_virtual_time

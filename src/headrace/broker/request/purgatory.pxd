@@ -2,12 +2,19 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from headrace.network.answer_order cimport Waiter
+
 cdef int _STALE_SHARE_MAX, _STALE_MIN
+
+cdef class DelayedRequest(Waiter):
+    cpdef bint try_complete(self) except -1
+    cpdef expire(self)
 
 cdef class WaitingOperation:
     cdef readonly object operation
-    cdef tuple keys
-    cdef double deadline
+    cdef DelayedRequest request
+    cdef readonly tuple keys
+    cdef double deadline, due
     cdef readonly bint is_done, is_paused
 
 cdef class Purgatory:
@@ -26,18 +33,19 @@ cdef class Purgatory:
     cpdef cancel(self, WaitingOperation entry)
     cpdef pause(self, WaitingOperation entry)
     cpdef bint resume(self, WaitingOperation entry) except -1
+
+    @cython.locals(deadline=double)
+    cpdef bint wait_again(self, WaitingOperation entry, int64_t timeout_ms) except -1
+
     cpdef touch(self, key)
 
-    @cython.locals(touched=dict, found=dict, watchers=dict, entry=WaitingOperation)
+    @cython.locals(touched=dict, found=dict, entry=WaitingOperation, request=DelayedRequest, is_over=bint)
     cpdef _look(self)
 
-    @cython.locals(watchers=dict)
     cdef _watch(self, WaitingOperation entry)
-
-    @cython.locals(watchers=dict)
     cdef _unwatch(self, WaitingOperation entry)
-
     cdef _end(self, WaitingOperation entry)
+    cdef _put(self, WaitingOperation entry)
 
     @cython.locals(left=list, entry=WaitingOperation)
     cdef _drop_stale(self)

@@ -7,7 +7,8 @@ Each operation ends exactly once: when `try_complete` returns True, at its deadl
 connection has closed.
 
 One timer serves all operations, where Apache Kafka has a hierarchy of timing wheels: most operations complete long
-before their deadline. An operation that waits again and again may be paused meanwhile, which keeps its deadline.
+before their deadline. An operation that waits again and again may be paused meanwhile. Then it goes on, with its time
+running, or it waits for something new, with a new deadline.
 Compiled, since every produce and fetch that waits passes it; it also runs uncompiled.
 """
 
@@ -15,6 +16,8 @@ import asyncio
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Protocol
+
+from headrace.network.answer_order import Waiter
 
 _STALE_SHARE_MAX = 4
 _STALE_MIN = 64
@@ -30,16 +33,34 @@ class DelayedOperation(Protocol):
         """Answers the request at its deadline, with what there is."""
 
 
+class DelayedRequest(Waiter):
+    """A `DelayedOperation` that compiled code calls directly, if it is compiled too."""
+
+    __slots__ = ()
+
+    def try_complete(self) -> bool:
+        """See `DelayedOperation`."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """See `DelayedOperation`."""
+        raise NotImplementedError
+
+
 class WaitingOperation:
     """A waiting operation with its keys; the handle to cancel it."""
 
-    __slots__ = ("deadline", "is_done", "is_paused", "keys", "operation")
+    __slots__ = ("deadline", "due", "is_done", "is_paused", "keys", "operation", "request")
 
     def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...], deadline: float) -> None:
         """`deadline` is in seconds of the event loop's clock."""
         self.operation: DelayedOperation | None = operation
         """None once it is done: it has this handle, and a circle is freed by the collector only."""
-        self.keys, self.deadline = keys, deadline
+        self.request = operation if isinstance(operation, DelayedRequest) else None
+        """The same, if it is one."""
+        self.keys = keys
+        self.deadline = self.due = deadline
+        """When it expires, and when the timer looks at it: one that has waited again expires later."""
         self.is_done = self.is_paused = False
 
 
@@ -53,9 +74,9 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._time, self._call_soon = loop, loop.time, loop.call_soon
-        # Dicts, not sets: they keep the order of arrival, so operations that waited longest are tried first and a
-        # simulation replays.
-        self._watched: dict[Hashable, dict[WaitingOperation, None]] = {}
+        # Of each key the one that watches it, or all. Dicts, not sets: they keep the order of arrival, so operations
+        # that waited longest are tried first and a simulation replays.
+        self._watched: dict[Hashable, WaitingOperation | dict[WaitingOperation, None]] = {}
         self.watched: Mapping[Hashable, object] = self._watched
         """By the keys that are watched; empty while nothing waits."""
         self._touched: dict[Hashable, None] = {}
@@ -79,8 +100,7 @@ class Purgatory:
         deadline = self._time() + timeout_ms / 1000.0
         entry = WaitingOperation(operation, tuple(keys), deadline)
         self._watch(entry)
-        self._order += 1
-        heapq.heappush(self._deadlines, (deadline, self._order, entry))
+        self._put(entry)
         if self._timer is None or self._timer_due > deadline:
             self._set_timer(deadline)
         return entry
@@ -103,6 +123,16 @@ class Purgatory:
             self._watch(entry)
         return not entry.is_done
 
+    def wait_again(self, entry: WaitingOperation, timeout_ms: int) -> bool:
+        """Lets a paused operation wait as if it had come now, at most for `timeout_ms`. False, with nothing done, if it
+        is over, or is not paused, or has to expire before the timer looks at it."""
+        deadline = self._time() + timeout_ms / 1000.0
+        if not entry.is_paused or deadline < entry.due:
+            return False
+        entry.deadline, entry.is_paused = deadline, False
+        self._watch(entry)
+        return True
+
     def touch(self, key: Hashable) -> None:
         """Reports a change at `key`: operations that watch it are tried when this turn of the event loop ends."""
         if key in self._watched:
@@ -114,38 +144,46 @@ class Purgatory:
         touched, self._touched = self._touched, {}
         found: dict[WaitingOperation, None] = {}
         for key in touched:
-            watchers = self._watched.get(key)
-            if watchers is not None:
-                found.update(watchers)
+            watching = self._watched.get(key)
+            if isinstance(watching, dict):
+                found.update(watching)
+            elif watching is not None:
+                found[watching] = None
         for entry in found:
-            operation = entry.operation
+            operation, request = entry.operation, entry.request
             if operation is None or entry.is_paused:  # over, or it waits no more
                 continue
-            if operation.try_complete() and not entry.is_done:
+            is_over = operation.try_complete() if request is None else request.try_complete()
+            if is_over and not entry.is_done:
                 self._end(entry)
 
     def _watch(self, entry: WaitingOperation) -> None:
         for key in entry.keys:
-            watchers = self._watched.get(key)
-            if watchers is None:
-                watchers = self._watched[key] = {}
-            watchers[entry] = None
+            watching = self._watched.get(key)
+            if watching is None:
+                self._watched[key] = entry
+            elif isinstance(watching, dict):
+                watching[entry] = None
+            else:
+                self._watched[key] = {watching: None, entry: None}
         self._waiting += 1
 
     def _unwatch(self, entry: WaitingOperation) -> None:
         self._waiting -= 1
         for key in entry.keys:
-            watchers = self._watched.get(key)
-            if watchers is not None:
-                watchers.pop(entry, None)
-                if not watchers:
+            watching = self._watched.get(key)
+            if isinstance(watching, dict):
+                watching.pop(entry, None)
+                if not watching:
                     del self._watched[key]
+            elif watching is entry:
+                del self._watched[key]
         if len(self._deadlines) > _STALE_MIN + _STALE_SHARE_MAX * self._waiting:
             self._drop_stale()
 
     def _end(self, entry: WaitingOperation) -> None:
         """Ends an operation that is not over. It may have been paused by what it did last."""
-        entry.is_done, entry.operation = True, None
+        entry.is_done, entry.operation, entry.request = True, None, None
         if entry.is_paused:
             entry.is_paused = False
         else:
@@ -163,6 +201,12 @@ class Purgatory:
         heapq.heapify(left)
         self._deadlines = left
 
+    def _put(self, entry: WaitingOperation) -> None:
+        """Lets the timer look at an operation when its time is up."""
+        entry.due = entry.deadline
+        self._order += 1
+        heapq.heappush(self._deadlines, (entry.due, self._order, entry))
+
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -174,12 +218,16 @@ class Purgatory:
         now = self._time()
         while self._deadlines:
             entry = self._deadlines[0][2]
-            if not entry.is_done and entry.deadline > now:
+            if not entry.is_done and entry.due > now:
                 break
             heapq.heappop(self._deadlines)
             if entry.is_paused:
                 self._end(entry)
-            elif not entry.is_done:
+            elif entry.is_done:
+                continue
+            elif entry.deadline > now:  # it has waited again
+                self._put(entry)
+            else:
                 operation = entry.operation
                 self._end(entry)
                 operation.expire()  # type: ignore[union-attr]

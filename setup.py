@@ -32,6 +32,7 @@ COMPILED = (
     "headrace.replication.replica_offsets",
     "headrace.broker.metrics.traffic",
     "headrace.broker.partitions.local_replica",
+    "headrace.broker.request.in_force",
     "headrace.broker.request.purgatory",
     "headrace.broker.produce.commit_queue",
     "headrace.broker.produce.waiting_answer",

@@ -25,6 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headrace.broker.request.demands import PLAIN_DEMAND, AskedRequest, Demand, Demands, Entries, Names
+from headrace.broker.request.in_force import RulesInForce
 from headrace.errors import ErrorCode
 from headrace.limits import (
     ADMISSIONS_PER_CONNECTION_MAX,
@@ -108,18 +109,18 @@ Deciding: TypeAlias = Generator[None, None, Refusal | Partial | None]
 """The decision about a request, which yields after each slice. None: all of it may be handled."""
 
 
-class Admission:
+class Admission(RulesInForce):
     """Admits requests, or refuses them."""
 
-    __slots__ = ("_generation", "_heeds_client_ids", "_rules", "audit", "has_rules")
+    __slots__ = ("_generation", "_heeds_client_ids", "_rules", "audit")
 
     def __init__(self, rules: Rules | None = None) -> None:
         """`rules`: None admits every request."""
+        super().__init__()
         self._rules = rules
         self._heeds_client_ids = rules is not None and rules.heeds_client_ids
         self._generation = 0
         self.has_rules = rules is not None
-        """Whether rules could refuse a request. An attribute, not a property, since each request reads it."""
         self.audit: Audit | None = None
 
     def rules_changed(self, rules: Rules | None) -> None:

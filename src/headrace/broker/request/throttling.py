@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.broker.request.in_force import QuotasInForce
 from headrace.limits import INT32_MAX
 from headrace.metadata.entity_configs import CLIENTS, USERS
 from headrace.metadata.quota_nodes import client_entity, user_entity
@@ -75,13 +76,14 @@ class PlainProduceClient(Protocol):
         ...
 
 
-class Throttling:
+class Throttling(QuotasInForce):
     """The quotas of this broker's clients."""
 
-    __slots__ = ("_now", "_window_s", "by_kind", "fetch", "is_active", "mutation", "produce", "request")
+    __slots__ = ("_now", "_window_s", "by_kind", "fetch", "mutation", "produce", "request")
 
     def __init__(self, config: BrokerConfig, now: Callable[[], float]) -> None:
         """`now`: the event loop's time."""
+        super().__init__()
         self._now = now
         self._window_s = config.quota_window_size_seconds
         rate_s = (config.quota_window_num - 1) * config.quota_window_size_seconds
@@ -91,8 +93,6 @@ class Throttling:
         self.request = ClientQuotas(QuotaKind.REQUEST, lambda: rate_s, now)
         self.mutation = ClientQuotas(QuotaKind.CONTROLLER_MUTATION, lambda: mutation_s, now)
         self.by_kind = {each.kind: each for each in (self.produce, self.fetch, self.request, self.mutation)}
-        self.is_active = False
-        """Whether any quota on requests is set. An attribute, not a property, since each request reads it."""
 
     def follow(self, entities: EntityConfigs) -> None:
         """Applies the quotas in the metadata store, and their changes."""

@@ -234,7 +234,7 @@ def test_the_cache_evicts_as_a_plain_search_through_all_sessions_would(steps: li
                 slots.append(Slot(session_id, is_follower, size, now_ms, now_ms))
                 epochs[session_id] = 1
         elif slots:
-            used = slots.pop(0)
+            used = slots.pop(passed_ms % len(slots))
             changes = partitions(size)
             gone = [("t", number) for number in range(size, 4)]
             epoch = epochs[used.id]

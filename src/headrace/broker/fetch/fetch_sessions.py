@@ -28,9 +28,8 @@ Source: Kafka's FetchSession (FetchSessionCache, FetchManager, CachedPartition).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
@@ -64,12 +63,14 @@ class SessionPartition:
 
     index, fetch_offset, …        the request's fields; `wanted` is the message of them
     replica, follower             what `plain_follow` has found; it compares `follower_id` and `changes` before each use
+    open_ and closed_transactions of the log's `producers`; it compares these
     position, size, source, …     what a plain request has read for it, only until it is answered"""
 
     __slots__ = (
-        "changes", "fetch_offset", "follower", "follower_id", "high_watermark", "index", "is_at_the_end", "key",
-        "last_epoch", "leader_epoch", "log_start_offset", "max_bytes", "name", "position", "replica", "size",
-        "size_so_far", "source", "start_offset", "topic_id",
+        "changes", "closed_transactions", "fetch_offset", "follower", "follower_id", "high_watermark", "index",
+        "is_at_the_end", "is_in_active", "key", "last_epoch", "leader_epoch", "log_start_offset", "max_bytes", "name",
+        "open_transactions", "place", "position", "producers", "replica", "size", "size_so_far", "source",
+        "start_offset", "topic_id",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, wanted: m.FetchRequest.FetchPartition) -> None:
@@ -80,11 +81,15 @@ class SessionPartition:
         self.wanted = wanted
         self.high_watermark = self.log_start_offset = -1
         """Of the last response."""
+        self.place: PartitionKey | None = None  # in a session, once it has moved
         self.replica: Any = None
         self.follower: Any = None
+        self.producers: Any = None
+        self.open_transactions: Any = None
+        self.closed_transactions: Any = None
         self.follower_id = self.changes = -1
         self.position = self.size = self.size_so_far = self.source = 0
-        self.is_at_the_end = False
+        self.is_at_the_end = self.is_in_active = False
 
     @property
     def wanted(self) -> m.FetchRequest.FetchPartition:
@@ -132,8 +137,8 @@ class FetchSession:
     """One client's session; `partitions` in the order in which they are read."""
 
     __slots__ = (
-        "by_id", "created_ms", "epoch", "id", "is_follower", "is_over", "last_used_ms", "named", "partitions",
-        "principal", "size", "watched",
+        "by_id", "created_ms", "epoch", "id", "is_follower", "is_over", "last_use", "last_used_ms", "named",
+        "partitions", "principal", "size", "waiting", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +154,8 @@ class FetchSession:
         self.id, self.partitions, self.principal = session_id, partitions, principal
         self.by_id, self.is_follower = by_id, is_follower
         self.created_ms = self.last_used_ms = now_ms
+        self.last_use = 0
+        """The number of its last use among those of all sessions."""
         self.epoch = next_epoch(INITIAL_EPOCH)
         """The epoch that the next request must have."""
         self.size = len(partitions)
@@ -159,6 +166,8 @@ class FetchSession:
         """The partitions that the last plain request named: the next one often names the same."""
         self.watched: tuple[Hashable, ...] | None = None
         """What a plain request of a follower waits for, once that is known."""
+        self.waiting: Any = None
+        """The last such request that has waited (`waiting_fetch`): the next one may wait in its place."""
 
     @property
     def evictable_key(self) -> _EvictableKey:
@@ -180,8 +189,9 @@ class FetchSession:
         """Notes a response without an error about one of the partitions."""
         partition.high_watermark, partition.log_start_offset = high_watermark, log_start_offset
         if has_records and len(self.partitions) > 1:
-            key = (partition.topic_id if self.by_id else partition.key.topic, partition.index)
-            self.partitions[key] = self.partitions.pop(key)
+            if partition.place is None:
+                partition.place = (partition.topic_id if self.by_id else partition.key.topic, partition.index)
+            self.partitions[partition.place] = self.partitions.pop(partition.place)
 
     def name_of(self, partition: SessionPartition) -> bytes:
         """The topic of one of the partitions as requests and answers have it: its id, or its name."""
@@ -241,7 +251,7 @@ class _Evictable:
 
 
 class FetchSessionCache:
-    """Every session of one broker, least recently used first."""
+    """Every session of one broker."""
 
     def __init__(
         self,
@@ -254,7 +264,11 @@ class FetchSessionCache:
         """`new_id` returns random numbers from 1 to 2^31 - 1; the cache asks again for one that is in use."""
         self._slots, self._new_id, self._eviction_ms = slots, new_id, eviction_ms
         self._partitions_left = partitions_max
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._sessions: dict[int, FetchSession] = {}
+        self._uses = 0
+        # A heap of each session's id with one of its uses. It is brought up to date when a session has to be evicted,
+        # for each fetch is a use.
+        self._by_use: list[tuple[int, int]] = []
         self._old = _Evictable(self._sessions)
         self._consumers = _Evictable(self._sessions)
 
@@ -275,7 +289,7 @@ class FetchSessionCache:
         """Forgets a session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.is_over = True
+            session.is_over, session.waiting = True, None
             self._partitions_left += session.size
 
     def open(
@@ -296,6 +310,7 @@ class FetchSessionCache:
             session_id, partitions, by_id=by_id, is_follower=is_follower, now_ms=now_ms, principal=principal
         )
         self._sessions[session_id] = session
+        self._add_use(session)
         self._partitions_left -= session.size
         if not is_follower:
             self._consumers.add(session.evictable_key)
@@ -382,7 +397,8 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         session.size = len(session.partitions)
         self._partitions_left -= session.size - old_size
-        self._sessions.move_to_end(session.id)
+        self._uses += 1
+        session.last_use = self._uses
         if self._is_old(session) and not (was_old and session.size == old_size):
             self._old.add(session.evictable_key)
         if session.size != old_size and not session.is_follower:
@@ -391,9 +407,30 @@ class FetchSessionCache:
     def _is_old(self, session: FetchSession) -> bool:
         return session.last_used_ms - session.created_ms > self._eviction_ms
 
+    def _add_use(self, session: FetchSession) -> None:
+        self._uses += 1
+        session.last_use = self._uses
+        heappush(self._by_use, (session.last_use, session.id))
+        if len(self._by_use) > 64 + _OUTDATED_SHARE_MAX * len(self._sessions):  # most are of sessions that have ended
+            self._by_use = [(each.last_use, each.id) for each in self._sessions.values()]
+            heapify(self._by_use)
+
+    def _least_recently_used(self) -> FetchSession | None:
+        by_use = self._by_use
+        while by_use:
+            use, session_id = by_use[0]
+            session = self._sessions.get(session_id)
+            if session is None:
+                heappop(by_use)
+            elif session.last_use != use:
+                heapreplace(by_use, (session.last_use, session_id))
+            else:
+                return session
+        return None
+
     def _make_room(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Makes room for a new session of `size` partitions; returns whether there is room."""
-        oldest = next(iter(self._sessions.values()), None)
+        oldest = self._least_recently_used()
         if oldest is None:
             return False
         if now_ms - oldest.last_used_ms > self._eviction_ms:

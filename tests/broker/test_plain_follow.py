@@ -631,3 +631,42 @@ def test_a_replica_that_is_throttled_while_its_fetch_waits_gets_no_records_beyon
     run()
     assert found[0] == found[1] == found[2]
     assert found[0][1]["sent"][1] > 0, "nothing counts for the quota"
+
+
+def test_one_place_in_the_purgatory_does_for_the_fetches_of_a_session_that_wait(tmp_path: Path) -> None:
+    """On other connections too, and for partitions that the session gets meanwhile."""
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                answers = []
+                for number in range(1, 41):
+                    if number == 15:
+                        world.pipes[2].served.close("the follower has gone")
+                    end = world.leader.partition("a").log.log_end_offset
+                    request = follow(world, number, end, max_wait_ms=500)
+                    if number in (20, 21):
+                        wanted = Wanted(
+                            partition=0, current_leader_epoch=world.nodes.states["b"].leader_epoch,
+                            fetch_offset=world.leader.partition("b").log.log_end_offset, last_fetched_epoch=-1,
+                            partition_max_bytes=1 << 20,
+                        )  # fmt: skip
+                        request.topics.append(asked("b", wanted))
+                    answer = world.send(2, request)
+                    await settled()
+                    assert not answer.done() and len(world.leader.purgatory) == 1
+                    if world.way != "general":
+                        assert len(world.leader.purgatory._deadlines) <= 4
+                    world.leader.append("b" if number == 20 else "a", "x" * 20_000)
+                    await settled()
+                    answers.append(answer.result())
+                found.append((answers, world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]

@@ -105,6 +105,9 @@ cdef class Connection(LateReceiver):
     @cython.locals(is_plain=bint, sent=Py_ssize_t, size=Py_ssize_t, octets=bytes)
     cpdef answer_frame_later(self, Slot slot, bytes frame, request)
 
+    @cython.locals(is_plain=bint)
+    cpdef answer_written_later(self, Slot slot, Shortcut shortcut, Py_ssize_t size, request)
+
     cdef _fill(self, Slot slot, list chunks, request)
     cdef _put_out(self, list chunks, request)
     cdef _note_sent(self)

@@ -592,6 +592,19 @@ class Connection(LateReceiver):
         self._outbound.add(frame[sent:])  # sent again, a failure raises
         self._flush()
 
+    def answer_written_later(self, slot: Slot, shortcut: Shortcut, size: int, request: Timed) -> None:
+        """As `answer_later`, for an answer that a shortcut has written to the first `size` bytes of its buffer."""
+        is_plain = self._is_reading and not self._counted_bytes
+        if not (is_plain and self._is_free() and self._order.take_only(slot)):
+            self.answer_later(slot, shortcut.take(size), request)
+            return
+        if self.is_timed:
+            self._unsent.append(request)
+        if shortcut.files:
+            self._send_with_files(shortcut, size)
+        else:
+            self._send_shortly(shortcut.out, 0, size)
+
     def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         self._order.fill(slot, chunks, request)
         if slot.memory > UNCOUNTED_BYTES:

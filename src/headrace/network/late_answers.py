@@ -20,7 +20,10 @@ from headrace.network.receive_pass import Receiver, Turn
 log = logging.getLogger(__name__)
 
 OUT_BYTES = REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
-"""The size of a buffer of answers."""
+"""How far a buffer is filled with answers."""
+
+LONG_ANSWER_BYTES_MAX = 72 << 10
+"""Of the last answer in a buffer, which has room behind the others."""
 
 _FILLED_MAX = OUT_BYTES // 2
 
@@ -52,7 +55,7 @@ class LateWriter:
     __slots__ = ("late", "mask", "out")
 
     def __init__(self) -> None:
-        self.out = memoryview(bytearray(OUT_BYTES))
+        self.out = memoryview(bytearray(OUT_BYTES + LONG_ANSWER_BYTES_MAX))
         self.late: LateAnswers | None = None
         """Set while the answers are sent at the end of the turn: what they tell of may be written by `write_late`."""
         self.mask = 0

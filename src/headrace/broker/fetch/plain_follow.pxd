@@ -16,11 +16,11 @@ from headrace.replication.replica_offsets cimport Follower, ReplicaOffsets
 cdef int _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_EPOCH, _REPLICA_ID, _REPLICA_EPOCH
 cdef int _ROWS_MAX
 cdef int _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR
-cdef int _FOUND_SOURCE, _FOUND_FIELDS
-cdef int _ROW_BYTES, _ANSWER_BYTES, _READ_MAX, _WAITS, _POSITION, _SIZE
+cdef int _FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS
+cdef int _ROW_BYTES, _ANSWER_BYTES, _AT_MAX, _READ_MAX, _WAITS, _POSITION, _SIZE
 
 cdef class PlainFollows(PlainSessionFetch):
-    cdef object _metadata, _touch
+    cdef object _metadata
     cdef Traffic _outgoing
     cdef tuple _listeners
     cdef int64_t _follower, _now_ms, _broker_epoch
@@ -37,6 +37,7 @@ cdef class PlainFollows(PlainSessionFetch):
     cdef Py_ssize_t _answer(
         self, connection, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
 
+    @cython.locals(own=Connection, listener=str)
     cdef bint _may_follow(self, connection) except -1
 
     @cython.locals(request=int64_t[::1], count=int)
@@ -78,8 +79,10 @@ cdef class PlainFollows(PlainSessionFetch):
 
     cdef Py_ssize_t _write_waiting(self, WaitingFetch waiting, int count) except -1
 
-    @cython.locals(has_room=bint)
-    cdef int64_t _put_records(self, file, int64_t position, int64_t size, int64_t so_far, Py_ssize_t pos) except -1
+    cdef int64_t _put_records(
+        self, file, int fd, int64_t position, int64_t size, int64_t so_far, Py_ssize_t pos) except -1
+
+cdef _find_transactions(SessionPartition each, LogEnd end)
 
 @cython.locals(got=int64_t)
 cdef int64_t _read_cached(int fd, uint8_t[::1] out, Py_ssize_t pos, int64_t size, int64_t position) except -2

@@ -31,12 +31,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.fetch.plain_session import FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
-from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX, read_if_cached
-from headrace.log.files import plain_fd_of
+from headrace.broker.fetch.plain_session import FOUND_FD, FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
+from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX
 from headrace.log.plain_read import read_plain
-from headrace.log.segment_list import SegmentRange
 from headrace.network.connection import WAITS, Connection
+from headrace.network.late_answers import LONG_ANSWER_BYTES_MAX, OUT_BYTES
 from headrace.network.request_times import RequestTimes
 from headrace.octets import Buffer
 from headrace.protocol.plain_fetch import (
@@ -67,10 +66,12 @@ if TYPE_CHECKING:
 _VERSION, _MAX_WAIT, _COMMITTED, _SESSION_EPOCH, _REPLICA_ID, _REPLICA_EPOCH = 0, 2, 5, 7, 8, 9
 _ROWS_MAX = PARTITIONS_MAX
 _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
-_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
+_FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FD, FOUND_FIELDS
 _ROW_BYTES = TOPIC_BYTES + PARTITION_BYTES + 16
 _ANSWER_BYTES = HEAD_BYTES + 1 + PARTITIONS_MAX * _ROW_BYTES
 """The most that an answer has without its records."""
+_AT_MAX = OUT_BYTES
+assert _ANSWER_BYTES + READ_AT_ONCE_BYTES_MAX <= LONG_ANSWER_BYTES_MAX
 _READ_MAX, _WAITS, _POSITION, _SIZE = READ_AT_ONCE_BYTES_MAX, WAITS, 0, 1
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -80,7 +81,6 @@ class PlainFollows(PlainSessionFetch):
 
     __slots__ = (
         "_broker_epoch", "_follower", "_is_alive", "_is_alone", "_listeners", "_metadata", "_now_ms", "_outgoing",
-        "_touch",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -91,7 +91,7 @@ class PlainFollows(PlainSessionFetch):
         self._listeners = names if names[0] else ()
         """Those that brokers come through, as in `admission`; empty for all."""
         self._is_alone, self._metadata = services.is_alone, services.metadata
-        self._touch, self._outgoing = services.purgatory.touch, services.replication.outgoing
+        self._outgoing = services.replication.outgoing
         self._now_ms = self._broker_epoch = self._follower = 0
         self._is_alive = False
 
@@ -109,7 +109,7 @@ class PlainFollows(PlainSessionFetch):
 
     def _answer(self, connection: Any, octets: Buffer, start: int, end: int, at: int) -> int:
         request = self._request
-        if at + _ANSWER_BYTES > len(self.out) or not self._may_follow(connection):
+        if at > _AT_MAX or not self._may_follow(connection):
             return 0
         count = self._begin(octets, start, end)
         if count < 0:
@@ -136,7 +136,12 @@ class PlainFollows(PlainSessionFetch):
         """Whether other brokers come this way, and nothing has to be asked about them. See `admission`."""
         if self._admission.has_rules or self._throttling.is_active or self._is_alone:
             return False
-        return not self._listeners or connection.listener in self._listeners
+        if isinstance(connection, Connection):
+            own = connection
+            listener = own.listener
+        else:
+            listener = connection.listener
+        return not self._listeners or listener in self._listeners
 
     def _begin(self, octets: Buffer, start: int, end: int) -> int:
         """Begins to read a request; returns the number of its partitions, or a negative one if it is not plain."""
@@ -170,8 +175,9 @@ class PlainFollows(PlainSessionFetch):
                 if state.high_watermark == each.high_watermark:
                     continue
             stable = state.high_watermark
-            transactions: Any = end.producers.transactions
-            if transactions._open or transactions._closed:
+            if each.producers is not end.producers:
+                _find_transactions(each, end)
+            if each.open_transactions or each.closed_transactions:
                 stable = end.last_stable_offset(stable)
             if counts and not self._count(each, replica):
                 return -1
@@ -184,6 +190,7 @@ class PlainFollows(PlainSessionFetch):
                 found[at + _FOUND_STABLE], found[at + _FOUND_START] = stable, end.log_start_offset
                 found[at + _FOUND_POSITION], found[at + _FOUND_SIZE] = each.position, each.size
                 found[at + _FOUND_SO_FAR], found[at + _FOUND_SOURCE] = each.size_so_far, each.source
+                found[at + _FOUND_FD] = end.active.records.plain_fd if each.is_in_active else -1
                 self._asked.append(each)
                 changed += 1
         return changed
@@ -251,7 +258,7 @@ class PlainFollows(PlainSessionFetch):
         if moved < 0:
             return self._count_another(each, replica)
         if moved:
-            self._touch(replica.key)
+            self._purgatory.touch(replica.key)
         return True
 
     def _count_another(self, each: SessionPartition, replica: LocalReplica) -> bool:
@@ -268,7 +275,7 @@ class PlainFollows(PlainSessionFetch):
         if fetched is None:
             return False
         if fetched.high_watermark_moved:
-            self._touch(replica.key)
+            self._purgatory.touch(replica.key)
         if fetched.alter is not None:
             self._services.replication.isr_changes.submit(partition)
         return True
@@ -287,12 +294,8 @@ class PlainFollows(PlainSessionFetch):
                 return False
             self._size += size
             self._remaining -= size
-            each.position, each.size, each.size_so_far, each.source = (
-                place[_POSITION],
-                size,
-                self._size,
-                len(self._read),
-            )
+            each.position, each.size, each.size_so_far = place[_POSITION], size, self._size
+            each.source, each.is_in_active = len(self._read), each.fetch_offset >= end.active.base_offset
             self._read.append(each)
             self._sources.append(file)
         return True
@@ -330,15 +333,18 @@ class PlainFollows(PlainSessionFetch):
         self._request[_COMMITTED] = 1  # as in `_answer`
         return self._write_of_session(session, count, 0)
 
-    def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
+    def _put_records(self, file: Any, fd: int, position: int, size: int, so_far: int, pos: int) -> int:
         """Few records are written. See `small_reads`."""
-        has_room = pos + size + _ANSWER_BYTES <= len(self.out)
-        if has_room and so_far <= _READ_MAX and _read_cached(plain_fd_of(file), self.out, pos, size, position) == size:
+        if so_far <= _READ_MAX and _read_cached(fd, self.out, pos, size, position) == size:
             return size
-        range_ = tuple.__new__(SegmentRange, (file, position, size))
-        if has_room or so_far > _READ_MAX:
-            return self._put_apart(range_, pos)
-        return self._put_apart(read_if_cached(range_) or range_, pos)
+        return self._put_apart(file, position, size, pos)
+
+
+def _find_transactions(each: SessionPartition, end: LogEnd) -> None:
+    """The lists of a log's transactions, which stay the same as long as its producers do."""
+    each.producers = end.producers
+    transactions = end.producers.transactions
+    each.open_transactions, each.closed_transactions = transactions._open, transactions._closed
 
 
 def _read_cached(fd: int, out: memoryview, pos: int, size: int, position: int) -> int:

@@ -12,7 +12,7 @@ cdef int _VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, 
 cdef int _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX
 cdef int _ROW_FIELDS, _SESSION_MAX
 cdef int _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR
-cdef int _FOUND_SOURCE, _FOUND_FIELDS
+cdef int _FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS
 cdef int _IDS_FROM, _RECENT_MAX
 
 cdef class PlainSessionFetch(FetchShortcut):
@@ -55,8 +55,9 @@ cdef class PlainSessionFetch(FetchShortcut):
     @cython.locals(request=int64_t[::1], out=uint8_t[::1], found=int64_t[::1], at=int, size=int64_t, written=int64_t)
     cdef Py_ssize_t _put_partition(self, int number, Py_ssize_t pos) except -1
 
-    cdef int64_t _put_records(self, file, int64_t position, int64_t size, int64_t so_far, Py_ssize_t pos) except -1
-    cdef int64_t _put_apart(self, chunk, Py_ssize_t pos) except -1
+    cdef int64_t _put_records(
+        self, file, int fd, int64_t position, int64_t size, int64_t so_far, Py_ssize_t pos) except -1
+    cdef int64_t _put_apart(self, file, int64_t position, int64_t size, Py_ssize_t pos) except -1
     cdef Py_ssize_t _end_answer(self, Py_ssize_t at, Py_ssize_t pos) except -1
 
 @cython.locals(name=bytes, known=Octets, at=Py_ssize_t)

@@ -6,7 +6,8 @@ session that it goes on with, and the answer.
     _request, _rows   the request's fields, and those of its partitions     `protocol.plain_fetch`
     _found            for each partition to answer with: index | high watermark | last stable offset | log start offset
                       | position in the file, and size of the records | size of the records up to it
-                      | place of their file in `_sources`
+                      | place of their file in `_sources` | descriptor of that file, if it may be
+                      read past the file; else -1
     _asked            the same ones: partitions of the session, or replicas
     _read, _sources   what was read: partitions of the session, or replicas; and the files
 
@@ -57,15 +58,15 @@ SESSION_PARTITIONS_MAX = 1_000
 
 (
     FOUND_INDEX, FOUND_HIGH, FOUND_STABLE, FOUND_START, FOUND_POSITION, FOUND_SIZE, FOUND_SO_FAR, FOUND_SOURCE,
-    FOUND_FIELDS,
-) = range(9)  # fmt: skip
+    FOUND_FD, FOUND_FIELDS,
+) = range(10)  # fmt: skip
 """The places of the fields in a row of `_found`, and their number."""
 
 _VERSION, _CORRELATION, _MAX_WAIT, _MIN_BYTES, _MAX_BYTES, _COMMITTED, _SESSION_ID, _SESSION_EPOCH = range(8)
 _TOPIC_AT, _TOPIC_END, _INDEX, _LEADER_EPOCH, _OFFSET, _LAST_EPOCH, _LOG_START, _PARTITION_MAX = range(8)
 _ROW_FIELDS, _SESSION_MAX = ROW_FIELDS, SESSION_PARTITIONS_MAX
 _FOUND_INDEX, _FOUND_HIGH, _FOUND_STABLE, _FOUND_START, _FOUND_POSITION, _FOUND_SIZE, _FOUND_SO_FAR = range(7)
-_FOUND_SOURCE, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FIELDS
+_FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS = FOUND_SOURCE, FOUND_FD, FOUND_FIELDS
 _IDS_FROM, _RECENT_MAX = 13, 16
 
 
@@ -252,6 +253,7 @@ class PlainSessionFetch(FetchShortcut):
         if size:
             written = self._put_records(
                 self._sources[found[at + _FOUND_SOURCE]],
+                found[at + _FOUND_FD],
                 found[at + _FOUND_POSITION],
                 size,
                 found[at + _FOUND_SO_FAR],
@@ -261,15 +263,15 @@ class PlainSessionFetch(FetchShortcut):
             pos += written
         return end_topic(request, out, pos)  # the tags of a partition
 
-    def _put_records(self, file: Any, position: int, size: int, so_far: int, pos: int) -> int:
+    def _put_records(self, file: Any, fd: int, position: int, size: int, so_far: int, pos: int) -> int:
         """Writes records to `out[pos:]` and returns their size; 0 if they are sent apart, from their file.
 
         `so_far`: the size of all up to these."""
-        return self._put_apart(tuple.__new__(SegmentRange, (file, position, size)), pos)
+        return self._put_apart(file, position, size, pos)
 
-    def _put_apart(self, chunk: bytes | SegmentRange, pos: int) -> int:
+    def _put_apart(self, file: Any, position: int, size: int, pos: int) -> int:
         self.cuts[len(self.files)] = pos
-        self.files.append(chunk)
+        self.files.append(tuple.__new__(SegmentRange, (file, position, size)))
         return 0
 
     def _end_answer(self, at: int, pos: int) -> int:

@@ -18,6 +18,7 @@ from headrace.network.connection import Connection, Shortcut
 from headrace.network.held import Held
 from headrace.network.late_answers import LateAnswers
 from headrace.network.receive_pass import ReceivePass, Turn
+from headrace.network.request_times import AnsweredAtOnce, RequestTimes
 from headrace.network.response_memory import UNLIMITED, ResponseMemory
 from headrace.network.tls import TlsTransport
 from headrace.network.transport import PlainTransport, Transport
@@ -459,6 +460,30 @@ def test_late_answers_stay_behind_what_the_socket_did_not_take_of_earlier_ones()
     served.connection.hand_over(LateWay(late), 1 << 20)
     served.ask(*[b"\0\0 a produce"] * 3)
     assert served.received(1500) == b"".join(bytes([number]) * 500 for number in (1, 2, 3))
+    served.connection.close("the test is over")
+    served.peer.close()
+    loop.close()
+
+
+@pytest.mark.parametrize("way", ["in chunks", "as a frame"])
+@pytest.mark.parametrize("answers", [1, 3])
+def test_the_answer_to_a_request_that_waited_arrives_whole_however_much_the_socket_takes(
+    way: str, answers: int
+) -> None:
+    loop = SkippingLoop()
+    served = Served(loop, send_buffer_bytes=1, turn=Turn())
+    frames = [random_bytes(f"answer {number}", 300_000) for number in range(answers)]
+    slots = [served.connection.place() for _ in frames]
+    request = AnsweredAtOnce(RequestTimes(range(1)), 0, 0, 0)
+    for slot, frame in zip(slots[::-1], frames[::-1], strict=True):  # the first one's lets the others go
+        if way == "in chunks":
+            served.connection.answer_later(slot, [frame], request)
+        else:
+            served.connection.answer_frame_later(slot, frame, request)
+    late = served.connection.place()
+    assert served.received(answers * 300_000) == b"".join(frames)
+    served.connection.answer_frame_later(late, b"more", request)
+    assert served.received(4) == b"more"
     served.connection.close("the test is over")
     served.peer.close()
     loop.close()

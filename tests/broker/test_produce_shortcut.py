@@ -491,11 +491,12 @@ def test_requests_of_one_turn_share_a_look_at_the_clock_and_no_later_one_does(
 
     plain, now_s = setting.shortcuts["uncompiled"].plain, 10.0
     monkeypatch.setattr(plain, "_clock", lambda: now_s)
+    (plain._found[0], *_) = setting.dispatcher._services.replicas.partitions.values()
     plain._request[:] = memoryview(array("q", bytes(8 * len(plain._request))))  # no header, and no time
 
     def deadline(mask: int) -> float:
         plain.mask = mask
-        found: float = plain._waiting(Connected(), memoryview(b""), 0, 0, 0).deadline
+        found: float = plain._waiting(Connected(), memoryview(b""), 0, 1, 0, 0).deadline
         return found
 
     assert deadline(0) == 10
@@ -506,6 +507,7 @@ def test_requests_of_one_turn_share_a_look_at_the_clock_and_no_later_one_does(
     plain.wake_late()
     assert (deadline(1), deadline(0)) == (12, 12)
     plain.wake_late()
+    plain._found[0] = None
 
 
 def test_too_few_replicas_refuse_what_has_not_been_appended(replicated: Replicated) -> None:

@@ -21,6 +21,7 @@ cdef class AnswerOrder:
     @cython.locals(slot=Slot)
     cpdef Slot place(self)
 
+    @cython.locals(memory=Py_ssize_t, size=Py_ssize_t)
     cpdef fill(self, Slot slot, list chunks, request)
 
     @cython.locals(slot=Slot)

@@ -7,6 +7,11 @@ Compiled with the connection; it also runs uncompiled.
 
 from collections.abc import Callable
 
+try:
+    import cython
+except ImportError:
+    from headrace import uncompiled as cython
+
 from headrace.network.outbound import Chunks
 from headrace.network.request_times import Timed
 
@@ -53,7 +58,7 @@ class AnswerOrder:
 
     def place(self) -> Slot:
         """Reserves the next place."""
-        slot = Slot()
+        slot = Slot.__new__(Slot) if cython.compiled else Slot()  # compiled, all is None or 0 as it is
         if self._last is None:
             self.first = slot
         else:
@@ -65,15 +70,16 @@ class AnswerOrder:
     def fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         """Gives a request its answer; without chunks it has none (acks=0)."""
         slot.chunks, slot.request, slot.abandon, slot.waiter = chunks, request, None, None
-        slot.memory = slot.size = 0
+        memory = size = 0
         for chunk in chunks:
             if isinstance(chunk, bytes):
-                slot.memory += len(chunk)
+                memory += len(chunk)
             else:
-                slot.size += chunk.size
-        slot.size += slot.memory
-        self.waiting_bytes += slot.size
-        self.waiting_memory += slot.memory
+                size += chunk.size
+        size += memory
+        slot.memory, slot.size = memory, size
+        self.waiting_bytes += size
+        self.waiting_memory += memory
 
     def take(self) -> Slot | None:
         """Takes out the first place, if it has its answer."""
@@ -96,7 +102,8 @@ class AnswerOrder:
     def _take_first(self) -> None:
         slot = self.first
         assert slot is not None
-        self.first, slot.next = slot.next, None
+        self.first = slot.next
+        slot.next = None
         if self.first is None:
             self._last = None
         self.count -= 1

@@ -9,7 +9,8 @@ from headrace.network.receive_pass cimport ReceivePass, Turn
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS, _SLOTS_MAX
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES, _UNCOUNTED_BYTES, _QUEUED_MAX
+cdef object _NO_FRAMES, _DONE, _COLD
 
 cdef class Connection(LateReceiver)
 
@@ -58,7 +59,7 @@ cdef class Connection(LateReceiver):
     @cython.locals(count=Py_ssize_t, frames=list, taken=Py_ssize_t, answered=Py_ssize_t, inbound=FrameReader)
     cpdef on_readable(self)
 
-    @cython.locals(count=Py_ssize_t, octets=uint8_t[::1])
+    @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t _receive(self) except -1
 
     cdef bint _is_quiet(self) except -1
@@ -102,8 +103,11 @@ cdef class Connection(LateReceiver):
     cpdef answer(self, list chunks, request)
     cpdef answer_later(self, Slot slot, list chunks, request)
 
-    @cython.locals(is_plain=bint, sent=Py_ssize_t, size=Py_ssize_t, octets=bytes)
     cpdef answer_frame_later(self, Slot slot, bytes frame, request)
+    cdef bint _is_only(self, Slot slot) except -1
+
+    @cython.locals(sent=Py_ssize_t, octets=bytes)
+    cdef _send_only(self, bytes frame)
 
     @cython.locals(is_plain=bint)
     cpdef answer_written_later(self, Slot slot, Shortcut shortcut, Py_ssize_t size, request)

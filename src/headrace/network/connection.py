@@ -1,4 +1,5 @@
-# cython: language_level=3, annotation_typing=False, binding=False
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
+# cython: initializedcheck=False
 """A client's connection: reads requests and sends responses in the order of the requests.
 
 A request that can be answered at once is answered inside the read callback. A request that must wait (a long poll, a
@@ -66,7 +67,8 @@ _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES = SHORT_ANSWER_BYTES_MAX, OUT_BYTES, LATE_FRAME_BYTES_MAX
 _FILES_MAX = 64  # of one answer
 _SLOTS_MAX = REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX  # as a C integer
-_FILE_BYTES = FILE_SEND_BYTES_MAX  # as a C integer
+_FILE_BYTES, _UNCOUNTED_BYTES = FILE_SEND_BYTES_MAX, UNCOUNTED_BYTES  # as C integers
+_QUEUED_MAX = RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
 
@@ -276,8 +278,8 @@ class Connection(LateReceiver):
     def _receive(self) -> int:
         """Receives into the target of the frames. Raises `OSError`."""
         if cython.compiled and self._direct_fd >= 0 and self._inbound._own is None:
-            octets = self._inbound._octets
-            count: int = recv(self._direct_fd, cython.address(octets[0]), len(octets), 0)
+            inbound = self._inbound
+            count: int = recv(self._direct_fd, cython.address(inbound._octets[0]), len(inbound._octets), 0)
             if count < 0:
                 PyErr_SetFromErrno(OSError)
             return count
@@ -289,7 +291,9 @@ class Connection(LateReceiver):
 
     def _is_free(self) -> bool:
         """Whether a shortcut may be asked: nothing waits but answers, for their time."""
-        if self._reasons or self._is_closed or self._is_sending or self._outbound.queued_bytes or self._frames:
+        if self._reasons or self._is_closed or self._is_sending or self._outbound.queued_bytes:
+            return False
+        if self._frames is not _NO_FRAMES and self._frames:
             return False
         return self._order.count < _SLOTS_MAX
 
@@ -365,7 +369,7 @@ class Connection(LateReceiver):
     def send_late(self, out: memoryview, start: int, end: int) -> None:
         """See `LateReceiver`."""
         if self._is_sending or self._outbound.queued_bytes:
-            self.send_written(bytes(out[start:end]))
+            self.send_written(_written(out, start, end))
         else:
             self._send_shortly(out, start, end)
 
@@ -424,7 +428,7 @@ class Connection(LateReceiver):
                     self._note_sent()
                 return
             sent = max(sent, 0)  # sent again, a failure raises
-        self._outbound.add(bytes(out[start + sent : end]))
+        self._outbound.add(_written(out, start + sent, end))
         self._flush()
 
     def _send_with_files(self, shortcut: Shortcut, size: int) -> None:
@@ -572,24 +576,44 @@ class Connection(LateReceiver):
 
     def answer_later(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
         """Sends the response to a request that had to wait. Without chunks it has none (acks=0)."""
+        if len(chunks) == 1 and self._is_only(slot):
+            chunk = chunks[0]
+            if isinstance(chunk, bytes):
+                self._order.take_only(slot)
+                self._send_only(chunk)
+                return
         self._fill(slot, chunks, request)
         if self._order.first is slot:
             self._flush()
 
     def answer_frame_later(self, slot: Slot, frame: bytes, request: Timed) -> None:
         """As `answer_later`, for an answer of few bytes in one piece."""
-        is_plain = self._is_reading and not (self.is_timed or self._counted_bytes)
-        if not (is_plain and self._is_free() and self._order.take_only(slot)):
-            self.answer_later(slot, [frame], request)
-            return
+        if self._is_only(slot):
+            self._order.take_only(slot)
+            self._send_only(frame)
+        else:
+            self._fill(slot, [frame], request)
+            if self._order.first is slot:
+                self._flush()
+
+    def _is_only(self, slot: Slot) -> bool:
+        """Whether the answer in this place is all that the connection has to do."""
+        if not self._is_reading or self.is_timed or self._counted_bytes:
+            return False
+        return self._order.count == 1 and self._order.first is slot and self._is_free()
+
+    def _send_only(self, frame: bytes) -> None:
+        """Sends an answer past the queue, where nothing waits in the connection; queues what is left."""
         sent = 0
         if cython.compiled and self._direct_fd >= 0:
             octets: Any = frame
-            size = len(frame)
-            sent = max(0, send(self._direct_fd, cython.cast(cython.p_char, octets), size, MSG_NOSIGNAL))
-            if sent == size:
+            sent = send(self._direct_fd, cython.cast(cython.p_char, octets), len(octets), MSG_NOSIGNAL)
+            if sent == len(octets):
                 return
-        self._outbound.add(frame[sent:])  # sent again, a failure raises
+            sent = max(sent, 0)  # sent again, a failure raises
+        self._outbound.add(frame)
+        if sent:
+            self._outbound.skip(sent)
         self._flush()
 
     def answer_written_later(self, slot: Slot, shortcut: Shortcut, size: int, request: Timed) -> None:
@@ -607,7 +631,7 @@ class Connection(LateReceiver):
 
     def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
         self._order.fill(slot, chunks, request)
-        if slot.memory > UNCOUNTED_BYTES:
+        if slot.memory > _UNCOUNTED_BYTES:
             self._count()
 
     def _put_out(self, chunks: Chunks, request: Timed | None) -> None:
@@ -628,7 +652,7 @@ class Connection(LateReceiver):
             return
         if self._order.count:
             self._put_out_in_order()
-        if self._outbound and not self._is_sending:
+        if self._outbound.queued_bytes and not self._is_sending:
             self._send()
         else:
             self._pace()
@@ -647,7 +671,7 @@ class Connection(LateReceiver):
         except OSError as error:
             self.close(error.strerror or str(error))
             return
-        if self._unsent and (progress is _DONE or len(self._unsent) > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX):
+        if self._unsent and (progress is _DONE or len(self._unsent) > _SLOTS_MAX):
             self._note_sent()
         if progress is _DONE:
             if self._is_sending:
@@ -701,14 +725,11 @@ class Connection(LateReceiver):
 
     def _is_full(self) -> bool:
         queued = self._outbound.queued_bytes + self._order.waiting_bytes
-        if queued > UNCOUNTED_BYTES or self._counted_bytes:
+        if queued > _UNCOUNTED_BYTES or self._counted_bytes:
             self._count()
             if self._counted_bytes and self._memory.is_exhausted:
                 return True
-        return (
-            queued > RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
-            or self._order.count > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
-        )
+        return queued > _QUEUED_MAX or self._order.count > _SLOTS_MAX
 
     def _count(self) -> None:
         """Updates this connection's part of the broker's total."""

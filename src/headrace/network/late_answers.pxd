@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from headrace.network.receive_pass cimport Receiver, Turn
 
-cdef Py_ssize_t _FILLED_MAX
+cdef Py_ssize_t _FILLED_MAX, _NOTES_MAX
+cdef int _START, _END, _MASK, _NOTE_FIELDS
 
 cdef class LateReceiver(Receiver):
     cdef bint _is_closed
@@ -28,16 +29,18 @@ cdef class LateWriter:
 
 cdef class LateAnswers(Turn):
     cdef LateWriter _writer
-    cdef list _connections, _starts, _ends, _masks
+    cdef list _connections
+    cdef LateReceiver _last
+    cdef int64_t[::1] _notes
     cdef readonly Py_ssize_t filled
     cdef bint has_declined
 
     cpdef bint begin(self, LateWriter writer, Py_ssize_t size) except -1
 
-    @cython.locals(count=Py_ssize_t)
+    @cython.locals(notes=int64_t[::1], at=Py_ssize_t)
     cpdef note(self, LateReceiver connection, LateWriter writer, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(
-        writer=LateWriter, connections=list, starts=list, ends=list, masks=list, failed=int64_t, number=Py_ssize_t,
-        connection=LateReceiver)
+        writer=LateWriter, connections=list, notes=int64_t[::1], at=Py_ssize_t, failed=int64_t, start=Py_ssize_t,
+        end=Py_ssize_t, mask=int64_t, connection=LateReceiver)
     cpdef flush(self)

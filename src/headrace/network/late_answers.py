@@ -1,4 +1,5 @@
-# cython: language_level=3, annotation_typing=False, binding=False
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
+# cython: initializedcheck=False
 """The answers of one turn to requests of which the writes are put off, of many connections.
 
     each connection ── begin, note ──▶ LateAnswers ── flush: all is written, then each connection's answers are sent
@@ -12,6 +13,7 @@ it; it also runs uncompiled.
 """
 
 import logging
+from array import array
 from contextlib import suppress
 
 from headrace.limits import REQUESTS_PER_TURN_MAX, SHORT_ANSWER_BYTES_MAX
@@ -26,6 +28,8 @@ LONG_ANSWER_BYTES_MAX = 72 << 10
 """Of the last answer in a buffer, which has room behind the others."""
 
 _FILLED_MAX = OUT_BYTES // 2
+_NOTES_MAX = 1_024  # of one turn
+_START, _END, _MASK, _NOTE_FIELDS = 0, 1, 2, 3
 
 
 class LateReceiver(Receiver):
@@ -80,15 +84,15 @@ class LateWriter:
 class LateAnswers(Turn):
     """What one turn has to answer when all of it is written."""
 
-    __slots__ = ("_connections", "_ends", "_masks", "_starts", "_writer", "filled", "has_declined")
+    __slots__ = ("_connections", "_last", "_notes", "_writer", "filled", "has_declined")
 
     def __init__(self) -> None:
         super().__init__()
         self._writer: LateWriter | None = None  # that puts off, and whose buffer has the answers
         self._connections: list[LateReceiver] = []
-        self._starts: list[int] = []  # of each one's answers in the buffer
-        self._ends: list[int] = []
-        self._masks: list[int] = []
+        self._last: LateReceiver | None = None  # of these
+        self._notes = memoryview(array("q", bytes(8 * _NOTES_MAX * _NOTE_FIELDS)))
+        """For each one the start and the end of its answers in the buffer, and their writes."""
         self.filled = 0
         """Of the buffer."""
         self.has_declined = False
@@ -98,7 +102,7 @@ class LateAnswers(Turn):
         """Whether a request of this size can be put off, by this writer, which is asked for it next then."""
         if self._writer is not None and self._writer is not writer:
             return False
-        if self.filled > _FILLED_MAX or not writer.has_room(size):
+        if self.filled > _FILLED_MAX or len(self._connections) == _NOTES_MAX or not writer.has_room(size):
             return False
         self._writer = writer
         return True
@@ -106,16 +110,15 @@ class LateAnswers(Turn):
     def note(self, connection: LateReceiver, writer: LateWriter, start: int, end: int) -> None:
         """Notes an answer that was written to this part of the writer's buffer."""
         self._writer = writer  # again, if the request was none to put off
-        count = len(self._connections)
-        is_same = count > 0 and self._connections[count - 1] is connection
-        if is_same and bool(self._masks[count - 1]) == bool(writer.mask):  # what may be refused is sent apart
-            self._ends[count - 1] = end
-            self._masks[count - 1] |= writer.mask
-        else:
+        notes, at = self._notes, (len(self._connections) - 1) * _NOTE_FIELDS
+        if self._last is connection and (notes[at + _MASK] != 0) == (writer.mask != 0):
+            notes[at + _END] = end
+            notes[at + _MASK] |= writer.mask
+        else:  # another one's, or what may be refused, which is sent apart
+            at += _NOTE_FIELDS
+            self._last = connection
             self._connections.append(connection)
-            self._starts.append(start)
-            self._ends.append(end)
-            self._masks.append(writer.mask)
+            notes[at + _START], notes[at + _END], notes[at + _MASK] = start, end, writer.mask
         self.filled = end
 
     def flush(self) -> None:
@@ -123,20 +126,22 @@ class LateAnswers(Turn):
         writer = self._writer
         if writer is None:
             return
-        self._writer, self.filled = None, 0
-        connections, self._connections = self._connections, []
-        starts, ends, masks = self._starts, self._ends, self._masks
-        self._starts, self._ends, self._masks = [], [], []
+        self._writer = self._last = None
+        self.filled = 0
+        connections, notes, at = self._connections, self._notes, 0
+        if connections:
+            self._connections = []
         failed = writer.write_late()
-        for number in range(len(connections)):
-            connection = connections[number]
+        for connection in connections:
+            start, end, mask = notes[at + _START], notes[at + _END], notes[at + _MASK]
+            at += _NOTE_FIELDS
             if connection._is_closed:
                 continue
             try:
-                if failed & masks[number]:
-                    connection.send_written(writer.refused_late(starts[number], ends[number]))
+                if failed & mask:
+                    connection.send_written(writer.refused_late(start, end))
                 else:
-                    connection.send_late(writer.out, starts[number], ends[number])
+                    connection.send_late(writer.out, start, end)
             except Exception:  # a bug of the broker: the others get their answers
                 log.exception("an answer could not be sent", extra={"peer": connection.peer})
                 with suppress(Exception):

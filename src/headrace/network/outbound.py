@@ -1,4 +1,5 @@
-# cython: language_level=3, annotation_typing=False, binding=False
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
+# cython: initializedcheck=False
 """The send queue of a connection: bytes and file ranges, in order.
 
 Runs of bytes are sent in one `send`. A range of a log file is sent by `sendfile`, so fetched records never enter this

@@ -22,7 +22,7 @@ cdef class ReceivePass:
 
     cpdef take_turn(self)
 
-    @cython.locals(number=int, count=int, ready=int[::1])
+    @cython.locals(number=int, count=int)
     cdef _call_all(self)
 
     @cython.locals(receiver=Receiver)

@@ -1,4 +1,5 @@
-# cython: language_level=3, annotation_typing=False, binding=False
+# cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
+# cython: initializedcheck=False
 """One pass over all readable sockets in a turn of the event loop.
 
     loop ── readable ──▶ ReceivePass (an epoll of its own) ── on_readable() ──▶ each connection
@@ -109,10 +110,9 @@ class ReceivePass:
     def _call_all(self) -> None:
         number = 0
         if cython.compiled:
-            ready = self._ready
-            count: int = readable_ones(self._poll_fd, cython.address(ready[0]), _PER_TURN_MAX)
+            count: int = readable_ones(self._poll_fd, cython.address(self._ready[0]), _PER_TURN_MAX)
             while number < count:
-                self._call(ready[number])
+                self._call(self._ready[number])
                 number += 1
         elif self._poll is not None:
             for fd, _ in self._poll.poll(0, _PER_TURN_MAX):

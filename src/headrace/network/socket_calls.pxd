@@ -1,17 +1,36 @@
 # System calls that do not block, for compiled code that makes them without the interpreter.
 from libc.stdint cimport int64_t
 
-cdef extern from "sys/socket.h" nogil:
-    ssize_t recv(int fd, void *buf, size_t size, int flags)
-    ssize_t send(int fd, const void *buf, size_t size, int flags)
-
 cdef extern from *:
     """
     #include <errno.h>
+    #include <sys/socket.h>
     #include <sys/uio.h>
+    #ifdef __linux__
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    #endif
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0
     #endif
+
+    /* The C library's calls are points at which another thread may cancel this one. Nobody does, but in a process with
+       threads each call pays for it. */
+    static inline ssize_t headrace_recv(int fd, void *buf, size_t size, int flags) {
+    #if defined(__linux__) && defined(SYS_recvfrom)
+        return syscall(SYS_recvfrom, fd, buf, size, flags, NULL, NULL);
+    #else
+        return recv(fd, buf, size, flags);
+    #endif
+    }
+
+    static inline ssize_t headrace_send(int fd, const void *buf, size_t size, int flags) {
+    #if defined(__linux__) && defined(SYS_sendto)
+        return syscall(SYS_sendto, fd, buf, size, flags, NULL, 0);
+    #else
+        return send(fd, buf, size, flags);
+    #endif
+    }
 
     /* Whether the page cache has a byte of a file; true also where the system or the file system cannot tell. */
     static inline int headrace_is_cached(int fd, int64_t position) {
@@ -71,6 +90,8 @@ cdef extern from *:
     #endif
     }
     """
+    ssize_t recv "headrace_recv"(int fd, void *buf, size_t size, int flags) noexcept nogil
+    ssize_t send "headrace_send"(int fd, const void *buf, size_t size, int flags) noexcept nogil
     int readable_ones "headrace_readable_ones"(int watched_by, int *found, int most) noexcept nogil
     int MSG_NOSIGNAL
     int HAS_SEND_FILE "HEADRACE_HAS_SEND_FILE"

@@ -50,10 +50,13 @@ _ANSWER_HEAD_BYTES, _ANSWER_TOPIC_BYTES, _ANSWER_ROW_BYTES = 24, 12, 40  # at mo
 
 def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
     """Fills `found`, of `PLACES`, if `buf[pos:end]` is a plain Produce. Returns the number of its batches, else 0."""
-    return _read(cython.address(buf[0]) if cython.compiled else buf, pos, end, found)
+    if cython.compiled:
+        return read_places(cython.address(buf[0]), pos, end, cython.address(found[0]))
+    return read_places(buf, pos, end, found)
 
 
-def _read(buf: Buffer, pos: int, end: int, found: Ints) -> int:
+def read_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
+    """The same, for compiled callers."""
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1]:
         return 0
     version = int16_at(buf, pos + 2)
@@ -147,11 +150,12 @@ def write_placed_answer(buf: Buffer, found: Ints, count: int, out: memoryview, s
 
     It goes to `out[start:]`, which has room for as many bytes as the head tells. Returns the frame's end."""
     if cython.compiled:
-        return _write(cython.address(buf[0]), found, count, cython.address(out[0]), start)
-    return _write(buf, found, count, out, start)
+        return write_answer(cython.address(buf[0]), cython.address(found[0]), count, cython.address(out[0]), start)
+    return write_answer(buf, found, count, out, start)
 
 
-def _write(buf: Buffer, found: Ints, count: int, out: memoryview, start: int) -> int:
+def write_answer(buf: Buffer, found: Ints, count: int, out: memoryview, start: int) -> int:
+    """The same, for compiled callers."""
     version = found[_VERSION]
     is_flexible = version >= _FLEXIBLE_FROM
     string_width, array_width = (0, 0) if is_flexible else (2, 4)

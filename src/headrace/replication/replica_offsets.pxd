@@ -12,7 +12,7 @@ cdef class ReplicaOffsets:
     cdef dict _followers
     cdef object _isr_state
     cdef list _progress
-    cdef int64_t _isr_size
+    cdef int64_t _isr_size, _maximal_size
 
     cpdef committed_to(self, int64_t log_end_offset)
     cpdef bint on_leader_append(self, int64_t log_end_offset, int64_t now_ms) except -1
@@ -30,6 +30,8 @@ cdef class ReplicaOffsets:
     cpdef bint advance_high_watermark(self, int64_t now_ms) except -1
 
     cdef int64_t _min_isr(self) except -1
+    cpdef bint takes_acks_all(self) except -1
+    cpdef bint is_short(self) except -1
 
 cdef class Follower:
     cdef public int64_t log_end_offset, log_start_offset, broker_epoch, last_caught_up_ms, last_fetch_ms

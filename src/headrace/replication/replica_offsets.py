@@ -29,9 +29,9 @@ class ReplicaOffsets:
     """The role, the leader epoch and the offsets of one replica, and of those that follow it."""
 
     __slots__ = (
-        "_followers", "_isr_size", "_isr_state", "_progress", "changes", "commits_at_once", "commits_by_fetches",
-        "flush_count", "flushed_offset", "high_watermark", "is_leader", "leader_epoch", "leading_since",
-        "log_end_offset", "min_insync_replicas",
+        "_followers", "_isr_size", "_isr_state", "_maximal_size", "_progress", "changes", "commits_at_once",
+        "commits_by_fetches", "flush_count", "flushed_offset", "high_watermark", "is_leader", "leader_epoch",
+        "leading_since", "log_end_offset", "min_insync_replicas",
     )  # fmt: skip
 
     commits_at_once: bool
@@ -48,7 +48,7 @@ class ReplicaOffsets:
     min_insync_replicas: int
 
     def __init__(self, isr_state: IsrState) -> None:
-        self.changes = self._isr_size = 0
+        self.changes = self._isr_size = self._maximal_size = 0
         self._followers: dict[BrokerId, Follower] = {}
         self._progress: list[Follower] = []  # the same, without their ids
         self.isr_state = isr_state
@@ -76,6 +76,7 @@ class ReplicaOffsets:
     def _note_members(self) -> None:
         self.changes += 1
         isr, awaited = self._isr_state.isr, self._isr_state.maximal
+        self._maximal_size = len(awaited)
         for broker, each in self._followers.items():
             each.is_in_sync, each.is_awaited = broker in isr, broker in awaited
 
@@ -154,7 +155,15 @@ class ReplicaOffsets:
     @property
     def has_min_isr(self) -> bool:
         """Whether acks=all is possible now; otherwise produces get NOT_ENOUGH_REPLICAS."""
+        return self.takes_acks_all()
+
+    def takes_acks_all(self) -> bool:
+        """As `has_min_isr`, for compiled code."""
         return self.commits_at_once or self._isr_size >= self._min_isr()
+
+    def is_short(self) -> bool:
+        """Whether the ISR, with those that are about to join, is below `min.insync.replicas`."""
+        return self._maximal_size < self._min_isr()
 
 
 class Follower:

@@ -98,8 +98,6 @@ cdef class CommitQueue:
 
 cdef bint _is_before(Place place, Place last) noexcept
 
-cdef bint _is_short(partition) except -1
-
 cdef _outcome(Place place, partition, bint is_offline)
 
 cdef class CommitQueues:

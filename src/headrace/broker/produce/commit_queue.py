@@ -297,7 +297,7 @@ class CommitQueue:
                 break
             else:
                 if is_short < 0:
-                    is_short = _is_short(place.partition)
+                    is_short = state.is_short()
                 if is_short:
                     code = _outcome(place, place.partition, False)
             self._take_first()
@@ -377,12 +377,6 @@ def _is_before(place: Place, last: Place) -> bool:
     return place.commit_to < last.commit_to
 
 
-def _is_short(partition: Partition) -> bool:
-    """Whether the ISR, with those that are about to join, is below min.insync.replicas."""
-    state = partition.state
-    return len(state.isr_state.maximal) < state.effective_min_isr
-
-
 def _outcome(place: Place, partition: Partition, is_offline: bool) -> ErrorCode:
     """The result of a wait that is over."""
     wait = CommitWait(place.commit_to, 0, LeaderEpoch(place.leading_since))
@@ -411,4 +405,6 @@ class CommitQueues:
 
     def is_offline(self, partition: Partition) -> bool:
         """Whether the partition's disk has failed."""
-        return partition.log.failure is not None or partition.key in self._offline
+        if partition.log.failure is not None:
+            return True
+        return len(self._offline) > 0 and partition.key in self._offline

@@ -44,6 +44,7 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.headrace.clock_calls import wall_ms
+    from cython.cimports.headrace.protocol.produce_places import read_places, write_answer
 else:
     from headrace.octets import bytes_at, text_at
 
@@ -60,6 +61,7 @@ _COUNT, _MAX_TIMESTAMP, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _BATCH_FI
 _ONE, _LATE_ROWS_MAX = 1, 16  # as C integers
 _PLACE_BITS = 5  # an answer has more than 32 bytes: no two begin at the same place of 32
 _IDS_FROM, _NAME_BYTES_MAX, _WAITS = 13, 249, WAITS
+_KEYS_MAX = 64  # so many partitions' keys of the last topic are kept
 
 AppendRest = Callable[
     [Connection, memoryview, "list[Partition]", "list[tuple[int, int, int]]", "dict[int, KafkaError]", int], None
@@ -72,10 +74,9 @@ class ProduceShortcut(Shortcut):
 
     __slots__ = (
         "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_clock", "_found",
-        "_has_followers", "_has_wall_clock", "_key", "_key_index", "_key_topic", "_late_partitions", "_late_places",
-        "_late_writes", "_name", "_name_bytes", "_named", "_now_ms", "_partitions", "_queues", "_refuse", "_refused",
-        "_request", "_services", "_throttling", "_times", "_touch", "_turn_s", "_versions", "_watched", "taken",
-        "waited",
+        "_has_followers", "_has_wall_clock", "_keys", "_late_partitions", "_late_places", "_late_writes", "_name",
+        "_name_bytes", "_named", "_named_by", "_now_ms", "_partitions", "_queues", "_refuse", "_refused", "_request",
+        "_services", "_throttling", "_times", "_touch", "_turn_s", "_versions", "_watched", "taken", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -97,12 +98,13 @@ class ProduceShortcut(Shortcut):
         self._watched, self._touch = services.purgatory.watched, services.purgatory.touch
         self._request = memoryview(array("q", bytes(8 * PLACES)))
         self._batches = memoryview(array("q", bytes(8 * BATCH_FIELDS * ROWS_MAX)))
-        self._found: list[Any] = []  # the partition of each row
+        self._found: list[Any] = [None] * ROWS_MAX  # the partition of each row, while it is handled
         self._checks_records = services.config.records_check
         self._has_wall_clock = services.now_ms is wall_clock_ms
-        self._key, self._key_topic, self._key_index = ("", -1), "", -1  # of the last batch
-        self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name, as it was sent
-        self._named = ""  # the same, as text
+        self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name or id, as it was sent
+        self._named = ""  # the topic of this name
+        self._named_by: Any = None  # the image that has this id
+        self._keys: list[Any] = [None] * _KEYS_MAX  # of this topic's partitions
         self._has_followers = False  # whether a partition of the last request has
         self.taken = self.waited = 0
         """How many were appended, and how many of these had to wait."""
@@ -125,7 +127,9 @@ class ProduceShortcut(Shortcut):
             for slot, refused in self._late_writes.refused.items():
                 self._refused.add(self._late_partitions[slot], refused)
         now_ms = 0
-        for slot, partition in enumerate(self._late_partitions):
+        slot = -1
+        for partition in self._late_partitions:
+            slot += 1
             state = partition.state
             if not (state.commits_at_once or failed >> slot & 1):
                 if not now_ms:
@@ -171,8 +175,12 @@ class ProduceShortcut(Shortcut):
         self.mask = 0
         if self._admission.has_rules or self._throttling.is_active:
             return 0
-        request = self._request
-        count = read_produce_places(octets, start, end, request)
+        if cython.compiled:
+            request = cython.address(self._request[0])
+            count = read_places(cython.address(octets[0]), start, end, request)
+        else:
+            request = self._request
+            count = read_produce_places(octets, start, end, request)
         if not count or at + request[_ANSWER_BYTES] > len(self.out):
             return 0
         if count > _LATE_ROWS_MAX and self.late is not None:
@@ -185,28 +193,35 @@ class ProduceShortcut(Shortcut):
         if appended == count:
             self.taken += 1
             self._versions[at >> _PLACE_BITS] = request[_VERSION]
-            answer_end = write_placed_answer(octets, request, count, self.out, at)
+            if cython.compiled:
+                answer_end = write_answer(cython.address(octets[0]), request, count, cython.address(self.out[0]), at)
+            else:
+                answer_end = write_placed_answer(octets, request, count, self.out, at)
             if self._must_wait(connection) and self._wait(connection, octets, start, count, at, answer_end):
                 at = _WAITS
             else:
                 at = answer_end
         elif appended:
-            self._leave_rest(connection, octets, start, end, appended, now_ms)
+            self._leave_rest(connection, octets, start, end, count, appended, now_ms)
             at = _WAITS
         else:
             at = 0
         if at:
             self._by_version[request[_VERSION]] += 1
-        self._found.clear()  # a deleted partition has files
+        while count:  # a deleted partition has files
+            count -= 1
+            self._found[count] = None
         return at
 
     def _check(self, octets: memoryview, count: int, now_ms: int) -> bool:
         """Whether so many batches may be appended here, as they are. Fills the rows of `_found` and `_batches`."""
-        request, found, batches = self._request, self._found, self._batches
-        row, batch, topic = _HEAD_FIELDS, 0, ""
-        found.clear()
+        if cython.compiled:
+            request, batches = cython.address(self._request[0]), cython.address(self._batches[0])
+        else:
+            request, batches = self._request, self._batches
+        row, batch, number, topic = _HEAD_FIELDS, 0, 0, ""
         self._has_followers = False
-        while count:
+        while number < count:
             if request[row + _OF_TOPIC]:
                 named = self._topic_of(octets, request[row + _TOPIC_AT], request[row + _TOPIC_END])
                 if named is None:
@@ -217,31 +232,34 @@ class ProduceShortcut(Shortcut):
                 return False
             state, log = partition.state, partition.log
             if not state.commits_at_once or not state.is_leader:
-                if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not state.has_min_isr):
+                if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not state.takes_acks_all()):
                     return False
                 self._has_followers = True
             if not log.stores_what_is_sent or now_ms > log.before_max_ms:
                 return False
             if not is_plain(
                 octets, request[row + _RECORDS_AT], request[row + _RECORDS_END], log.batch_bytes_max, log.keys_required,
-                self._checks_records, batches, batch,
+                self._checks_records, self._batches, batch,
             ):  # fmt: skip
                 return False
             if batches[batch + _MAX_TIMESTAMP] - now_ms > log.after_max_ms:
                 return False
-            found.append(partition)
+            self._found[number] = partition
             row += _ROW_FIELDS
             batch += _BATCH_FIELDS
-            count -= 1
+            number += 1
         return True
 
     def _append(self, octets: memoryview, count: int, now_ms: int) -> int:
         """Appends so many checked batches. Returns how many are appended: up to the first one that is not plain to the
         log."""
-        request, found, batches = self._request, self._found, self._batches
+        if cython.compiled:
+            request, batches = cython.address(self._request[0]), cython.address(self._batches[0])
+        else:
+            request, batches = self._request, self._batches
         row, batch, number = _HEAD_FIELDS, 0, 0
         while number < count:
-            partition = found[number]
+            partition = self._found[number]
             state, log, traffic = partition.state, partition.log, partition.traffic
             from_, to, records = request[row + _RECORDS_AT], request[row + _RECORDS_END], batches[batch + _COUNT]
             late = None if self.late is None or log.writes_at_once else self._late_writes
@@ -273,23 +291,31 @@ class ProduceShortcut(Shortcut):
         """Whether the answer may have to wait: for replicas, or for its time until all is written."""
         if self._has_followers and self._request[_ACKS] == _ACKS_ALL:
             return True
-        return self.mask != 0 and bool(connection.has_waiting)
+        if not self.mask:
+            return False
+        if cython.compiled and isinstance(connection, Connection):
+            own = connection
+            return own._order.count > 0
+        return bool(connection.has_waiting)
 
     def _wait(
         self, connection: Any, octets: memoryview, start: int, count: int, answer_start: int, answer_end: int
     ) -> bool:
         """Lets the answer wait, if replicas do not have all batches, or until all is written. Whether it does."""
-        request, found, batches = self._request, self._found, self._batches
+        if cython.compiled:
+            request, batches = cython.address(self._request[0]), cython.address(self._batches[0])
+        else:
+            request, batches = self._request, self._batches
         row, batch, number = _HEAD_FIELDS, 0, 0
         all_replicas = request[_ACKS] == _ACKS_ALL
         waiting: WaitingAnswer | None = None
         while number < count:
-            partition = found[number]
+            partition = self._found[number]
             state = partition.state
             commit_to = request[row + _BASE_OFFSET] + batches[batch + _COUNT]
             if self.mask or (not state.commits_at_once and commit_to > state.high_watermark):
                 if waiting is None:
-                    waiting = self._waiting(connection, octets, start, answer_start, answer_end)
+                    waiting = self._waiting(connection, octets, start, count, answer_start, answer_end)
                 place = place_of(
                     waiting, number, partition, request[row + _BASE_OFFSET], commit_to if all_replicas else 0,
                     state.leading_since,
@@ -329,23 +355,26 @@ class ProduceShortcut(Shortcut):
             last.settle()
 
     def _waiting(
-        self, connection: Any, octets: memoryview, start: int, answer_start: int, answer_end: int
+        self, connection: Any, octets: memoryview, start: int, count: int, answer_start: int, answer_end: int
     ) -> WaitingAnswer:
         """What waits for an answer, with a place in the order of its connection's."""
-        request = self._request
-        header = bytes_at(octets, start, request[_HEADER_END])
+        header = bytes_at(octets, start, self._request[_HEADER_END])
         frame = bytes_at(self.out, answer_start, answer_end)
-        keys = [partition.key for partition in self._found]
+        partition = self._found[0]
+        keys = [each.key for each in self._found[:count]] if count > 1 else None
         now_s: float = self._turn_s
         if now_s < 0:
             now_s = self._clock()
             if self.mask:  # the turn ends with `wake_late`
                 self._turn_s = now_s
-        deadline = now_s + max(0, request[_TIMEOUT]) / 1000.0  # of C integers, which 1000 would divide as such
-        return waiting_answer(connection, self._times, header, frame, keys, self._refuse, deadline)
+        timeout_ms: int = self._request[_TIMEOUT]
+        deadline = now_s + max(0, timeout_ms) / 1000.0  # of C integers, which 1000 would divide as such
+        return waiting_answer(
+            connection, self._times, header, frame, partition.key, count, keys, self._refuse, deadline
+        )
 
     def _leave_rest(
-        self, connection: Any, octets: memoryview, start: int, end: int, appended: int, now_ms: int
+        self, connection: Any, octets: memoryview, start: int, end: int, count: int, appended: int, now_ms: int
     ) -> None:
         """Lets the dispatcher append the batches behind the first `appended` ones."""
         request, row, has_refused = self._request, _HEAD_FIELDS, False
@@ -363,31 +392,37 @@ class ProduceShortcut(Shortcut):
             else:
                 placed.append((base_offset, -1, request[row + _LOG_START]))
             row += _ROW_FIELDS
-        self._append_rest(connection, memoryview(octets)[start:end], list(self._found), placed, refused, now_ms)
+        self._append_rest(connection, memoryview(octets)[start:end], self._found[:count], placed, refused, now_ms)
 
     def _topic_of(self, octets: memoryview, at: int, end: int) -> str | None:
         """The name of the topic in `octets[at:end]`. None if it is unknown, or clients may not write to it. A client
         names the same topic again and again, so that the last name often is the next one."""
-        size = end - at
+        size, image = end - at, None
         if self._request[_VERSION] >= _IDS_FROM:
-            topic: str | None = self._services.metadata.snapshot.names_by_id.get(bytes_at(octets, at, end))
-            return None if topic is None or topic in INTERNAL_TOPICS else topic
-        if size == self._name_bytes and _is_same(self._name, octets, at, size):
+            image = self._services.metadata.snapshot
+        if size == self._name_bytes and image is self._named_by and _is_same(self._name, octets, at, size):
             return self._named
         if size > _NAME_BYTES_MAX:
             return None
-        named = text_at(octets, at, end)
-        if named in INTERNAL_TOPICS:
+        if image is None:
+            named: str | None = text_at(octets, at, end)
+        else:
+            named = image.names_by_id.get(bytes_at(octets, at, end))
+        if named is None or named in INTERNAL_TOPICS:
             return None
-        self._name[:size], self._name_bytes = octets[at:end], size
-        self._named = named
-        return named
+        self._name[:size], self._name_bytes, self._named_by = octets[at:end], size, image
+        if named != self._named:
+            self._named, self._keys = named, [None] * _KEYS_MAX
+        return self._named
 
     def _key_of(self, topic: str, index: int) -> tuple[str, int]:
-        """The key of a partition; the same object again, if it is the one of the last batch."""
-        if index != self._key_index or topic is not self._key_topic:
-            self._key, self._key_topic, self._key_index = (topic, index), topic, index
-        return self._key
+        """The key of a partition; the same object again, if its topic is that of the last batch."""
+        if index < 0 or index >= _KEYS_MAX or topic is not self._named:
+            return topic, index
+        if self._keys[index] is None:
+            self._keys[index] = (topic, index)
+        key: tuple[str, int] = self._keys[index]
+        return key
 
 
 def _is_same(name: memoryview, buf: memoryview, start: int, size: int) -> bool:

@@ -12,6 +12,7 @@ cdef class WaitingAnswer(WaitingProduce):
     cdef object _refuse_it
     cdef readonly bytes header, frame
     cdef readonly Slot slot
+    cdef object _key
     cdef list _keys
     cdef readonly int64_t received_ns, started_ns, handed_over_ns, answered_ns
 
@@ -22,4 +23,4 @@ cdef class WaitingAnswer(WaitingProduce):
 
 @cython.locals(made=WaitingAnswer, own=Connection, slot=Slot, now_ns=int64_t)
 cpdef WaitingAnswer waiting_answer(
-    connection, times, bytes header, bytes frame, list keys, refuse, double deadline)
+    connection, times, bytes header, bytes frame, key, Py_ssize_t batches, list keys, refuse, double deadline)

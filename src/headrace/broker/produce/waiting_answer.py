@@ -35,8 +35,8 @@ class WaitingAnswer(WaitingProduce):
     """A request with its place in the order of its connection's answers, and its times (`request_times.Timed`)."""
 
     __slots__ = (
-        "_keys", "_own", "_refuse_it", "answered_ns", "connection", "frame", "handed_over_ns", "header", "received_ns",
-        "slot", "started_ns", "times",
+        "_key", "_keys", "_own", "_refuse_it", "answered_ns", "connection", "frame", "handed_over_ns", "header",
+        "received_ns", "slot", "started_ns", "times",
     )  # fmt: skip
 
     connection: Any
@@ -53,13 +53,16 @@ class WaitingAnswer(WaitingProduce):
     answered_ns: int
     _own: Connection | None
     """The connection, if its kind is known."""
-    _keys: Sequence[TopicPartition]
+    _key: TopicPartition
+    """Of the partition of the only batch, or of the first one."""
+    _keys: Sequence[TopicPartition] | None
+    """Of the partitions of several batches."""
     _refuse_it: Refuse
 
     @property
     def names(self) -> Sequence[str]:
         """Of each batch's topic."""
-        return [key.topic for key in self._keys]
+        return [key.topic for key in self._keys or (self._key,)]
 
     def _reply(self) -> None:
         if self._codes is not None:
@@ -67,12 +70,15 @@ class WaitingAnswer(WaitingProduce):
             return
         slot: Any = self.slot
         self.slot = None
-        self.answered_ns = monotonic() if cython.compiled else monotonic_ns()
         own = self._own
         if own is not None:
+            if own.is_timed:
+                self.answered_ns = monotonic() if cython.compiled else monotonic_ns()
             if not own._is_closed:
                 own.answer_frame_later(slot, self.frame, self)
-        elif not self.connection.is_closed:
+            return
+        self.answered_ns = monotonic() if cython.compiled else monotonic_ns()
+        if not self.connection.is_closed:
             self.connection.answer_later(slot, [self.frame], self)
 
     def _fail(self) -> None:
@@ -85,28 +91,33 @@ def waiting_answer(
     times: RequestTimes,
     header: bytes,
     frame: bytes,
-    keys: Sequence[TopicPartition],
+    key: TopicPartition,
+    batches: int,
+    keys: Sequence[TopicPartition] | None,
     refuse: Refuse,
     deadline: float,
 ) -> WaitingAnswer:
-    """A request that begins to wait. `header`: the request's. `keys`: of each batch's partition. `refuse`: answers it
-    if a batch fails. `deadline`: in seconds of the event loop's clock."""
+    """A request that begins to wait. `header`: the request's. `key`: of the first batch's partition. `keys`: of each
+    one's, if there are several. `refuse`: answers it if a batch fails. `deadline`: in seconds of the event loop's
+    clock."""
     made = WaitingAnswer.__new__(WaitingAnswer)
-    made._begin(len(keys), deadline)
-    made.connection, made.times, made.header, made.frame, made._keys = connection, times, header, frame, keys
-    made._refuse_it = refuse
-    now_ns = monotonic() if cython.compiled else monotonic_ns()
-    made.handed_over_ns = made.answered_ns = now_ns
+    made._begin(batches, deadline)
+    made.connection, made.times, made.header, made.frame = connection, times, header, frame
+    made._key, made._keys, made._refuse_it = key, keys, refuse
     if isinstance(connection, Connection):
         own = connection
         made._own = own
-        made.slot = slot = own.place()
-        made.received_ns, made.started_ns = own.received_ns, own.looked_ns
-        own.looked_ns = now_ns
+        slot = own._order.place() if cython.compiled else own.place()
+        now_ns = made.started_ns = own.looked_ns
+        made.received_ns = own.received_ns
+        if own.is_timed:
+            own.looked_ns = now_ns = monotonic() if cython.compiled else monotonic_ns()
     else:
         made._own = None
-        made.slot = slot = connection.place()
+        slot = connection.place()
+        now_ns = monotonic_ns()
         made.received_ns, made.started_ns = connection.received_ns, connection.looked_ns
         connection.looked_ns = now_ns
-    slot.waiter = made
+    made.handed_over_ns = made.answered_ns = now_ns
+    made.slot, slot.waiter = slot, made
     return made

@@ -18,7 +18,7 @@ cdef class FrameReader:
     cpdef limit(self, int64_t frame_bytes_max, int64_t frame_bytes_min=*, announced=*)
     cpdef target(self)
 
-    @cython.locals(octets=uint8_t[::1], size=int64_t)
+    @cython.locals(size=int64_t)
     cpdef Py_ssize_t end_of_frame(self, Py_ssize_t pos, Py_ssize_t count) noexcept
 
     @cython.locals(frames=list, octets=uint8_t[::1], end=Py_ssize_t, size=int64_t)

@@ -110,10 +110,10 @@ class FrameReader:
     def end_of_frame(self, pos: int, count: int) -> int:
         """The end of the frame that begins at `pos` (with its size) of the scratch buffer, into which `count` bytes
         were received; -1 if it is not whole there, or has a bad size."""
-        octets = self._octets
         if self._own is not None or count - pos < _SIZE_BYTES:
             return -1
-        size = octets[pos] << 24 | octets[pos + 1] << 16 | octets[pos + 2] << 8 | octets[pos + 3]
+        size = self._octets[pos] << 24 | self._octets[pos + 1] << 16 | self._octets[pos + 2] << 8
+        size |= self._octets[pos + 3]
         if not 0 < size <= self._frame_bytes_max or pos + _SIZE_BYTES + size > count:
             return -1
         return pos + _SIZE_BYTES + size

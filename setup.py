@@ -31,6 +31,7 @@ COMPILED = (
     "headrace.log.plain_read",
     "headrace.replication.replica_offsets",
     "headrace.broker.metrics.traffic",
+    "headrace.metadata.broker_epoch",
     "headrace.broker.partitions.local_replica",
     "headrace.broker.request.in_force",
     "headrace.broker.request.purgatory",

@@ -52,6 +52,7 @@ from headrace.controller.decisions.control_requests import EPOCH_DURING_DELETE
 from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.manager import LogManager
+from headrace.metadata.broker_epoch import BrokerEpoch
 from headrace.metadata.entity_configs import EntityConfigs
 from headrace.metadata.group_configs import GroupConfigs
 from headrace.metadata.metadata_cache import MetadataCache
@@ -256,7 +257,7 @@ class Node:
         )
         loop = asyncio.get_running_loop()
         self.nodes = nodes
-        self.id, self.broker_epoch = BrokerId(number), nodes.next_broker_epoch()
+        self.id, self.registered = BrokerId(number), BrokerEpoch(nodes.next_broker_epoch())
         self.peers = InProcessPeers(nodes, number)
         self.tasks: set[asyncio.Task[None]] = set()
         self.logs = LogManager([nodes.directory / str(number)], broker_id=number, topic_config=nodes.configs.get)
@@ -281,13 +282,11 @@ class Node:
             lag_max_ms=config.replica_lag_time_max_ms,
         )
         book = BrokerAddresses(self.metadata, "")
-        self.control = ControlPlane(
-            self.replicas, self.metadata, nodes.configs, book, broker_epoch=lambda: self.broker_epoch
-        )
+        self.control = ControlPlane(self.replicas, self.metadata, nodes.configs, book, broker_epoch=self.registered)
         self.replication = Replication(
             config,
             self.id,
-            broker_epoch=lambda: self.broker_epoch,
+            broker_epoch=self.registered,
             peers=self.peers,
             addresses=book,
             replicas=self.replicas,
@@ -426,6 +425,15 @@ class Node:
         broker = Services(**given)
         self.dispatcher = Dispatcher(broker)
         self.replication.start()
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of its registration."""
+        return self.registered.value
+
+    @broker_epoch.setter
+    def broker_epoch(self, value: int) -> None:
+        self.registered.value = value
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

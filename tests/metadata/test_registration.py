@@ -138,7 +138,7 @@ async def test_a_live_broker_whose_session_ends_is_registered_anew(
         proxy.accept()
         await eventually_async(lambda turn=turn: len(told) == turn + 2, "the next registration")
     assert [each.epoch for each in told] == sorted({each.epoch for each in told})
-    assert (await session.get(znodes.broker(0))).czxid == registration.broker.epoch
+    assert (await session.get(znodes.broker(0))).czxid == registration.broker.epoch == registration.epoch()
     await registration.close()
     await store.close()
     await proxy.close()

@@ -176,6 +176,29 @@ def test_the_answer_that_is_not_taken_is_the_result(size: int, tell: Tell) -> No
     tell(story)
 
 
+def test_answers_of_all_sizes_come_whole_however_they_are_cut(tell: Tell) -> None:
+    sizes = [1, SCRATCH_BYTES - 8, SCRATCH_BYTES - 7, 5, 150_000, 100_000, 300_000, SCRATCH_BYTES, 0, 290_000]
+    answers = [bytes([number]) * size for number, size in enumerate(sizes)]
+
+    async def story(connection: PeerConnection, peer: Peer) -> None:
+        asker = Asker(len(answers) + 1)
+        result = lent(connection, asker)
+        for first, answer in enumerate(answers, 1):
+            number, _ = await peer.read()
+            octets = framed(number + answer)
+            for cut in filter(None, (octets[:first], octets[first : 7 * first], octets[7 * first :])):
+                await peer.send(cut)
+                await asyncio.sleep(0)
+        await peer.answer(b"other".ljust(200_000))
+        frame = await result
+        assert asker.heard == answers
+        assert bytes(frame[4:]) == b"other".ljust(200_000)
+        await asks_as_before(connection, peer)
+        assert bytes(frame[4:]) == b"other".ljust(200_000), "nobody else receives where it is"
+
+    tell(story)
+
+
 def test_it_is_not_lent_while_another_request_is_in_flight_or_without_a_question(tell: Tell) -> None:
     async def story(connection: PeerConnection, peer: Peer) -> None:
         assert connection.lend(Asker(0), 18, timeout_ms=LATE_MS) is None

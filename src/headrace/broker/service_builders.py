@@ -266,7 +266,7 @@ def _base(
         metadata,
         storage.configs,
         addresses,
-        broker_epoch=lambda: registration.epoch,
+        broker_epoch=registration.epoch,
         on_seen=registration.seen_by_controller,
     )
     peers = environment.make_peers(f"headrace-{broker_id}", lambda: storage.settings.current)
@@ -303,7 +303,7 @@ def _replication(
     replication = Replication(
         base.config,
         base.broker_id,
-        broker_epoch=lambda: registration.epoch,
+        broker_epoch=registration.epoch,
         peers=base.peers,
         addresses=base.addresses,
         replicas=base.replicas,

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from headrace.metadata import znodes
+from headrace.metadata.broker_epoch import BrokerEpoch
 from headrace.metadata.left_out_nodes import is_marked
 from headrace.metadata.model import Broker
 from headrace.metadata.registry import BrokerIdInUse, register_broker
@@ -33,6 +34,8 @@ class Registration:
         """Watches for fencing marks if `broker.supports_fencing`."""
         self._store = store
         self._broker = broker
+        self.epoch = BrokerEpoch(broker.epoch)
+        """Of the last registration."""
         self._now_ms = now_ms
         self._patience_ms = patience_ms
         self._listeners: list[Callable[[Broker], None]] = []
@@ -46,11 +49,6 @@ class Registration:
     def broker(self) -> Broker:
         """The broker as last registered."""
         return self._broker
-
-    @property
-    def epoch(self) -> int:
-        """The broker epoch of the last registration."""
-        return self._broker.epoch
 
     def seen_by_controller(self) -> None:
         """Notes that the controller knows this registration. It has handled the unclean shutdown, so later
@@ -136,7 +134,7 @@ class Registration:
         if self._is_seen:
             self._broker = self._broker._replace(is_clean=True)
         broker = await register_broker(self._store, self._broker, self._now_ms(), patience_ms=self._patience_ms)
-        self._broker = broker
+        self._broker, self.epoch.value = broker, broker.epoch
         for listener in self._listeners:
             listener(broker)
         if broker.supports_fencing and not self._is_stopping and await self._is_marked():

@@ -33,7 +33,7 @@ def instance_flow(
         flow = InstanceFlow(
             FlowServices(
                 base.broker_id,
-                lambda: base.registration.epoch,
+                base.registration.epoch,
                 instances,
                 base.metadata,
                 base.replicas,

@@ -6,6 +6,7 @@ from headrace.broker.metrics.traffic cimport Traffic
 from headrace.broker.partitions.local_replica cimport LocalReplica
 from headrace.broker.replication.followed cimport Followed, Following
 from headrace.log.append_state cimport LogEnd
+from headrace.metadata.broker_epoch cimport BrokerEpoch
 from headrace.network.peers.loan cimport Asker
 from headrace.octets cimport Octets, bytes_at
 from headrace.protocol.conversation.fetch_session_client cimport FetchSessionClient
@@ -22,6 +23,7 @@ cdef class PlainFetches(Asker):
     cdef Following _following
     cdef object _services
     cdef dict _watched
+    cdef BrokerEpoch _broker_epoch
     cdef Traffic _incoming
     cdef int64_t _broker_id, _wait_max_ms, _min_bytes, _max_bytes, _response_max_bytes, _turn
     cdef bint _has_wall_clock, _was_taken
@@ -31,7 +33,7 @@ cdef class PlainFetches(Asker):
 
     @cython.locals(
         following=Following, conversation=FetchSessionClient, asked=list, count=Py_ssize_t, out=uint8_t[::1],
-        topics=int64_t, number=Py_ssize_t, pos=Py_ssize_t, first=Py_ssize_t)
+        topics=int64_t, number=Py_ssize_t, pos=Py_ssize_t, first=Py_ssize_t, epoch=int64_t)
     cpdef Py_ssize_t ask(self, int64_t correlation_id, int version, bytes client_id) except -1
 
     @cython.locals(following=Following, asked=list, found=Followed, number=Py_ssize_t, count=Py_ssize_t)

@@ -28,6 +28,7 @@ from headrace.broker.replication import follower_log
 from headrace.clocks import wall_clock_ms
 from headrace.errors import KafkaError
 from headrace.limits import INT32_MAX, INT64_MAX
+from headrace.metadata.broker_epoch import BrokerEpoch
 from headrace.network.peers.loan import Asker
 from headrace.protocol.follower_fetch import (
     END_BYTES,
@@ -76,9 +77,9 @@ class PlainFetches(Asker):
     """The fetches of one fetcher that take the shortest way."""
 
     __slots__ = (
-        "_asked", "_broker_id", "_following", "_has_wall_clock", "_incoming", "_max_bytes", "_min_bytes",
-        "_response_max_bytes", "_rows", "_services", "_told", "_turn", "_wait_max_ms", "_was_taken", "_watched",
-        "taken",
+        "_asked", "_broker_epoch", "_broker_id", "_following", "_has_wall_clock", "_incoming", "_max_bytes",
+        "_min_bytes", "_response_max_bytes", "_rows", "_services", "_told", "_turn", "_wait_max_ms", "_was_taken",
+        "_watched", "taken",
     )  # fmt: skip
 
     def __init__(self, following: Following, services: FetcherServices) -> None:
@@ -86,6 +87,8 @@ class PlainFetches(Asker):
         self._following, self._services, self._watched = following, services, services.watched
         self._incoming = services.incoming
         self._broker_id, self._has_wall_clock = services.broker_id, services.now_ms is wall_clock_ms
+        epoch: Any = services.broker_epoch
+        self._broker_epoch: BrokerEpoch | None = epoch if isinstance(epoch, BrokerEpoch) else None
         settings = services.settings
         self._wait_max_ms, self._min_bytes = settings.wait_max_ms, settings.min_bytes
         self._max_bytes, self._response_max_bytes = settings.max_bytes, settings.response_max_bytes
@@ -121,9 +124,11 @@ class PlainFetches(Asker):
             if _is_first(asked, first):
                 pos = self._put_topic(first, pos)
             first += 1
-        following.changed.clear()
+        if following.changed:
+            following.changed.clear()
         asked.clear()
-        return end_request(self._broker_id, self._services.broker_epoch(), out, pos)
+        epoch = self._services.broker_epoch() if self._broker_epoch is None else self._broker_epoch.value
+        return end_request(self._broker_id, epoch, out, pos)
 
     def _may_ask(self, version: int, client_id: bytes) -> bool:
         """Whether there is nothing to decide about the next fetch. Fills `_asked`."""

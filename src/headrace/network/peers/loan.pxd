@@ -2,9 +2,10 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from headrace.octets cimport Octets, int32_at
 from headrace.protocol.conversation.frames cimport FrameReader
 
-cdef Py_ssize_t _SIZE_BYTES, _ID_BYTES
+cdef Py_ssize_t _SIZE_BYTES, _ID_BYTES, _SCRATCH_BYTES, _GROWTH
 cdef int64_t _ID_MASK
 
 cdef class Asker:
@@ -13,32 +14,35 @@ cdef class Asker:
     cpdef bint take(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end) except -1
 
 cdef class Loan:
-    cdef object _connection, _transport, _receive_into, _loop, _late
+    cdef object _connection, _transport, _receive_into, _loop, _late, _buffer, _is_answered
+    cdef uint8_t[::1] _octets
     cdef FrameReader _reader
     cdef Asker _asker
     cdef bytes _client_id
     cdef int _version, _direct_fd
-    cdef int64_t _id
+    cdef int64_t _id, _bytes_max
     cdef double _asked_at, _timeout_s
     cdef uint8_t *_received
     cdef uint8_t *_out
-    cdef Py_ssize_t _room
+    cdef Py_ssize_t _room, _filled
     cdef readonly object answered
 
-    @cython.locals(octets=uint8_t[::1], out=uint8_t[::1])
-    cdef _use(self, FrameReader reader, Asker asker)
+    cdef _use(self, buffer)
 
     @cython.locals(size=Py_ssize_t)
     cpdef bint begin(self) except -1
 
-    @cython.locals(reader=FrameReader, count=Py_ssize_t, end=Py_ssize_t, frames=list)
+    @cython.locals(octets=Octets, count=Py_ssize_t, filled=Py_ssize_t, end=Py_ssize_t, size=int64_t)
     cpdef on_readable(self)
+
+    @cython.locals(filled=Py_ssize_t, room=Py_ssize_t)
+    cdef _receive_more(self, Py_ssize_t end)
 
     @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t _receive(self) except -1
 
-    @cython.locals(size=Py_ssize_t, is_own=bint)
-    cdef _take(self, const uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, frame)
+    @cython.locals(octets=Octets, size=Py_ssize_t)
+    cdef _take(self, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(sent=Py_ssize_t)
     cdef _send(self, Py_ssize_t size)
@@ -49,6 +53,3 @@ cdef class Loan:
 
 @cython.locals(now_s=double)
 cdef double _now_s() noexcept
-
-@cython.locals(first=int64_t, value=int64_t)
-cdef int64_t _int32(const uint8_t[::1] buf, Py_ssize_t pos) noexcept

@@ -6,8 +6,15 @@
 
 The asker writes each request itself, and takes in each answer where it was received. One request is in flight. The
 first answer that the asker leaves, done nothing with, is the result of the loan; None if it has nothing more to ask.
-The connection ends the loan with its failure when it closes. Compiled, as `network.connection` is; it also runs
-uncompiled.
+The connection ends the loan with its failure when it closes.
+
+    buffer   [ size | answer … │ … ]      an answer is received where it is read, in one piece or in many
+                     filled ──┘
+
+The buffer is the connection's own, until an answer does not fit it. Then the loan has a larger one, for all further
+answers: new memory costs more than the receiving. It grows as the bytes come, as in `conversation.frames`.
+
+Compiled, as `network.connection` is; it also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -26,15 +33,20 @@ from headrace.limits import INT32_MAX
 from headrace.protocol.conversation.asking import SCRATCH_BYTES
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
     from cython.cimports.headrace.clock_calls import monotonic
     from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
+    from cython.cimports.headrace.octets import int32_at
+else:
+    from headrace.octets import int32_at
 
 if TYPE_CHECKING:
     from headrace.network.transport import Transport
     from headrace.protocol.conversation.frames import FrameReader
 
 _SIZE_BYTES, _ID_BYTES, _ID_MASK = 4, 4, INT32_MAX
+_SCRATCH_BYTES, _GROWTH = SCRATCH_BYTES, 16
 
 Lent = "asyncio.Future[memoryview | None]"
 
@@ -79,8 +91,9 @@ class Loan:
     """A lent connection."""
 
     __slots__ = (
-        "_asked_at", "_asker", "_client_id", "_connection", "_direct_fd", "_id", "_late", "_loop", "_out", "_reader",
-        "_receive_into", "_received", "_room", "_timeout_s", "_transport", "_version", "answered",
+        "_asked_at", "_asker", "_buffer", "_bytes_max", "_client_id", "_connection", "_direct_fd", "_filled", "_id",
+        "_is_answered", "_late", "_loop", "_octets", "_out", "_reader", "_receive_into", "_received", "_room",
+        "_timeout_s", "_transport", "_version", "answered",
     )  # fmt: skip
 
     def __init__(
@@ -99,18 +112,22 @@ class Loan:
         self._connection, self._transport, self._reader, self._asker = connection, transport, reader, asker
         self._version, self._client_id, self._timeout_s, self._loop = version, client_id, timeout_ms / 1000, loop
         self._direct_fd, self._receive_into = transport.direct_fd, transport.receive_into
-        if cython.compiled:
-            self._use(reader, asker)
+        self._bytes_max = reader.frame_bytes_max
+        self._use(reader.target())
+        self._filled = 0  # of an answer that is not whole yet, with its size before it
         self._id = 0
         self._asked_at = 0.0
         self._late: asyncio.TimerHandle | None = None
         self.answered: Any = loop.create_future()
         """The result of the loan."""
+        self._is_answered = self.answered.done
 
-    def _use(self, reader: FrameReader, asker: Asker) -> None:
-        """Keeps where the buffers are that stay the same all the time."""
-        octets, out = reader._octets, asker.out
-        self._received, self._room, self._out = cython.address(octets[0]), len(octets), cython.address(out[0])
+    def _use(self, buffer: memoryview) -> None:
+        """Receives into this buffer from now on."""
+        self._buffer = self._octets = buffer  # the same twice: to cut views from, and to read bytes of
+        self._room = len(buffer)
+        if cython.compiled:
+            self._received, self._out = cython.address(self._octets[0]), cython.address(self._asker.out[0])
 
     def begin(self) -> bool:
         """Sends the first request. Whether there is one, and the socket has taken it."""
@@ -126,49 +143,67 @@ class Loan:
 
     def on_readable(self) -> None:
         """Receives, and takes in the answer if it is whole."""
-        reader = self._reader
         try:
             count = self._receive()
-            if count == 0:
-                self._connection.close("the peer closed the connection")
-                return
-            end = reader.end_of_frame(0, count)
-            if end == count:
-                self._take(reader._octets if cython.compiled else reader.target(), _SIZE_BYTES, end, None)
-                return
-            frames = reader.received(count)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._connection.close(error.strerror or str(error))
             return
+        if count == 0:
+            self._connection.close("the peer closed the connection")
+            return
+        filled = self._filled + count
+        self._filled = filled
+        if filled < _SIZE_BYTES:
+            return
+        octets: Any = self._received if cython.compiled else self._octets
+        size = int32_at(octets, 0)
+        end = _SIZE_BYTES + size
+        if end == filled and 0 < size <= self._bytes_max:
+            self._filled = 0
+            self._take(_SIZE_BYTES, end)
+        else:
+            self._receive_more(end)
+
+    def _receive_more(self, end: int) -> None:
+        """Goes on with an answer that is not whole, which ends at `end` of the buffer."""
+        filled = self._filled
+        try:
+            self._reader.check_size(self._buffer[:_SIZE_BYTES])
         except InvalidRequest as error:
             self._connection.close(f"the response is malformed: {error.message}")
             return
-        if len(frames) == 1:
-            self._take(frames[0], 0, len(frames[0]), frames[0])
-        elif frames:
+        if end < filled:
             self._connection.close("the response is malformed: there is another one behind it")
+            return
+        room = min(max(end, 2 * self._room), _GROWTH * filled)
+        if room > self._room:
+            larger = PyByteArray_FromStringAndSize(cython.NULL, room) if cython.compiled else bytearray(room)
+            buffer = memoryview(larger)
+            buffer[:filled] = self._buffer[:filled]
+            self._use(buffer)
 
     def _receive(self) -> int:
-        if cython.compiled and self._direct_fd >= 0 and self._reader._own is None:
-            count: int = recv(self._direct_fd, self._received, self._room, 0)
+        if cython.compiled and self._direct_fd >= 0:
+            count: int = recv(self._direct_fd, self._received + self._filled, self._room - self._filled, 0)
             if count < 0:
                 PyErr_SetFromErrno(OSError)
             return count
-        return self._receive_into(self._reader.target())
+        return self._receive_into(self._buffer[self._filled :])
 
-    def _take(self, octets: Any, start: int, end: int, frame: memoryview | None) -> None:
-        """`frame`: the same, if it may be in a buffer of its own."""
-        if self.answered.done():
+    def _take(self, start: int, end: int) -> None:
+        if self._is_answered():
             return  # nobody waits any more, and the connection is about to be closed
-        if end - start < _ID_BYTES or _int32(octets, start) != self._id:
+        octets: Any = self._received if cython.compiled else self._octets
+        if end - start < _ID_BYTES or int32_at(octets, start) != self._id:
             self._connection.close("the response is malformed: it has another correlation id")
             return
         try:
-            if not self._asker.take(octets, start, end):
-                is_own = frame is not None and end - start > SCRATCH_BYTES
-                self._end(frame if is_own else memoryview(bytes(octets[start:end])))
+            if not self._asker.take(self._octets, start, end):
+                frame = self._buffer[start:end]
+                is_own = self._buffer is not self._reader.target()  # nobody uses it after the loan
+                self._end(frame if is_own and end - start > _SCRATCH_BYTES else memoryview(bytes(frame)))
                 return
             self._id = self._id + 1 & _ID_MASK
             size = self._asker.ask(self._id, self._version, self._client_id)
@@ -219,9 +254,3 @@ def _now_s() -> float:
         now_s: float = monotonic() / 1e9
         return now_s
     return time.monotonic()
-
-
-def _int32(buf: Any, pos: int) -> int:
-    first = buf[pos]
-    value: int = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - (value >> 31 << 32)

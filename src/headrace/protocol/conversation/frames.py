@@ -103,6 +103,15 @@ class FrameReader:
         empty one is a message, or 1. `announced`: called with the size of each frame of which a part is kept."""
         self._frame_bytes_max, self._frame_bytes_min, self._announced = frame_bytes_max, frame_bytes_min, announced
 
+    @property
+    def frame_bytes_max(self) -> int:
+        """The size of the largest frame."""
+        return self._frame_bytes_max
+
+    def check_size(self, field: memoryview) -> None:
+        """Raises `InvalidRequest` if a frame may not have the size in `field`; for a caller that cuts frames itself."""
+        self._checked_size(field)
+
     def target(self) -> memoryview:
         """The buffer for the next bytes."""
         return self._scratch if self._own is None else self._own[self._filled :]

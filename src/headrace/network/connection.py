@@ -658,12 +658,29 @@ class Connection(LateReceiver):
             self._pace()
 
     def _put_out_in_order(self) -> None:
-        """Queues the answers that wait for none before them."""
+        """Queues the answers that wait for none before them, or sends them, if they are short ones and nothing else."""
+        frames: list[bytes] = []
         slot = self._order.take()
         while slot is not None:
-            if slot.chunks:
-                self._put_out(slot.chunks, slot.request)
+            chunks = slot.chunks
+            if chunks:
+                first = chunks[0]
+                is_short = len(chunks) == 1 and isinstance(first, bytes) and len(first) <= _SHORT_MAX
+                if is_short and not self.is_timed:
+                    frames.append(first)  # type: ignore[arg-type]
+                else:
+                    for frame in frames:
+                        self._outbound.add(frame)
+                    frames = []
+                    self._put_out(chunks, slot.request)
             slot = self._order.take()
+        if not frames:
+            return
+        together = frames[0] if len(frames) == 1 else b"".join(frames)
+        if self._is_sending or self._outbound.queued_bytes:
+            self._outbound.add(together)
+        else:
+            self._send_only(together)
 
     def _send(self) -> None:
         try:
@@ -708,7 +725,7 @@ class Connection(LateReceiver):
             return
         if self._is_held():
             self._stop_reading()
-        elif self._frames:
+        elif self._frames is not _NO_FRAMES and self._frames:
             self._stop_reading()
             if not self._goes_on:
                 self._goes_on = True

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from headrace.broker.partitions.local_replica cimport LocalReplica
-from headrace.broker.request.purgatory cimport Purgatory, WaitingOperation
+from headrace.broker.request.purgatory cimport DelayedRequest, Purgatory, WaitingOperation
 from headrace.network.answer_order cimport Waiter
 from headrace.replication.replica_offsets cimport ReplicaOffsets
 
@@ -11,7 +11,7 @@ cdef Py_ssize_t _OVER_MIN
 cdef object _NONE, _TIMED_OUT
 cdef double _NEVER, _NEXT_TURN_S
 
-cdef class CommitQueue
+cdef class CommitQueue(DelayedRequest)
 cdef class CommitQueues
 
 cdef class WaitingRequest(Waiter):
@@ -63,7 +63,7 @@ cdef class WaitingReply(WaitingProduce):
     cdef _reply(self)
     cdef _fail(self)
 
-cdef class CommitQueue:
+cdef class CommitQueue(DelayedRequest):
     cdef CommitQueues _owner
     cdef tuple _keys
     cdef readonly object api_key

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.broker.request.purgatory import DelayedRequest
 from headrace.errors import ErrorCode
 from headrace.network.answer_order import Waiter
 from headrace.protocol.apis import ApiKey
@@ -222,7 +223,7 @@ class WaitingReply(WaitingProduce):
         self._ctx.failed()
 
 
-class CommitQueue:
+class CommitQueue(DelayedRequest):
     """The plain requests that wait for one partition; an operation of the purgatory."""
 
     __slots__ = ("_due", "_entry", "_head", "_keys", "_next_look", "_over", "_owner", "_waiting", "api_key")

@@ -5,6 +5,7 @@ from headrace.broker.metrics.traffic cimport Traffic
 from headrace.broker.partitions.local_replica cimport LocalReplica
 from headrace.broker.produce.commit_queue cimport CommitQueues, Place, WaitingProduce, place_of
 from headrace.broker.produce.waiting_answer cimport WaitingAnswer, waiting_answer
+from headrace.broker.request.in_force cimport QuotasInForce, RulesInForce
 from headrace.log.append_state cimport LateWrites, LogEnd
 from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
@@ -20,7 +21,9 @@ cdef int64_t _ONE
 cdef int _LATE_ROWS_MAX, _PLACE_BITS, _IDS_FROM, _NAME_BYTES_MAX, _WAITS, _KEYS_MAX
 
 cdef class ProduceShortcut(Shortcut):
-    cdef object _services, _admission, _throttling, _now_ms, _times, _touch, _append_rest, _named_by
+    cdef RulesInForce _admission
+    cdef QuotasInForce _throttling
+    cdef object _services, _now_ms, _times, _touch, _append_rest, _named_by
     cdef object _refuse, _clock
     cdef CommitQueues _queues
     cdef double _turn_s
@@ -58,7 +61,7 @@ cdef class ProduceShortcut(Shortcut):
         self, connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
 
     @cython.locals(
-        request=ConstFields, batches=ConstFields, number=int, topic=object, row=Py_ssize_t, batch=Py_ssize_t,
+        request=ConstFields, batches=ConstFields, number=int, index=int64_t, topic=object, row=Py_ssize_t, batch=Py_ssize_t,
         partition=LocalReplica, state=ReplicaOffsets, log=LogEnd)
     cdef bint _check(self, uint8_t[::1] octets, int count, int64_t now_ms) except -1
 
@@ -98,8 +101,7 @@ cdef class ProduceShortcut(Shortcut):
     @cython.locals(size=Py_ssize_t, named=str)
     cdef object _topic_of(self, uint8_t[::1] octets, Py_ssize_t at, Py_ssize_t end)
 
-    @cython.locals(key=tuple)
-    cdef tuple _key_of(self, topic, int64_t index)
+    cdef object _key_of(self, topic, int64_t index)
 
 @cython.locals(pos=Py_ssize_t)
 cdef inline bint _is_same(const uint8_t[::1] name, const uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t size) noexcept

@@ -227,9 +227,12 @@ class ProduceShortcut(Shortcut):
                 if named is None:
                     return False
                 topic = named
-            partition = self._partitions.get(self._key_of(topic, request[row + _INDEX]))
+            index = request[row + _INDEX]
+            partition = self._partitions.get(self._key_of(topic, index))
             if partition is None:
                 return False
+            if 0 <= index < _KEYS_MAX and topic is self._named:
+                self._keys[index] = partition.key  # found by its identity the next time
             state, log = partition.state, partition.log
             if not state.commits_at_once or not state.is_leader:
                 if not state.commits_by_fetches or (request[_ACKS] == _ACKS_ALL and not state.takes_acks_all()):
@@ -416,13 +419,11 @@ class ProduceShortcut(Shortcut):
         return self._named
 
     def _key_of(self, topic: str, index: int) -> tuple[str, int]:
-        """The key of a partition; the same object again, if its topic is that of the last batch."""
-        if index < 0 or index >= _KEYS_MAX or topic is not self._named:
-            return topic, index
-        if self._keys[index] is None:
-            self._keys[index] = (topic, index)
-        key: tuple[str, int] = self._keys[index]
-        return key
+        """The key of a partition; its own, if its topic is that of the last batch and it was found before."""
+        if 0 <= index < _KEYS_MAX and topic is self._named and self._keys[index] is not None:
+            key: tuple[str, int] = self._keys[index]
+            return key
+        return topic, index
 
 
 def _is_same(name: memoryview, buf: memoryview, start: int, size: int) -> bool:

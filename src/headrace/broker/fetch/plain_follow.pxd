@@ -20,7 +20,7 @@ cdef int _FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS
 cdef int _ROW_BYTES, _ANSWER_BYTES, _AT_MAX, _READ_MAX, _WAITS, _POSITION, _SIZE
 
 cdef class PlainFollows(PlainSessionFetch):
-    cdef object _metadata
+    cdef object _metadata, _snapshot, _brokers
     cdef Traffic _outgoing
     cdef tuple _listeners
     cdef int64_t _follower, _now_ms, _broker_epoch

@@ -15,6 +15,7 @@ cdef class WaitingOperation:
     cdef DelayedRequest request
     cdef readonly tuple keys
     cdef double deadline, due
+    cdef int64_t look
     cdef readonly bint is_done, is_paused
 
 cdef class Purgatory:
@@ -23,7 +24,7 @@ cdef class Purgatory:
     cdef readonly object watched
     cdef dict _touched
     cdef readonly list _deadlines
-    cdef int64_t _order
+    cdef int64_t _order, _looks
     cdef double _timer_due
     cdef Py_ssize_t _waiting
 
@@ -39,8 +40,10 @@ cdef class Purgatory:
 
     cpdef touch(self, key)
 
-    @cython.locals(touched=dict, found=dict, entry=WaitingOperation, request=DelayedRequest, is_over=bint)
+    @cython.locals(found=list, entry=WaitingOperation, request=DelayedRequest, is_over=bint)
     cpdef _look(self)
+
+    cdef _find(self, WaitingOperation entry, list found)
 
     cdef _watch(self, WaitingOperation entry)
     cdef _unwatch(self, WaitingOperation entry)

@@ -50,7 +50,7 @@ class DelayedRequest(Waiter):
 class WaitingOperation:
     """A waiting operation with its keys; the handle to cancel it."""
 
-    __slots__ = ("deadline", "due", "is_done", "is_paused", "keys", "operation", "request")
+    __slots__ = ("deadline", "due", "is_done", "is_paused", "keys", "look", "operation", "request")
 
     def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...], deadline: float) -> None:
         """`deadline` is in seconds of the event loop's clock."""
@@ -62,14 +62,16 @@ class WaitingOperation:
         self.deadline = self.due = deadline
         """When it expires, and when the timer looks at it: one that has waited again expires later."""
         self.is_done = self.is_paused = False
+        self.look = 0
+        """The number of the last look that has found it."""
 
 
 class Purgatory:
     """Every waiting request of one broker."""
 
     __slots__ = (
-        "_call_soon", "_deadlines", "_look_at_touched", "_loop", "_order", "_time", "_timer", "_timer_due", "_touched",
-        "_waiting", "_watched", "watched",
+        "_call_soon", "_deadlines", "_look_at_touched", "_looks", "_loop", "_order", "_time", "_timer", "_timer_due",
+        "_touched", "_waiting", "_watched", "watched",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,6 +85,7 @@ class Purgatory:
         self._look_at_touched = self._look
         self._deadlines: list[tuple[float, int, WaitingOperation]] = []
         self._order = 0  # of the last one in `_deadlines`
+        self._looks = 0
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0  # kept here: uvloop's handle cannot tell once its time has come
         self._waiting = 0
@@ -141,14 +144,16 @@ class Purgatory:
             self._touched[key] = None
 
     def _look(self) -> None:
-        touched, self._touched = self._touched, {}
-        found: dict[WaitingOperation, None] = {}
-        for key in touched:
+        found: list[WaitingOperation] = []
+        self._looks += 1
+        for key in self._touched:
             watching = self._watched.get(key)
             if isinstance(watching, dict):
-                found.update(watching)
+                for entry in watching:
+                    self._find(entry, found)
             elif watching is not None:
-                found[watching] = None
+                self._find(watching, found)
+        self._touched.clear()
         for entry in found:
             operation, request = entry.operation, entry.request
             if operation is None or entry.is_paused:  # over, or it waits no more
@@ -156,6 +161,12 @@ class Purgatory:
             is_over = operation.try_complete() if request is None else request.try_complete()
             if is_over and not entry.is_done:
                 self._end(entry)
+
+    def _find(self, entry: WaitingOperation, found: list[WaitingOperation]) -> None:
+        """Puts an operation among the others of this look, once."""
+        if entry.look != self._looks:
+            entry.look = self._looks
+            found.append(entry)
 
     def _watch(self, entry: WaitingOperation) -> None:
         for key in entry.keys:

@@ -8,7 +8,8 @@ without an object per field.
     varint                unsigned, 7 bits a byte, the lowest first
 
 Only what takes an `end` looks where a buffer ends. Compiled, a field's buffer is a pointer to its first byte: the view
-of a buffer is a struct of 208 bytes, which each call would copy. The module also runs uncompiled.
+of a buffer is a struct of 208 bytes, which each call would copy. Fields of a fixed size are inline C. The module also
+runs uncompiled.
 """
 
 from __future__ import annotations
@@ -32,23 +33,38 @@ COMPACT = 0
 _VARINT_BITS_MAX = 28
 
 
-def int16_at(buf: Buffer, pos: int) -> int:
-    value = buf[pos] << 8 | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
+if not cython.compiled:  # see octet_fields.pxd
 
+    def int16_at(buf: Buffer, pos: int) -> int:
+        value = buf[pos] << 8 | buf[pos + 1]
+        return value - 0x10000 if value >= 0x8000 else value
 
-def uint32_at(buf: Buffer, pos: int) -> int:
-    first = buf[pos]
-    return first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+    def uint32_at(buf: Buffer, pos: int) -> int:
+        first = buf[pos]
+        return first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
 
+    def int32_at(buf: Buffer, pos: int) -> int:
+        value = uint32_at(buf, pos)
+        return value - (value >> 31 << 32)
 
-def int32_at(buf: Buffer, pos: int) -> int:
-    value = uint32_at(buf, pos)
-    return value - (value >> 31 << 32)  # a literal of more than 31 bits would be a Python object in C
+    def int64_at(buf: Buffer, pos: int) -> int:
+        return int32_at(buf, pos) << 32 | uint32_at(buf, pos + 4)
 
+    def put16(out: memoryview, pos: int, value: int) -> int:
+        """Writes an int16, and returns the position behind it; so do the others."""
+        out[pos] = value >> 8 & 0xFF
+        out[pos + 1] = value & 0xFF
+        return pos + 2
 
-def int64_at(buf: Buffer, pos: int) -> int:
-    return int32_at(buf, pos) << 32 | uint32_at(buf, pos + 4)
+    def put32(out: memoryview, pos: int, value: int) -> int:
+        out[pos] = value >> 24 & 0xFF
+        out[pos + 1] = value >> 16 & 0xFF
+        out[pos + 2] = value >> 8 & 0xFF
+        out[pos + 3] = value & 0xFF
+        return pos + 4
+
+    def put64(out: memoryview, pos: int, value: int) -> int:
+        return put32(out, put32(out, pos, value >> 32), value)
 
 
 def length_at(buf: Buffer, pos: int, end: int, width: int) -> tuple[int, int]:
@@ -93,25 +109,6 @@ def text_at(buf: Buffer, start: int, end: int) -> str:
         )
         return text
     return str(buf[start:end], "ascii")
-
-
-def put16(out: memoryview, pos: int, value: int) -> int:
-    """Writes an int16, and returns the position behind it; so do the others."""
-    out[pos] = value >> 8 & 0xFF
-    out[pos + 1] = value & 0xFF
-    return pos + 2
-
-
-def put32(out: memoryview, pos: int, value: int) -> int:
-    out[pos] = value >> 24 & 0xFF
-    out[pos + 1] = value >> 16 & 0xFF
-    out[pos + 2] = value >> 8 & 0xFF
-    out[pos + 3] = value & 0xFF
-    return pos + 4
-
-
-def put64(out: memoryview, pos: int, value: int) -> int:
-    return put32(out, put32(out, pos, value >> 32), value)
 
 
 def put_varint(out: memoryview, pos: int, value: int) -> int:

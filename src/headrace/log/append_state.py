@@ -37,20 +37,21 @@ if cython.compiled:
     )
     from cython.cimports.libc.string import memcpy
     from cython.cimports.posix.unistd import pwrite
+else:
+    from headrace.octets import int16_at, int32_at, int64_at, put32, put64, uint32_at
 
 from headrace.limits import LATE_BATCHES_MAX, LATE_BYTES_MAX
-from headrace.log.segment.tail_cache import BATCHES_MAX
+from headrace.log.segment.tail_cache import BATCHES_MAX, TailCache
 from headrace.records.codecs.crc import crc32c
 
 if TYPE_CHECKING:
     from headrace.config import TopicConfig
     from headrace.log.segment.index_columns import IndexColumns
-    from headrace.log.segment.tail_cache import TailCache
 
 NOT_APPENDED = -1
 """The result of `append_plain` when nothing was done."""
 
-_ONE, _INT32_MAX, _UINT32_MAX = 1, 0x7FFFFFFF, 0xFFFFFFFF  # C integers of 64 bits
+_ONE, _INT32_MAX = 1, 0x7FFFFFFF  # C integers of 64 bits
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
 _REMEMBERED_MAX = BATCHES_MAX
 _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX = LATE_BYTES_MAX, LATE_BATCHES_MAX, 60  # a bit for each log
@@ -71,12 +72,14 @@ _BY_INSTRUCTION = _has_instruction()
 class FileEnd:
     """The end of a log file."""
 
-    __slots__ = ("plain_fd", "size")
+    __slots__ = ("_file", "plain_fd", "size")
 
     size: int
     """The number of bytes of whole batches."""
     plain_fd: int
     """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
+    _file: Any
+    """The file, if it is open."""
 
     def append(self, batches: bytes) -> int:
         """Write at the end, and return the position in bytes. Raises OSError, and then changes nothing."""
@@ -90,31 +93,39 @@ class FileEnd:
 class IndexSteps:
     """The progress towards the next index entry."""
 
-    __slots__ = ("_interval_bytes", "_largest", "_loaded", "is_full", "unindexed_bytes")
+    __slots__ = (
+        "_interval_bytes", "_knows_largest", "_largest_ms", "_loaded", "_offset_of_largest", "is_full",
+        "unindexed_bytes",
+    )  # fmt: skip
 
     unindexed_bytes: int
     """The number of bytes behind the batch of the last entry."""
     is_full: bool
     """Whether an index has no room for another entry, so that the segment has to roll."""
     _interval_bytes: int
-    _largest: Any
+    _knows_largest: bool
+    """Whether the next two are known: the segment's largest timestamp, and the last offset of its batch."""
+    _largest_ms: int
+    _offset_of_largest: int
     _loaded: Any
 
-    def add_entries(self, last_offset: int, position: int) -> None:
+    def put_entries(self, last_offset: int, position: int) -> None:
         """Add an entry for the batch that ends with `last_offset` and begins at `position` to both indexes, which are
-        loaded."""
-        loaded, largest = self._loaded, self._largest
+        loaded, as the largest timestamp is. Compiled, for compiled modules only."""
+        loaded = self._loaded
         offsets: IndexColumns = loaded[0]
         times: IndexColumns = loaded[1]
-        timestamp_ms: int = largest[0]
-        largest_at: int = largest[1]
-        is_due = offsets.put(last_offset - offsets.base_offset, position)
-        if timestamp_ms >= 0 and times.put(timestamp_ms, largest_at - times.base_offset):
+        is_due = offsets.put_entry(last_offset - offsets.base_offset, position)
+        if self._largest_ms >= 0 and times.put_entry(self._largest_ms, self._offset_of_largest - times.base_offset):
             is_due = True
         self.unindexed_bytes = 0
         self.is_full = len(offsets.keys) >= offsets.entries_max or len(times.keys) >= times.entries_max - 1
         if is_due:
             self._write_waiting()
+
+    def add_entries(self, last_offset: int, position: int) -> None:
+        """See `put_entries`."""
+        self.put_entries(last_offset, position)
 
     def _write_waiting(self) -> None:
         raise NotImplementedError
@@ -139,6 +150,44 @@ class SegmentEnd:
     indexes: IndexSteps
 
 
+class SegmentsEnd:
+    """The end of a list of segments."""
+
+    __slots__ = ("recent",)
+
+    recent: TailCache
+    """The positions of the newest batches of the active segment."""
+
+
+class EpochsEnd:
+    """The end of a log's leader epochs."""
+
+    __slots__ = ("latest",)
+
+    latest: int
+
+
+class ProducerEnd:
+    """The end of what one producer wrote. See `ProducerEntry`."""
+
+    __slots__ = ("batches", "epoch", "open_since", "seen_ms")
+
+    epoch: int
+    seen_ms: int
+    open_since: int
+    batches: list[Any]
+
+
+class ProducersEnd:
+    """The producers of a log, up to an offset (exclusive)."""
+
+    __slots__ = ("end_offset", "entries", "transactions")
+
+    end_offset: int
+    entries: dict[int, Any]
+    transactions: Any
+
+
 class LogEnd:
     """The end of a partition's log."""
 
@@ -157,9 +206,9 @@ class LogEnd:
     active: SegmentEnd
     """The segment that is written to."""
 
-    producers: Any
-    leader_epochs: Any
-    segments: Any
+    producers: ProducersEnd
+    leader_epochs: EpochsEnd
+    segments: SegmentsEnd
 
     writes_at_once: bool
     """Whether no write is put off, because the last one that was put off failed: each batch gets its own answer until
@@ -210,7 +259,7 @@ class LogEnd:
         first = active._first_timestamp_ms
         if not position or first is None:
             return _NOT_APPENDED
-        if indexes.is_full or indexes._largest is None or indexes._loaded is None:
+        if indexes.is_full or not indexes._knows_largest or indexes._loaded is None:
             return _NOT_APPENDED
         first_ms = first
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - active.created_ms
@@ -226,11 +275,12 @@ class LogEnd:
             entry = producers.entries.get(producer_id)
             if entry is None or not _follows(entry, producer_epoch, base_sequence):
                 return _NOT_APPENDED
-        _put_int64(buf, start, base_offset)
-        _put_int32(buf, start + 12, leader_epoch)
+        batch = cython.address(buf[start]) if cython.compiled else memoryview(buf)[start:end]
+        put64(batch, 0, base_offset)
+        put32(batch, 12, leader_epoch)
         if late is not None:
-            late.put_off(self, buf, start, end, entry)
-        elif _write(fd, buf, start, end, position) != size:
+            late.put_off(self, batch, size, entry)
+        elif _write(fd, batch, size, position) != size:
             return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
         else:
             self.writes_at_once = False
@@ -252,26 +302,27 @@ class LogEnd:
         file_end, first, fd = records.size, active._first_timestamp_ms, records.plain_fd
         if fd < 0 or self.failure is not None or self.is_truncating or not file_end or first is None:
             return start
-        if indexes.is_full or indexes._largest is None or indexes._loaded is None:
+        if indexes.is_full or not indexes._knows_largest or indexes._loaded is None:
             return start
         first_ms, offset, latest = first, self.log_end_offset, self.leader_epochs.latest
         producers, left, taken = self.producers.entries, _ONE, 0  # there is room for one entry in both indexes
         expected: dict[int, int] | None = None  # the next sequence of each producer but the last one
         last_id, last_epoch, next_sequence = -_ONE, -_ONE, -_ONE
+        run = cython.address(buf[0]) if cython.compiled else buf
         pos = start
         while end - pos > _HEADER_BYTES and pos - start < bytes_max:
             if taken == left:
                 left = _entries_left(indexes._loaded)
                 if taken >= left:
                     break
-            size, count = _int32(buf, pos + 8) + _LOG_OVERHEAD, _int32(buf, pos + 57)
-            if size <= _HEADER_BYTES or size > end - pos or buf[pos + 16] != _MAGIC or buf[pos + 22] & _SPECIAL_BITS:
+            size, count = int32_at(run, pos + 8) + _LOG_OVERHEAD, int32_at(run, pos + 57)
+            if size <= _HEADER_BYTES or size > end - pos or run[pos + 16] != _MAGIC or run[pos + 22] & _SPECIAL_BITS:
                 break
-            if count <= 0 or _int32(buf, pos + 23) != count - 1:
+            if count <= 0 or int32_at(run, pos + 23) != count - 1:
                 break
-            if _int64(buf, pos) != offset or _int32(buf, pos + 12) != latest:
+            if int64_at(run, pos) != offset or int32_at(run, pos + 12) != latest:
                 break
-            max_timestamp_ms = _int64(buf, pos + 35)
+            max_timestamp_ms = int64_at(run, pos + 35)
             waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - active.created_ms
             if (
                 offset + count - 1 - active.base_offset > _INT32_MAX
@@ -279,9 +330,9 @@ class LogEnd:
                 or waited_ms > active.roll_after_ms
             ):
                 break
-            producer_id = _int64(buf, pos + 43)
+            producer_id = int64_at(run, pos + 43)
             if producer_id >= 0:
-                epoch, sequence = _int16(buf, pos + 51), _int32(buf, pos + 53)
+                epoch, sequence = int16_at(run, pos + 51), int32_at(run, pos + 53)
                 if producer_id == last_id:
                     if epoch != last_epoch or sequence != next_sequence:
                         break
@@ -294,23 +345,26 @@ class LogEnd:
                         break
                     last_id, last_epoch = producer_id, epoch
                 next_sequence = sequence + count & _INT32_MAX
-            if _crc(buf, pos + _CHECKED_FROM, pos + size) != _int32(buf, pos + 17) & _UINT32_MAX:
+            if _crc(run, pos + _CHECKED_FROM, pos + size) != uint32_at(run, pos + 17):
                 break
             pos += size
             offset += count
             taken += 1
-        if pos == start or _write(fd, buf, start, pos, file_end) != pos - start:
+        if pos == start:
+            return start
+        first_batch = cython.address(buf[start]) if cython.compiled else buf[start:pos]
+        if _write(fd, first_batch, pos - start, file_end) != pos - start:
             return start  # after a failed write, the general append finds out why
         records.size = file_end + (pos - start)
         at = start
         while at < pos:
-            size, count = _int32(buf, at + 8) + _LOG_OVERHEAD, _int32(buf, at + 57)
-            base_offset, max_timestamp_ms = _int64(buf, at), _int64(buf, at + 35)
+            size, count = int32_at(run, at + 8) + _LOG_OVERHEAD, int32_at(run, at + 57)
+            base_offset, max_timestamp_ms = int64_at(run, at), int64_at(run, at + 35)
             self._note(base_offset, count, file_end + (at - start), size, max_timestamp_ms)
-            producer_id = _int64(buf, at + 43)
+            producer_id = int64_at(run, at + 43)
             if producer_id >= 0:
                 last_offset = base_offset + count - 1
-                _keep(producers[producer_id], _int32(buf, at + 53), count, last_offset, max_timestamp_ms, now_ms)
+                _keep(producers[producer_id], int32_at(run, at + 53), count, last_offset, max_timestamp_ms, now_ms)
             at += size
         self.log_end_offset = offset
         self.producers.end_offset = offset
@@ -322,7 +376,9 @@ class LogEnd:
         active.records.size, self.log_end_offset = before.size, before.log_end_offset
         self.producers.end_offset = before.log_end_offset
         active.indexes.cut(before.log_end_offset)
-        active.indexes._largest, active.indexes.unindexed_bytes = before.largest, before.unindexed_bytes
+        active.indexes._knows_largest = True
+        active.indexes._largest_ms, active.indexes._offset_of_largest = before.largest_ms, before.offset_of_largest
+        active.indexes.unindexed_bytes = before.unindexed_bytes
         self.forget_positions()
         self.writes_at_once = True
         with suppress(OSError):  # recovery must not take what was written of them for batches of the log
@@ -339,10 +395,10 @@ class LogEnd:
     def _note(self, base_offset: int, count: int, position: int, size: int, max_timestamp_ms: int) -> None:
         """Note a batch that was written at `position` in the indexes and among the newest ones."""
         indexes, last_offset = self.active.indexes, base_offset + count - 1
-        if max_timestamp_ms > indexes._largest[0]:
-            indexes._largest = tuple.__new__(type(indexes._largest), (max_timestamp_ms, last_offset))
+        if max_timestamp_ms > indexes._largest_ms:
+            indexes._largest_ms, indexes._offset_of_largest = max_timestamp_ms, last_offset
         if indexes.unindexed_bytes > indexes._interval_bytes:
-            indexes.add_entries(last_offset, position)
+            indexes.put_entries(last_offset, position)
         indexes.unindexed_bytes += size
         _remember(self.segments.recent, base_offset, position)
 
@@ -350,11 +406,21 @@ class LogEnd:
 class _Before:
     """What an append moves of a log, as it was before the first append that is not written yet."""
 
-    __slots__ = ("largest", "log", "log_end_offset", "size", "unindexed_bytes")
+    __slots__ = ("largest_ms", "log", "log_end_offset", "offset_of_largest", "size", "unindexed_bytes")
 
-    def __init__(self, log: LogEnd) -> None:
+    log: LogEnd | None
+    log_end_offset: int
+    size: int
+    largest_ms: int
+    offset_of_largest: int
+    unindexed_bytes: int
+
+    def note(self, log: LogEnd) -> None:
+        """Note what the log is now."""
+        indexes = log.active.indexes
         self.log, self.log_end_offset, self.size = log, log.log_end_offset, log.active.records.size
-        self.largest, self.unindexed_bytes = log.active.indexes._largest, log.active.indexes.unindexed_bytes
+        self.largest_ms, self.offset_of_largest = indexes._largest_ms, indexes._offset_of_largest
+        self.unindexed_bytes = indexes.unindexed_bytes
 
 
 class RefusedAppends:
@@ -378,13 +444,14 @@ class LateWrites:
     """
 
     __slots__ = (
-        "_arena", "_before", "_count", "_ends", "_filled", "_has_arena", "_kept", "_slots", "_starts", "last_slot",
-        "refused",
+        "_arena", "_before", "_count", "_ends", "_filled", "_has_arena", "_kept", "_logs", "_slots", "_starts",
+        "last_slot", "refused",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._has_arena = False  # many never put anything off
-        self._before: list[_Before] = []  # of each log; its place is the log's slot
+        self._before: list[_Before] = []  # of each log; its place is the log's slot. Kept for later logs
+        self._logs = 0
         self._kept: list[tuple[int, Any, list[Any], int]] = []  # slot and producer, as it was before each batch
         self._filled = self._count = 0
         self.last_slot = 0
@@ -397,11 +464,11 @@ class LateWrites:
         return (
             self._filled + size <= _LATE_BYTES_MAX
             and self._count + batches <= _LATE_BATCHES_MAX
-            and len(self._before) + batches <= _LATE_LOGS_MAX
+            and self._logs + batches <= _LATE_LOGS_MAX
         )
 
-    def put_off(self, log: LogEnd, buf: memoryview, start: int, end: int, entry: Any) -> None:
-        """Keep the batch `buf[start:end]`, which `log` is about to append. `entry`: what is known of its producer."""
+    def put_off(self, log: LogEnd, batch: memoryview, size: int, entry: Any) -> None:
+        """Keep a batch, which `log` is about to append. `entry`: what is known of its producer."""
         if not self._has_arena:
             self._has_arena = True
             self._arena = memoryview(bytearray(_LATE_BYTES_MAX))
@@ -412,26 +479,30 @@ class LateWrites:
         if entry is not None:
             self._kept.append((slot, entry, list(entry.batches), entry.seen_ms))
         if cython.compiled:
-            memcpy(cython.address(self._arena[filled]), cython.address(buf[start]), end - start)
+            memcpy(cython.address(self._arena[filled]), batch, size)
         else:
-            self._arena[filled : filled + end - start] = buf[start:end]
-        self._starts[count], self._ends[count], self._slots[count] = filled, filled + end - start, slot
-        self._filled, self._count, self.last_slot = filled + end - start, count + 1, slot
+            self._arena[filled : filled + size] = batch
+        self._starts[count], self._ends[count], self._slots[count] = filled, filled + size, slot
+        self._filled, self._count, self.last_slot = filled + size, count + 1, slot
 
     def _slot_of(self, log: LogEnd) -> int:
-        slot, count = 0, len(self._before)
+        slot, count = 0, self._logs
         while slot < count:
             before = self._before[slot]
             if before.log is log:
                 return slot
             slot += 1
-        self._before.append(_Before(log))
+        if count == len(self._before):
+            self._before.append(_Before())
+        before = self._before[count]
+        before.note(log)
+        self._logs = count + 1
         return count
 
     def write(self) -> int:
         """Write all that was put off. Returns a bit for the slot of each log that could not be written, and has its old
         end again: see `refused`."""
-        failed, slot, count = 0, 0, len(self._before)
+        failed, slot, count = 0, 0, self._logs
         if self.refused:
             self.refused = {}
         try:
@@ -440,14 +511,21 @@ class LateWrites:
                     failed |= _ONE << slot
                 slot += 1
         finally:  # or the next write would take back what was answered
-            self._filled = self._count = 0
-            self._before.clear()
-            self._kept.clear()
+            self._filled = self._count = self._logs = 0
+            slot = 0
+            while slot < count:
+                before = self._before[slot]
+                before.log = None
+                slot += 1
+            if self._kept:
+                self._kept.clear()
         return failed
 
     def _write_one(self, slot: int) -> bool:
         before = self._before[slot]
-        records = before.log.active.records
+        log = before.log
+        assert log is not None
+        records = log.active.records
         size = records.size - before.size
         if cython.compiled:
             written: int = write_pieces(
@@ -464,7 +542,9 @@ class LateWrites:
     def _write_again(self, slot: int) -> bool:
         """Make a write that failed again. If the disk refuses it, undo the appends to this log."""
         before = self._before[slot]
-        log, records = before.log, before.log.active.records
+        log = before.log
+        assert log is not None
+        records = log.active.records
         mine = [number for number in range(self._count) if self._slots[number] == slot]
         size, count = records.size - before.size, log.log_end_offset - before.log_end_offset
         records.size = before.size  # where the file's own method writes; the log's end is not looked at meanwhile
@@ -485,7 +565,9 @@ class LateWrites:
             if of == slot:
                 entry.batches[:], entry.seen_ms = batches, seen_ms
         before = self._before[slot]
-        before.log._take_back(before)
+        log = before.log
+        assert log is not None
+        log._take_back(before)
 
 
 def _entries_left(loaded: Any) -> int:
@@ -543,50 +625,23 @@ def _follows(entry: Any, epoch: int, base_sequence: int) -> bool:
     return follows
 
 
-def _int16(buf: memoryview, pos: int) -> int:
-    value = buf[pos] << 8 | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-def _int32(buf: memoryview, pos: int) -> int:
-    first = buf[pos]
-    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - (value >> 31 << 32)
-
-
-def _int64(buf: memoryview, pos: int) -> int:
-    return _int32(buf, pos) << 32 | _int32(buf, pos + 4) & _UINT32_MAX
-
-
 def _crc(buf: memoryview, start: int, end: int) -> int:
     if cython.compiled:
-        crc: int = crc32c_words(cython.address(buf[start]), end - start, _BY_INSTRUCTION)
+        crc: int = crc32c_words(buf + start, end - start, _BY_INSTRUCTION)  # type: ignore[operator]
         return crc
     return crc32c(buf[start:end])
 
 
-def _put_int64(buf: memoryview, pos: int, value: int) -> None:
-    _put_int32(buf, pos, value >> 32)
-    _put_int32(buf, pos + 4, value)
-
-
-def _put_int32(buf: memoryview, pos: int, value: int) -> None:
-    buf[pos] = value >> 24 & 0xFF
-    buf[pos + 1] = value >> 16 & 0xFF
-    buf[pos + 2] = value >> 8 & 0xFF
-    buf[pos + 3] = value & 0xFF
-
-
-def _write(fd: int, buf: memoryview, start: int, end: int, position: int) -> int:
+def _write(fd: int, data: memoryview, size: int, position: int) -> int:
     """The number of bytes that were written; less than all, or negative, after a failure."""
     if not cython.compiled:
         try:
-            return os.pwrite(fd, buf[start:end], position)
+            return os.pwrite(fd, data, position)
         except OSError:
             return -1
-    if end - start <= _HELD_BYTES_MAX:  # releasing the interpreter's lock, and getting it back, would take as long
-        written: int = pwrite(fd, cython.address(buf[start]), end - start, position)
+    if size <= _HELD_BYTES_MAX:  # releasing the interpreter's lock, and getting it back, would take as long
+        written: int = pwrite(fd, data, size, position)
         return written
     with cython.nogil:
-        written = pwrite(fd, cython.address(buf[start]), end - start, position)
+        written = pwrite(fd, data, size, position)
     return written  # noqa: RET504 - a value of C leaves the block, an object could not

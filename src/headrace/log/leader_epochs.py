@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.log.append_state import EpochsEnd
 from headrace.log.directories.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs, write_epochs
 from headrace.log.files import Files
 
@@ -22,10 +23,10 @@ logger = logging.getLogger(__name__)
 UNDEFINED = -1
 
 
-class LeaderEpochs:
+class LeaderEpochs(EpochsEnd):
     """The leader epochs of one partition, kept in its directory."""
 
-    __slots__ = ("_directory", "_epochs", "_files", "_is_dirty", "_starts", "latest")
+    __slots__ = ("_directory", "_epochs", "_files", "_is_dirty", "_starts")
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files

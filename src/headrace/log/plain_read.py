@@ -22,9 +22,12 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.posix.unistd import pread
+else:
+    from headrace.octets import int32_at, int64_at
 
 if TYPE_CHECKING:
     from headrace.log.append_state import LogEnd, SegmentEnd
+    from headrace.log.segment.index_columns import IndexColumns
 
 Ints: TypeAlias = "array[int] | memoryview"
 
@@ -33,7 +36,7 @@ POSITION, SIZE, PLACE_FIELDS = range(3)
 
 _POSITION, _SIZE = 0, 1
 _HEADER_BYTES, _MAGIC_AT, _MAGIC, _LENGTH_AT, _DELTA_AT, _PREFIX_BYTES = 61, 16, 2, 8, 23, 12
-_CHUNK_BYTES, _INT32_MAX, _UINT32_MAX = 4096, 0x7FFFFFFF, 0xFFFFFFFF
+_CHUNK_BYTES, _INT32_MAX = 4096, 0x7FFFFFFF
 _chunk = memoryview(bytearray(_CHUNK_BYTES))
 """Compiled code reads and looks without letting another thread run. Uncompiled code takes a buffer of its own."""
 
@@ -50,11 +53,10 @@ def read_plain(log: LogEnd, offset: int, max_bytes: int, end_offset: int, at_lea
         place[_POSITION] = place[_SIZE] = 0
         return segment
     if offset < segment.base_offset:
-        segments = log.segments
+        segments: Any = log.segments
         number = segments.number_of(offset)
         segment, segment_end = segments[number], segments.end_of(number, log_end_offset)
-    held: Any = segment.records
-    file = held._file
+    file = segment.records._file
     if file is None or not _find(log, segment, offset, place):
         return None
     position, batch_bytes = place[_POSITION], place[_SIZE]
@@ -96,14 +98,15 @@ def _locate(segment: SegmentEnd, offset: int, place: Ints) -> bool:
     if records.plain_fd < 0 or loaded is None:
         return False
     base, fd, end = segment.base_offset, records.plain_fd, records.size
-    index = loaded[0]
+    index: IndexColumns = loaded[0]
     keys: Any = index.keys
     values: Any = index.values
     slot = _bisected_int32(keys, min(offset - base, _INT32_MAX))
     position, ends_at = 0, -1  # without an entry
     if slot:
         position, ends_at = _int32_in(values, slot - 1), base + _int32_in(keys, slot - 1)
-    chunk, chunk_start, filled = _chunk if cython.compiled else memoryview(bytearray(_CHUNK_BYTES)), position, 0
+    chunk: Any = cython.address(_chunk[0]) if cython.compiled else memoryview(bytearray(_CHUNK_BYTES))
+    chunk_start, filled = position, 0
     while position + _HEADER_BYTES <= end:
         at = position - chunk_start
         if at + _HEADER_BYTES > filled:
@@ -111,8 +114,7 @@ def _locate(segment: SegmentEnd, offset: int, place: Ints) -> bool:
             chunk_start, at = position, 0
             if filled < _HEADER_BYTES:
                 return False
-        first = _int32(chunk, at) << 32 | _int32(chunk, at + 4) & _UINT32_MAX
-        length, delta = _int32(chunk, at + _LENGTH_AT), _int32(chunk, at + _DELTA_AT)
+        first, length, delta = int64_at(chunk, at), int32_at(chunk, at + _LENGTH_AT), int32_at(chunk, at + _DELTA_AT)
         if chunk[at + _MAGIC_AT] != _MAGIC or length < _HEADER_BYTES - _PREFIX_BYTES or delta < 0 or first < base:
             return False
         if ends_at >= 0 and first + delta > ends_at:
@@ -131,18 +133,12 @@ def _locate(segment: SegmentEnd, offset: int, place: Ints) -> bool:
 def _read(fd: int, chunk: memoryview, size: int, position: int) -> int:
     """The number of bytes read to the beginning of `chunk`; negative after a failure."""
     if cython.compiled:
-        got: int = pread(fd, cython.address(chunk[0]), size, position)
+        got: int = pread(fd, chunk, size, position)
         return got
     try:
         return os.preadv(fd, [chunk[:size]], position)
     except OSError:
         return -1
-
-
-def _int32(buf: memoryview, pos: int) -> int:
-    first = buf[pos]
-    value = first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-    return value - (value >> 31 << 32)
 
 
 def _bisected_int64(column: Any, value: int) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, overload
 
+from headrace.log.append_state import SegmentsEnd
 from headrace.log.files import LogFile
 from headrace.log.segment.segment import Segment
 from headrace.log.segment.tail_cache import TailCache
@@ -30,16 +31,15 @@ class SegmentRange(NamedTuple):
     size: int
 
 
-class SegmentList(Sequence[Segment]):
+class SegmentList(SegmentsEnd, Sequence[Segment]):
     """Segments, ascending by base offset."""
 
-    __slots__ = ("_segments", "recent")
+    __slots__ = ("_segments",)
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         """`segments` has at least one segment, and is ascending by base offset."""
         self._segments = tuple(segments)
         self.recent = TailCache()
-        """The positions of the newest batches of the active segment."""
 
     def __len__(self) -> int:
         return len(self._segments)

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, InvalidProducerEpoch, KafkaError, OutOfOrderSequence
 from headrace.limits import INT16_MAX, INT32_MAX, PRODUCER_BATCHES_KEPT
+from headrace.log.append_state import ProducerEnd, ProducersEnd
 from headrace.log.producers.transactions import PartitionTransactions
 from headrace.log.producers.verification import NOT_REQUIRED, Verification
 from headrace.log.segment.txn_index import AbortedTransaction
@@ -66,14 +67,16 @@ class KeptBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class ProducerEntry:
+class ProducerEntry(ProducerEnd):
     """One producer.
 
     `seen_ms` is the time of its last append. `open_since` is the first offset of its open transaction, or -1.
     `coordinator_epoch` is that of its last transaction marker, or -1. `batches` are its last batches, oldest first.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "open_since", "producer_id", "seen_ms")
+    __slots__ = ("coordinator_epoch", "producer_id")
+
+    batches: list[KeptBatch]
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class ProducerEntry:
         self.seen_ms = seen_ms
         self.coordinator_epoch = coordinator_epoch
         self.open_since = open_since
-        self.batches: list[KeptBatch] = []
+        self.batches = []
 
     @property
     def last_sequence(self) -> int:
@@ -109,13 +112,16 @@ class ProducerEntry:
             self.batches.clear()
 
 
-class Producers:
+class Producers(ProducersEnd):
     """The producers of one partition, from the batches below `end_offset` (exclusive)."""
 
-    __slots__ = ("_verifications", "end_offset", "entries", "transactions")
+    __slots__ = ("_verifications",)
+
+    entries: dict[int, ProducerEntry]
+    transactions: PartitionTransactions
 
     def __init__(self, end_offset: int = 0) -> None:
-        self.entries: dict[int, ProducerEntry] = {}
+        self.entries = {}
         self.end_offset = end_offset
         self.transactions = PartitionTransactions()
         self._verifications: dict[int, Verification] = {}

@@ -20,13 +20,15 @@ from headrace.records.format2.header import BatchHeader
 class FileRecords(FileEnd, AtPath):
     """The batches in one file."""
 
-    __slots__ = ("_file", "_files", "_folder", "_name")
+    __slots__ = ("_files", "_folder", "_name")
+
+    _file: LogFile | None
 
     def __init__(self, files: Files, path: Path, size: int) -> None:
         self._files = files
         self._folder, self._name = folder_and_name(path)
         self.size = size
-        self._file: LogFile | None = None
+        self._file = None
         self.plain_fd = -1
 
     @classmethod

@@ -49,7 +49,6 @@ class SegmentIndexes(IndexSteps):
     """The offset index, the time index and the largest timestamp of one segment."""
 
     _loaded: tuple[OffsetIndex, TimeIndex] | None
-    _largest: TimestampOffset | None
 
     __slots__ = (
         "_base_offset",
@@ -80,6 +79,17 @@ class SegmentIndexes(IndexSteps):
         self._max_bytes = config.segment_index_bytes
 
     @property
+    def _largest(self) -> TimestampOffset | None:
+        """The segment's largest timestamp, as far as it is known."""
+        return TimestampOffset(self._largest_ms, self._offset_of_largest) if self._knows_largest else None
+
+    @_largest.setter
+    def _largest(self, largest: TimestampOffset | None) -> None:
+        self._knows_largest = largest is not None
+        if largest is not None:
+            self._largest_ms, self._offset_of_largest = largest
+
+    @property
     def _both(self) -> tuple[OffsetIndex, TimeIndex]:
         """Both indexes, loaded or rebuilt. Raises CorruptMessage for damaged batches, and OSError."""
         return self._loaded or self._load()
@@ -97,14 +107,15 @@ class SegmentIndexes(IndexSteps):
     @property
     def is_loaded(self) -> bool:
         """Whether the indexes and the largest timestamp are in memory, so that no file has to be read for them."""
-        return self._loaded is not None and self._largest is not None
+        return self._loaded is not None and self._knows_largest
 
     @property
     def largest(self) -> TimestampOffset:
         """The segment's largest timestamp, and the last offset of the first batch that reached it."""
-        if self._largest is None:
-            self._largest = self._find_largest()
-        return self._largest
+        largest = self._largest
+        if largest is None:
+            largest = self._largest = self._find_largest()
+        return largest
 
     # Looking up
 
@@ -179,7 +190,9 @@ class SegmentIndexes(IndexSteps):
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Update the largest timestamp, and add an index entry every `index.interval.bytes`."""
-        if max_timestamp_ms > (self._largest or self.largest).timestamp_ms:
+        if not self._knows_largest:
+            self._largest = self._find_largest()
+        if max_timestamp_ms > self._largest_ms:
             self._largest = TimestampOffset(max_timestamp_ms, last_offset)
         if self.unindexed_bytes > self._interval_bytes and self._both:
             self.add_entries(last_offset, position)

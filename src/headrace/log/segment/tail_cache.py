@@ -1,7 +1,9 @@
+# cython: language_level=3, annotation_typing=False, binding=False
 """The tail cache: the positions of the newest batches, for consumers at the end of the log.
 
 It has two ascending columns, and drops their older half when they are full. The batches follow each other without a gap
-in the file, so a batch ends at the position of the next one.
+in the file, so a batch ends at the position of the next one. Compiled, because each append adds to it and most reads
+look into it; it also runs uncompiled.
 """
 
 from array import array

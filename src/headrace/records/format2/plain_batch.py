@@ -28,6 +28,8 @@ if cython.compiled:
         crc32c_prepare,
         crc32c_words,
     )
+else:
+    from headrace.octets import int16_at, int32_at, int64_at, uint32_at
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 Ints: TypeAlias = "array[int] | memoryview"
@@ -50,25 +52,11 @@ def _has_instruction() -> bool:
 _BY_INSTRUCTION = _has_instruction()
 
 
-def _crc(buf: Buffer, start: int, end: int) -> int:
+def _crc(buf: Buffer, size: int) -> int:
     if cython.compiled:
-        crc: int = crc32c_words(cython.address(buf[start]), end - start, _BY_INSTRUCTION)
+        crc: int = crc32c_words(buf, size, _BY_INSTRUCTION)
         return crc
-    return crc32c(buf[start:end])
-
-
-def _uint32(buf: Buffer, pos: int) -> int:
-    first = buf[pos]
-    return first << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
-
-
-def _int32(buf: Buffer, pos: int) -> int:
-    value = _uint32(buf, pos)
-    return value - (value >> 31 << 32)
-
-
-def _int64(buf: Buffer, pos: int) -> int:
-    return _int32(buf, pos) << 32 | _uint32(buf, pos + 4)
+    return crc32c(buf)
 
 
 def is_plain(
@@ -85,24 +73,26 @@ def is_plain(
 
     Fills `found`, from `at` on, with its fields: see `RECORD_COUNT` and the following."""
     size = end - start
-    if size <= _HEADER_BYTES or size > size_max or buf[start + 16] != _MAGIC:
+    if size <= _HEADER_BYTES or size > size_max:
         return False
-    if _int32(buf, start + 8) != size - _LOG_OVERHEAD or buf[start + 21] or buf[start + 22]:
+    batch = cython.address(buf[start]) if cython.compiled else memoryview(buf)[start:end]
+    if batch[16] != _MAGIC or int32_at(batch, 8) != size - _LOG_OVERHEAD or batch[21] or batch[22]:
         return False
-    count = _int32(buf, start + 57)
-    if count <= 0 or _int32(buf, start + 23) != count - 1:
+    count = int32_at(batch, 57)
+    if count <= 0 or int32_at(batch, 23) != count - 1:
         return False
-    producer_id, base_sequence = _int64(buf, start + 43), _int32(buf, start + 53)
+    producer_id, base_sequence = int64_at(batch, 43), int32_at(batch, 53)
     if producer_id >= 0 and base_sequence < 0:
         return False
-    if _crc(buf, start + _CHECKED_FROM, end) != _uint32(buf, start + 17):
+    checked = cython.address(batch[_CHECKED_FROM]) if cython.compiled else batch[_CHECKED_FROM:]
+    if _crc(checked, size - _CHECKED_FROM) != uint32_at(batch, 17):
         return False
-    max_timestamp = _int64(buf, start + 35)
+    max_timestamp = int64_at(batch, 35)
     if checks_records:
-        problem, _, largest = walk(buf, start + _HEADER_BYTES, end, count, _int64(buf, start + 27), keys_required)
+        problem, _, largest = walk(buf, start + _HEADER_BYTES, end, count, int64_at(batch, 27), keys_required)
         if problem or largest != max_timestamp:
             return False
     found[at + _COUNT], found[at + _MAX_TIMESTAMP] = count, max_timestamp
     found[at + _PRODUCER_ID], found[at + _BASE_SEQUENCE] = producer_id, base_sequence
-    found[at + _PRODUCER_EPOCH] = (buf[start + 51] << 8 | buf[start + 52]) - ((buf[start + 51] & 0x80) << 9)
+    found[at + _PRODUCER_EPOCH] = int16_at(batch, 51)
     return True

@@ -92,7 +92,7 @@ cdef extern from *:
         uint8_t folded[64];
         for (int lane = 0; lane < 4; lane++)
             lanes[lane] = _mm512_loadu_si512(data + 64 * lane);
-        lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+        lanes[0] = _mm512_xor_si512(lanes[0], _mm512_maskz_set1_epi32(1, -1));
         for (data += 256, size -= 256; size; data += 256, size -= 256)
             for (int lane = 0; lane < 4; lane++)
                 lanes[lane] = crc32c_fold_four(lanes[lane], by_2048, _mm512_loadu_si512(data + 64 * lane));

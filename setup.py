@@ -1,11 +1,15 @@
 """The compiled modules, each by Cython from the same file that runs as plain Python."""
 
+import multiprocessing
 import os
 import warnings
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+CORES = os.cpu_count() or 1
+"""Cython's processes have to be forks: another kind runs this file again. The compiler's are threads here."""
 
 COMPILED = (
     "headrace.octets",
@@ -68,7 +72,7 @@ def compiled_modules() -> list[Extension]:
         modules = cythonize(
             [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
             build_dir="build/cython",
-            nthreads=os.cpu_count() or 1,
+            nthreads=CORES if multiprocessing.get_start_method() == "fork" else 0,
         )
     except Exception as problem:  # whatever goes wrong, headrace still installs
         warnings.warn(f"nothing is compiled, records and requests will be slow: {problem}", stacklevel=1)
@@ -83,7 +87,7 @@ class AllOrNone(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or os.cpu_count()
+        self.parallel = self.parallel or CORES
 
     def run(self) -> None:
         super().run()

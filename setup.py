@@ -8,8 +8,9 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-CORES = os.cpu_count() or 1
-"""Cython's processes have to be forks: another kind runs this file again. The compiler's are threads here."""
+PROCESSES = min(4, os.cpu_count() or 1)
+"""Of Cython, which have to be forks, for another kind runs this file again; and of the C compiler. Each takes a quarter
+of a gigabyte, and a container with little memory may see all cores of its host."""
 
 COMPILED = (
     "headrace.octets",
@@ -72,7 +73,7 @@ def compiled_modules() -> list[Extension]:
         modules = cythonize(
             [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
             build_dir="build/cython",
-            nthreads=CORES if multiprocessing.get_start_method() == "fork" else 0,
+            nthreads=PROCESSES if multiprocessing.get_start_method() == "fork" else 0,
         )
     except Exception as problem:  # whatever goes wrong, headrace still installs
         warnings.warn(f"nothing is compiled, records and requests will be slow: {problem}", stacklevel=1)
@@ -87,7 +88,7 @@ class AllOrNone(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or CORES
+        self.parallel = self.parallel or PROCESSES
 
     def run(self) -> None:
         super().run()

@@ -463,7 +463,7 @@ class Node:
                 last = partition.append_set(checked, now_ms=0, acks=acks).last_offset
             else:
                 last = partition.append(batch, read_header(batch), now_ms=0, acks=acks).last_offset
-        partition.touch_appended(self.purgatory.touch)
+        partition.touch_appended(self.purgatory)
         return last
 
     def values(self, topic: str) -> list[str]:

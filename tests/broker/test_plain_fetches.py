@@ -73,7 +73,7 @@ class World:
             )
             partition.append(batch, read_header(batch), now_ms=self.nodes.now_ms, acks=1, verification=NOT_REQUIRED)
             self.producers[topic, producer] += 2
-        partition.touch_appended(leader.purgatory.touch)
+        partition.touch_appended(leader.purgatory)
 
     def state(self) -> dict[str, Any]:
         """All that fetches may change."""
@@ -197,7 +197,7 @@ class Steps:
                 partition.append_marker(
                     Marker(COMMIT, 1), producer_id=8, producer_epoch=0, transaction_version=0, now_ms=each.nodes.now_ms
                 )
-                partition.touch_appended(each.nodes[1].purgatory.touch)
+                partition.touch_appended(each.nodes[1].purgatory)
 
     async def wait_a_while(self) -> None:
         ms = self.chance.choice((1, 20, 200, 3_000))

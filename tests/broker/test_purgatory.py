@@ -53,6 +53,58 @@ async def test_a_touch_completes_those_who_watch_the_key() -> None:
 
 
 @in_virtual_time
+async def test_touches_while_requests_are_received_are_one_look_at_the_end_of_it() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter, other = Waiter(completes_at_look=3), Waiter()
+    purgatory.wait(waiter, ["a", "b"], 60_000)
+    purgatory.is_open = True
+    purgatory.touch("a")
+    purgatory.touch("b")
+    await asyncio.sleep(0)
+    assert waiter.looks == 0, "what is received later in the turn may touch it, too"
+    purgatory.is_open = False
+    purgatory.flush()
+    assert waiter.looks == 1
+    purgatory.flush()
+    await asyncio.sleep(0)
+    assert waiter.looks == 1
+    purgatory.touch("a")  # outside of it
+    purgatory.is_open = True
+    purgatory.touch("b")
+    purgatory.is_open = False
+    purgatory.flush()
+    await asyncio.sleep(0.01)
+    assert waiter.looks == 2, "those of before are looked at, too, and once"
+    purgatory.wait(other, ["c"], 60_000)
+    purgatory.touch("c")
+    await asyncio.sleep(0.01)
+    assert other.ended == ["completed"]
+
+
+@in_virtual_time
+async def test_what_a_look_touches_is_looked_at_in_the_next_turn_of_the_loop() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter = Waiter(completes_at_look=2)
+
+    class Toucher(Waiter):
+        def try_complete(self) -> bool:
+            purgatory.touch("b")
+            return super().try_complete()
+
+    purgatory.wait(Toucher(), ["a"], 60_000)
+    purgatory.wait(waiter, ["b"], 60_000)
+    for looks in (0, 1):
+        assert waiter.looks == looks
+        purgatory.is_open = True
+        purgatory.touch("a" if looks == 0 else "b")
+        purgatory.is_open = False
+        purgatory.flush()
+        assert waiter.looks == 2 * looks
+        await asyncio.sleep(0.01)
+    assert waiter.ended == ["completed"]
+
+
+@in_virtual_time
 async def test_all_touches_of_a_loop_turn_are_one_look() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     waiter = Waiter(completes_at_look=2)

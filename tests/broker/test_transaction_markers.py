@@ -33,7 +33,7 @@ def open_transaction(node: Node, topic: str, *, epoch: int = 0, sequence: int = 
         )
     )
     offset = partition.append(batch, read_header(batch), now_ms=0, acks=1, verification=NOT_REQUIRED).base_offset
-    partition.touch_appended(node.purgatory.touch)
+    partition.touch_appended(node.purgatory)
     return offset
 
 

@@ -174,6 +174,43 @@ def test_the_first_ones_stay_with_the_loop(watched: Watched) -> None:
     some.remove(fds[1])
 
 
+@pytest.mark.parametrize("left_to_loop", [0, 1])
+def test_what_follows_is_done_before_the_loop_goes_on(watched: Watched, left_to_loop: int) -> None:
+    calls: list[str] = []
+
+    class Told(watched.module.Turn):  # type: ignore[misc, name-defined]
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def __len__(self) -> int:
+            return 0
+
+        def flush(self) -> None:
+            calls.append(f"{self.name}, {'open' if self.is_open else 'closed'}")
+
+    after = Told("after")
+    watched.receive_pass.close()
+    watched.receive_pass = watched.module.ReceivePass(watched.loop, left_to_loop, Told("answers"), after)
+    fd = watched.readable()
+
+    def read() -> None:
+        os.eventfd_read(fd)
+        calls.append(f"received, {'open' if after.is_open else 'closed'}")
+        watched.loop.call_soon(calls.append, "the loop goes on")
+        if len(calls) == 1:
+            os.eventfd_write(fd, 1)
+        else:
+            raise ValueError("a fault")
+
+    watched.add(fd, read)
+    watched.run(6)
+    answers = [] if left_to_loop else ["answers, closed"]
+    once = ["received, open", *answers, "after, closed", "the loop goes on"]
+    assert calls == [*once, *once]
+    assert len(watched.failures) == 1
+
+
 def test_the_loop_watches_all_where_there_is_no_epoll(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.delattr(select, "epoll")

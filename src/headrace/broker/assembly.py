@@ -90,7 +90,7 @@ async def start(config: BrokerConfig, stack: AsyncExitStack, environment: Enviro
     tls = await _tls(storage.settings, listeners)
     broker = await assemble(config, storage, advertised_endpoints, stack, environment)
     dispatcher = Dispatcher(broker)
-    server = Server(broker.settings.current, bound, dispatcher, tls=tls)
+    server = Server(broker.settings.current, bound, dispatcher, tls=tls, after=broker.purgatory)
     discovery = await _discovery_07(broker, listeners, advertised_endpoints, stack)
     _serve_07(broker, server, dispatcher, [each.name for each in listeners if each.is_07], discovery)
     listeners = tuple(each for each in listeners if not each.is_07)

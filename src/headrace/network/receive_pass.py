@@ -9,6 +9,10 @@ and calls it directly: with many connections, the loop has one handle for all of
 because a pass of one socket would only add a system call. A turn has a limit, so that whatever else the loop has to do
 is not kept waiting; the kernel tells those first in the next turn that had none in this one.
 
+    turn    answers to several receivers, which leave together at the end of a pass
+    after   what follows from all that was received: at the end of a pass, behind the answers, and of each receiver
+            that is left to the loop. A callback of the loop would cost more, and come later.
+
 Compiled, since every request passes it; it also runs uncompiled. Where the system has no epoll, the loop watches all.
 """
 
@@ -40,7 +44,7 @@ class Receiver:
 
 
 class Turn:
-    """What one turn of a pass puts off to its end."""
+    """What is put off to the end of a turn."""
 
     __slots__ = ("is_open",)
 
@@ -52,16 +56,42 @@ class Turn:
         """Does what was put off."""
 
 
+class Alone:
+    """A receiver that the loop watches. Each time it is readable is a turn of its own."""
+
+    __slots__ = ("_after", "_receiver")
+
+    def __init__(self, receiver: Receiver, after: Turn) -> None:
+        self._receiver, self._after = receiver, after
+
+    def take_turn(self) -> None:
+        """Calls the receiver."""
+        after = self._after
+        after.is_open = True
+        try:
+            self._receiver.on_readable()
+        finally:
+            after.is_open = False
+            after.flush()
+
+
 class ReceivePass:
     """The receivers of one event loop. All calls are in its thread."""
 
-    __slots__ = ("_left_to_loop", "_loop", "_of_the_loop", "_poll", "_poll_fd", "_ready", "_receivers", "turn")
+    __slots__ = (
+        "_after", "_left_to_loop", "_loop", "_of_the_loop", "_poll", "_poll_fd", "_ready", "_receivers", "turn",
+    )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, left_to_loop: int = RECEIVERS_OF_THE_LOOP, turn: Turn | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        left_to_loop: int = RECEIVERS_OF_THE_LOOP,
+        turn: Turn | None = None,
+        after: Turn | None = None,
     ) -> None:
         """`left_to_loop`: as many receivers stay with the loop, whichever come first."""
-        self.turn = turn or Turn()
+        self.turn = Turn() if turn is None else turn
+        self._after = Turn() if after is None else after  # one may have a length, which is 0
         self._loop, self._left_to_loop = loop, left_to_loop
         self._receivers: list[Receiver | None] = []  # by descriptor
         self._of_the_loop = 0  # receivers that it has
@@ -85,7 +115,7 @@ class ReceivePass:
             else:
                 receivers[fd] = receiver
                 return
-        self._loop.add_reader(fd, receiver.on_readable)
+        self._loop.add_reader(fd, Alone(receiver, self._after).take_turn)
         self._of_the_loop += 1
 
     def remove(self, fd: int) -> None:
@@ -100,12 +130,17 @@ class ReceivePass:
 
     def take_turn(self) -> None:
         """Calls the receivers of the descriptors that are readable now, of so many at most."""
-        self.turn.is_open = True
+        turn, after = self.turn, self._after
+        turn.is_open = after.is_open = True
         try:
             self._call_all()
         finally:
-            self.turn.is_open = False
-            self.turn.flush()
+            turn.is_open = False
+            try:
+                turn.flush()
+            finally:
+                after.is_open = False
+                after.flush()
 
     def _call_all(self) -> None:
         number = 0

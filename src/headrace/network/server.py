@@ -21,7 +21,7 @@ from headrace.network.connection_limits import ConnectionLimits
 from headrace.network.entrances import Entrance, ListenerTls, Route, ServerNames
 from headrace.network.late_answers import LateAnswers
 from headrace.network.listeners import Listener
-from headrace.network.receive_pass import ReceivePass
+from headrace.network.receive_pass import ReceivePass, Turn
 from headrace.network.refusals import Refusals
 from headrace.network.response_memory import ResponseMemory
 from headrace.network.transport import PlainTransport, Transport, plain_address
@@ -61,10 +61,12 @@ class Server:
         dispatch: Dispatch,
         now: Callable[[], float] | None = None,
         tls: "TlsListeners | None" = None,
+        after: Turn | None = None,
     ) -> None:
-        """`now`: the event loop's time. `tls`: the certificates of the TLS listeners; None if there is none."""
+        """`now`: the event loop's time. `tls`: the certificates of the TLS listeners; None if there is none. `after`:
+        what follows from the requests of a turn (`ReceivePass`)."""
         now = now or asyncio.get_running_loop().time
-        self._config, self._bound, self._dispatch = config, bound, dispatch
+        self._config, self._bound, self._dispatch, self._after = config, bound, dispatch, after
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._memory = ResponseMemory(config.queued_max_response_bytes)
         self._connections: set[Connection] = set()
@@ -106,7 +108,7 @@ class Server:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts to accept connections."""
-        self._loop, self._receive_pass = loop, ReceivePass(loop, turn=LateAnswers())
+        self._loop, self._receive_pass = loop, ReceivePass(loop, turn=LateAnswers(), after=self._after)
         for sock, listener in self._bound:
             tls = None if self.tls is None else self.tls.get(listener.name)
             self._serve(Entrance(listener.name, sock, tls=tls))

@@ -298,7 +298,7 @@ class PlainGroups(Shortcut):
         traffic.appended(count, size)
         purgatory = self._services.purgatory
         if purgatory.watched:
-            partition.touch_appended(purgatory.touch)
+            partition.touch_appended(purgatory)
         offsets = self._offsets(octets, count, now_ms, base_offset)
         answer_end = write_commit_answer(request, self._rows, count, octets, self.out, at)
         if state.high_watermark >= base_offset + count:

@@ -20,10 +20,10 @@ cdef int _FOUND_SOURCE, _FOUND_FD, _FOUND_FIELDS
 cdef int _ROW_BYTES, _ANSWER_BYTES, _AT_MAX, _READ_MAX, _WAITS, _POSITION, _SIZE
 
 cdef class PlainFollows(PlainSessionFetch):
-    cdef object _metadata, _snapshot, _brokers
+    cdef object _metadata, _brokers
     cdef Traffic _outgoing
     cdef tuple _listeners
-    cdef int64_t _follower, _now_ms, _broker_epoch
+    cdef int64_t _follower, _looked_up, _now_ms, _broker_epoch
     cdef bint _is_alive, _is_alone
 
     @cython.locals(answer_end=Py_ssize_t)

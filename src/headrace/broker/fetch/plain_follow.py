@@ -80,8 +80,8 @@ class PlainFollows(PlainSessionFetch):
     """The fetches of followers that come to a dispatcher."""
 
     __slots__ = (
-        "_broker_epoch", "_brokers", "_follower", "_is_alive", "_is_alone", "_listeners", "_metadata", "_now_ms",
-        "_outgoing", "_snapshot",
+        "_broker_epoch", "_brokers", "_follower", "_is_alive", "_is_alone", "_listeners", "_looked_up", "_metadata",
+        "_now_ms", "_outgoing",
     )  # fmt: skip
 
     def __init__(self, services: Services, times: RequestTimes) -> None:
@@ -92,9 +92,10 @@ class PlainFollows(PlainSessionFetch):
         self._listeners = names if names[0] else ()
         """Those that brokers come through, as in `admission`; empty for all."""
         self._is_alone, self._metadata = services.is_alone, services.metadata
-        self._snapshot: Any = None
         self._brokers: Any = ()
-        """Of the last snapshot of the metadata."""
+        """Of the last snapshot of the metadata; not the snapshot itself, which may be of many topics."""
+        self._looked_up = -1
+        """The follower that was last looked for among them."""
         self._outgoing = services.replication.outgoing
         self._now_ms = self._broker_epoch = self._follower = 0
         self._is_alive = False
@@ -121,10 +122,10 @@ class PlainFollows(PlainSessionFetch):
         session = self._session_of(connection, octets, count, True)
         if session is None:
             return 0
-        snapshot: Any = self._metadata.snapshot
-        if snapshot is not self._snapshot:
-            self._snapshot, self._brokers = snapshot, snapshot.brokers
-        self._is_alive = self._follower in self._brokers
+        brokers: Any = self._metadata.snapshot.brokers
+        if brokers is not self._brokers or self._follower != self._looked_up:
+            self._brokers, self._looked_up = brokers, self._follower
+            self._is_alive = self._follower in brokers
         self._now_ms = self._clock_ms()
         changed = self._read_session(session, True)
         if changed < 0:

@@ -71,7 +71,7 @@ cdef class WaitingFetch(DelayedRequest):
 
     cdef bint _ask_general(self, fetch, bint is_over) except -1
 
-    @cython.locals(slot=Slot, session=FetchSession, is_over=bint, own=Connection)
+    @cython.locals(slot=Slot, session=FetchSession, is_over=bint, is_timed=bint, own=Connection)
     cpdef bint answer(self, Py_ssize_t size) except -1
 
     cdef _rest(self)

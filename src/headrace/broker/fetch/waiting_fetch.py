@@ -247,7 +247,12 @@ class WaitingFetch(DelayedRequest):
         slot, connection, session = self._slot, self.connection, self.session
         self._slot = None  # the purgatory may keep this for a while, but not what is sent
         assert slot is not None
-        is_over = session is None or session.waiting is not self or connection.is_timed
+        if isinstance(connection, Connection):
+            own = connection
+            is_timed = own.is_timed
+        else:
+            is_timed = connection.is_timed
+        is_over = is_timed or session is None or session.waiting is not self
         self.answered_ns = _now_ns()
         if is_over:
             self._end_rest()

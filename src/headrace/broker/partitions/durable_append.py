@@ -103,7 +103,7 @@ class DurableAppends:
 
     def pending(self, partition: Partition, appended: AppendResult, *, acks: int, now_ms: int) -> PendingAppend | None:
         """Wakes the readers and followers of an append. Returns the pending append; None when it is durable at once."""
-        partition.touch_appended(self._purgatory.touch)
+        partition.touch_appended(self._purgatory)
         state = partition.state
         commit_to = appended.last_offset + 1 if acks == ACKS_ALL else 0
         flush_to = partition.log.flusher.flush_by_count(now_ms)

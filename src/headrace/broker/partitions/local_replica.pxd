@@ -2,6 +2,7 @@
 cimport cython
 
 from headrace.broker.metrics.traffic cimport Traffic
+from headrace.broker.request.purgatory cimport Purgatory
 from headrace.log.append_state cimport LogEnd
 from headrace.replication.replica_offsets cimport ReplicaOffsets
 
@@ -14,4 +15,4 @@ cdef class LocalReplica:
     cdef public bint is_dropped
 
     @cython.locals(state=ReplicaOffsets)
-    cpdef touch_appended(self, touch)
+    cpdef touch_appended(self, Purgatory purgatory)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from headrace.broker.metrics.traffic import Traffic
+    from headrace.broker.request.purgatory import Purgatory
     from headrace.log.partition_log import PartitionLog
     from headrace.replication.partition_state import PartitionState
     from headrace.types import TopicPartition
@@ -33,11 +34,11 @@ class LocalReplica:
         self.is_dropped = False
         """Whether this broker has dropped it: who keeps it looks before each use."""
 
-    def touch_appended(self, touch: Callable[[Hashable], None]) -> None:
+    def touch_appended(self, purgatory: Purgatory) -> None:
         """Wakes the requests that wait for appended records: followers, and consumers if the records are committed."""
         state = self.state
         if state._progress:
-            touch(self.end_key)
+            purgatory.touch(self.end_key)
             if state.high_watermark < self.log.log_end_offset:
                 return  # the followers' fetches will advance the high watermark and wake the consumers
-        touch(self.key)
+        purgatory.touch(self.key)

@@ -138,7 +138,7 @@ def _append(
             refused[len(appended)] = error
             appended.append(_NOT_APPENDED)
         else:
-            partition.touch_appended(broker.purgatory.touch)
+            partition.touch_appended(broker.purgatory)
             _note_wait(waits, len(appended), partition, result.last_offset, acks)
             appended.append((result.base_offset, result.log_append_time_ms, result.log_start_offset))
     if not waits and not refused:

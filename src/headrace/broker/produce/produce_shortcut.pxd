@@ -6,6 +6,7 @@ from headrace.broker.partitions.local_replica cimport LocalReplica
 from headrace.broker.produce.commit_queue cimport CommitQueues, Place, WaitingProduce, place_of
 from headrace.broker.produce.waiting_answer cimport WaitingAnswer, waiting_answer
 from headrace.broker.request.in_force cimport QuotasInForce, RulesInForce
+from headrace.broker.request.purgatory cimport Purgatory
 from headrace.log.append_state cimport LateWrites, LogEnd
 from headrace.network.connection cimport Connection, Shortcut
 from headrace.octets cimport bytes_at, text_at
@@ -23,9 +24,10 @@ cdef int _LATE_ROWS_MAX, _PLACE_BITS, _IDS_FROM, _NAME_BYTES_MAX, _WAITS, _KEYS_
 cdef class ProduceShortcut(Shortcut):
     cdef RulesInForce _admission
     cdef QuotasInForce _throttling
-    cdef object _services, _now_ms, _times, _touch, _append_rest, _named_by
+    cdef object _services, _now_ms, _times, _append_rest, _named_by
     cdef object _refuse, _clock
     cdef CommitQueues _queues
+    cdef Purgatory _purgatory
     cdef double _turn_s
     cdef bint _checks_records, _has_followers, _has_wall_clock
     cdef str _named

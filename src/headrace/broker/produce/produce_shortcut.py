@@ -75,8 +75,9 @@ class ProduceShortcut(Shortcut):
     __slots__ = (
         "_admission", "_append_rest", "_batches", "_by_version", "_checks_records", "_clock", "_found",
         "_has_followers", "_has_wall_clock", "_keys", "_late_partitions", "_late_places", "_late_writes", "_name",
-        "_name_bytes", "_named", "_named_by", "_now_ms", "_partitions", "_queues", "_refuse", "_refused", "_request",
-        "_services", "_throttling", "_times", "_touch", "_turn_s", "_versions", "_watched", "taken", "waited",
+        "_name_bytes", "_named", "_named_by", "_now_ms", "_partitions", "_purgatory", "_queues", "_refuse",
+        "_refused", "_request", "_services", "_throttling", "_times", "_turn_s", "_versions", "_watched", "taken",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +96,7 @@ class ProduceShortcut(Shortcut):
         self._append_rest = append_rest
         self._admission, self._throttling, self._now_ms = services.admission, services.throttling, services.now_ms
         self._partitions = services.replicas.partitions
-        self._watched, self._touch = services.purgatory.watched, services.purgatory.touch
+        self._purgatory, self._watched = services.purgatory, services.purgatory.watched
         self._request = memoryview(array("q", bytes(8 * PLACES)))
         self._batches = memoryview(array("q", bytes(8 * BATCH_FIELDS * ROWS_MAX)))
         self._found: list[Any] = [None] * ROWS_MAX  # the partition of each row, while it is handled
@@ -103,7 +104,7 @@ class ProduceShortcut(Shortcut):
         self._has_wall_clock = services.now_ms is wall_clock_ms
         self._name, self._name_bytes = memoryview(bytearray(_NAME_BYTES_MAX)), 0  # the last name or id, as it was sent
         self._named = ""  # the topic of this name
-        self._named_by: Any = None  # the image that has this id
+        self._named_by: Any = None  # the names by ids that have this id
         self._keys: list[Any] = [None] * _KEYS_MAX  # of this topic's partitions
         self._has_followers = False  # whether a partition of the last request has
         self.taken = self.waited = 0
@@ -154,7 +155,7 @@ class ProduceShortcut(Shortcut):
         partitions, self._late_partitions = self._late_partitions, []
         if self._watched:
             for partition in partitions:
-                partition.touch_appended(self._touch)
+                partition.touch_appended(self._purgatory)
 
     def timed(self, connection: Connection) -> Timed:
         """See `Shortcut`."""
@@ -283,7 +284,7 @@ class ProduceShortcut(Shortcut):
                 state.on_leader_append(base_offset + records, now_ms)
             traffic.appended(records, to - from_)
             if late is None and self._watched:
-                partition.touch_appended(self._touch)
+                partition.touch_appended(self._purgatory)
             request[row + _BASE_OFFSET], request[row + _LOG_START] = base_offset, log.log_start_offset
             row += _ROW_FIELDS
             batch += _BATCH_FIELDS
@@ -400,20 +401,20 @@ class ProduceShortcut(Shortcut):
     def _topic_of(self, octets: memoryview, at: int, end: int) -> str | None:
         """The name of the topic in `octets[at:end]`. None if it is unknown, or clients may not write to it. A client
         names the same topic again and again, so that the last name often is the next one."""
-        size, image = end - at, None
+        size, names = end - at, None
         if self._request[_VERSION] >= _IDS_FROM:
-            image = self._services.metadata.snapshot
-        if size == self._name_bytes and image is self._named_by and _is_same(self._name, octets, at, size):
+            names = self._services.metadata.snapshot.names_by_id
+        if size == self._name_bytes and names is self._named_by and _is_same(self._name, octets, at, size):
             return self._named
         if size > _NAME_BYTES_MAX:
             return None
-        if image is None:
+        if names is None:
             named: str | None = text_at(octets, at, end)
         else:
-            named = image.names_by_id.get(bytes_at(octets, at, end))
+            named = names.get(bytes_at(octets, at, end))
         if named is None or named in INTERNAL_TOPICS:
             return None
-        self._name[:size], self._name_bytes, self._named_by = octets[at:end], size, image
+        self._name[:size], self._name_bytes, self._named_by = octets[at:end], size, names
         if named != self._named:
             self._named, self._keys = named, [None] * _KEYS_MAX
         return self._named

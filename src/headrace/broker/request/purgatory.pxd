@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from headrace.network.answer_order cimport Waiter
+from headrace.network.receive_pass cimport Turn
 
 cdef int _STALE_SHARE_MAX, _STALE_MIN
 
@@ -18,7 +19,7 @@ cdef class WaitingOperation:
     cdef int64_t look
     cdef readonly bint is_done, is_paused
 
-cdef class Purgatory:
+cdef class Purgatory(Turn):
     cdef object _loop, _time, _call_soon, _look_at_touched, _timer
     cdef readonly dict _watched
     cdef readonly object watched

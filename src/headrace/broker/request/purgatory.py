@@ -2,7 +2,8 @@
 """The purgatory: holds requests until a partition changes or their time-out ends.
 
 A waiting request is an `DelayedOperation` registered under the keys that it watches. `touch(key)` reports a change. All
-touches of one turn of the event loop are handled together when it ends, so a thousand produces wake a fetcher once.
+touches of one turn are handled together when it ends, so a thousand produces wake a fetcher once. It is a turn of
+`network.receive_pass`, which is open while requests are received, or else of the event loop.
 Each operation ends exactly once: when `try_complete` returns True, at its deadline, or when it is cancelled because its
 connection has closed.
 
@@ -18,6 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from headrace.network.answer_order import Waiter
+from headrace.network.receive_pass import Turn
 
 _STALE_SHARE_MAX = 4
 _STALE_MIN = 64
@@ -66,7 +68,7 @@ class WaitingOperation:
         """The number of the last look that has found it."""
 
 
-class Purgatory:
+class Purgatory(Turn):
     """Every waiting request of one broker."""
 
     __slots__ = (
@@ -75,6 +77,7 @@ class Purgatory:
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self._loop, self._time, self._call_soon = loop, loop.time, loop.call_soon
         # Of each key the one that watches it, or all. Dicts, not sets: they keep the order of arrival, so operations
         # that waited longest are tried first and a simulation replays.
@@ -139,9 +142,14 @@ class Purgatory:
     def touch(self, key: Hashable) -> None:
         """Reports a change at `key`: operations that watch it are tried when this turn of the event loop ends."""
         if key in self._watched:
-            if not self._touched:
+            if not (self._touched or self.is_open):
                 self._call_soon(self._look_at_touched)
             self._touched[key] = None
+
+    def flush(self) -> None:
+        """See `Turn`: tries what was touched. Whatever that touches is tried when the event loop's turn ends."""
+        if self._touched:
+            self._look()
 
     def _look(self) -> None:
         found: list[WaitingOperation] = []

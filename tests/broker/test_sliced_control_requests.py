@@ -3,7 +3,7 @@ of the rest when this broker is fenced, registers again or stops."""
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from headrace.broker.replication import isr_requests, replica_fetcher
 from headrace.controller.decisions.control_requests import ControlRequest
 from headrace.errors import ErrorCode
 from headrace.in_slices import finished
+from headrace.log.directories.checkpoints import HIGH_WATERMARK
 from headrace.log.partition_log import PartitionLog
 from headrace.metadata import image
 from headrace.protocol import messages as m
@@ -307,6 +308,29 @@ async def test_others_are_answered_while_partitions_are_deleted(tmp_path: Path) 
         assert not node.logs.logs and not node.logs.partitions_of(TOPIC)
         assert not (await node.control.handle(leader_and_isr(node, 1, 1))).error_code, "the topic may be made anew"
         assert sorted(node.logs.partitions_of(TOPIC)) == list(range(MANY))
+
+
+@in_virtual_time
+async def test_a_deletion_is_answered_when_no_checkpoint_has_the_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic may be made anew after the answer, and a broker that dies then must not give it the offsets."""
+    async with Nodes(tmp_path, 1) as nodes:
+        node, loop = nodes[1], asyncio.get_running_loop()
+        await node.control.handle(leader_and_isr(node, 1, 0))
+        node.append(TOPIC, "a")
+        checkpoint = tmp_path / "1" / HIGH_WATERMARK
+        node.logs.checkpoint_high_watermarks()
+        assert f"{TOPIC} 0 1\n" in checkpoint.read_text()
+
+        def slow(work: Callable[[], None], done: Callable[[None], None]) -> None:
+            loop.call_later(1, lambda: done(work()))  # type: ignore[func-returns-value]
+
+        monkeypatch.setattr(node.logs._writes, "_background", slow)
+        begun = loop.time()
+        await node.control.handle(stop_replicas(node))
+        assert loop.time() >= begun + 1
+        assert TOPIC not in checkpoint.read_text()
 
 
 @in_virtual_time

@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import ErrorCode, KafkaError
 from headrace.in_slices import finished
 from headrace.log import truncation, upkeep
-from headrace.log.directories.checkpoints import HIGH_WATERMARK, RECOVERY_POINT
+from headrace.log.directories.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from headrace.log.directories.data_directory import DataDirectoryRefused
 from headrace.log.files import LocalFiles
 from headrace.log.manager import DEFAULT_PERIODS, LogManager, Periods
@@ -256,6 +256,118 @@ def test_partitions_that_go_together_are_renamed_and_removed_on_threads(tmp_path
         assert not [*tmp_path.glob("*-delete")]
         assert all(name.startswith("background") for name in disk.threads)
         manager.release()
+
+
+Works = list[tuple[Callable[[], None], Callable[[Exception | None], None]]]
+"""Background work that waits for a test to do it."""
+
+
+def do_all(works: Works) -> None:
+    while works:
+        work, done = works.pop(0)
+        work()
+        done(None)
+
+
+def waiting_manager(directory: Path, works: Works) -> LogManager:
+    """A manager whose background work waits, with a log of three segments: flushed, its first records deleted."""
+    manager = LogManager(
+        [directory],
+        broker_id=1,
+        topic_config=lambda _topic: config(segment_bytes=400),
+        background=lambda work, done: works.append((work, done)),
+    )
+    manager.directories.claim(CLUSTER)
+    manager.load(NOW_MS)
+    log = manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    for _ in range(12):
+        append(log, b"v" * 50)
+    log.flusher.flush(NOW_MS)
+    log.restore_high_watermark(12)
+    upkeep.delete_records_before(log, log.segments[0].base_offset + 1, NOW_MS)
+    return manager
+
+
+CHECKPOINTS = (HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT)
+
+
+def crashed_and_started(manager: LogManager, directory: Path) -> LogManager:
+    manager.release()
+    again = manager_of(directory, segment_bytes=400)
+    again.directories.claim(CLUSTER)
+    again.load(NOW_MS)
+    return again
+
+
+def has_nothing_of_another(manager: LogManager) -> bool:
+    """Whether the log of one record begins at its start, with nothing committed and nothing flushed."""
+    log = manager.logs[PARTITION]
+    return (log.log_start_offset, log.high_watermark, len(read_all(log))) == (0, 0, 1)
+
+
+def test_a_partition_made_anew_takes_no_offset_of_the_deleted_one_after_a_crash(tmp_path: Path) -> None:
+    """Otherwise records that were acknowledged would be before its log start offset."""
+    works: Works = []
+    manager = waiting_manager(tmp_path, works)
+    for name in CHECKPOINTS:
+        list(manager.checkpoints.begin(name))
+    do_all(works)
+    assert all("flights 0 " in (tmp_path / name).read_text() for name in CHECKPOINTS)
+    manager.delete(PARTITION, NOW_MS)
+    answers: list[str] = []
+    manager.when_written(lambda: answers.append("deleted"))
+    assert not answers, "the response waits for the disk"
+    do_all(works)
+    assert answers == ["deleted"]
+    append(manager.create(PARTITION, bytes(16), NOW_MS), b"v")
+    assert all((tmp_path / name).read_text() == "0\n0\n" for name in CHECKPOINTS)
+    manager = crashed_and_started(manager, tmp_path)
+    assert has_nothing_of_another(manager)
+    manager.release()
+
+
+def test_offsets_collected_before_a_deletion_are_not_taken_for_the_new_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.directories.checkpointing.ELEMENTS_PER_SLICE", 1)
+    works: Works = []
+    manager = waiting_manager(tmp_path, works)
+    slow = [manager.checkpoints.begin(name) for name in CHECKPOINTS]
+    for each in slow:
+        next(each)
+    manager.delete(PARTITION, NOW_MS)
+    do_all(works)
+    append(manager.create(PARTITION, bytes(16), NOW_MS), b"v")
+    for each in slow:
+        list(each)
+    do_all(works)
+    manager = crashed_and_started(manager, tmp_path)
+    assert has_nothing_of_another(manager)
+    manager.release()
+
+
+def test_a_start_after_a_crash_within_a_deletion_forgets_the_offsets_of_what_is_gone(tmp_path: Path) -> None:
+    works: Works = []
+    manager = waiting_manager(tmp_path, works)
+    for name in CHECKPOINTS:
+        list(manager.checkpoints.begin(name))
+    do_all(works)
+    manager.begin_deletion([PARTITION]).run()
+    manager = crashed_and_started(manager, tmp_path)
+    assert PARTITION not in manager.logs
+    manager.tick(NOW_MS)
+    append(manager.create(PARTITION, bytes(16), NOW_MS), b"v")
+    manager = crashed_and_started(manager, tmp_path)
+    assert has_nothing_of_another(manager)
+    manager.release()
+
+
+def test_the_deletion_of_an_empty_partition_writes_no_checkpoint(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    manager.create(PARTITION, TOPIC_ID, NOW_MS)
+    manager.delete(PARTITION, NOW_MS)
+    assert not [name for name in CHECKPOINTS if (tmp_path / name).exists()]
+    manager.release()
 
 
 def test_a_start_removes_what_was_being_deleted(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.pending_deletions import PendingDeletions, remove_all
 from headrace.log.recovery.loading import Opening
 from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
+from headrace.log.writes_under_way import WritesUnderWay
 from headrace.rare_collections import Lasting
 from headrace.types import TopicPartition
 
@@ -120,7 +121,8 @@ class LogManager:
         self._doomed = PendingDeletions()
         self._flush_check_due_ms = 0
         self._due: dict[Callable[[int], Iterable[None]], tuple[int, int]] = {}
-        self.checkpoints = Checkpointing(self.files, self.logs, self.directories.in_use, background)
+        self._writes = WritesUnderWay(background)
+        self.checkpoints = Checkpointing(self.files, self.logs, self.directories.in_use, self._writes.begin)
         self.cleaner = Cleaner(
             self.files,
             self.logs,
@@ -203,6 +205,22 @@ class LogManager:
             (self.expire_producers, PRODUCER_EXPIRATION_CHECK_MS),
         ):
             self._due[task] = (now_ms + period_ms, period_ms)
+        self._forget_the_missing()
+
+    def _forget_the_missing(self) -> None:
+        """Have the checkpoints written soon that have offsets of partitions that are not here. A crash while they were
+        deleted leaves such; a new partition of the same name would take them at the next start."""
+        if self.was_clean:
+            return
+        tasks = {
+            RECOVERY_POINT: self._begin_recovery_points,
+            LOG_START_OFFSET: self._begin_log_starts,
+            HIGH_WATERMARK: self._begin_high_watermarks,
+        }
+        for directory in self.directories.in_use:
+            for name, task in tasks.items():
+                if not self.logs.keys() >= directory.read_checkpoint(name).keys():
+                    self._have_done_soon(task)
 
     def _settle_moves(self) -> None:
         """Finish or undo moves between data directories that a stop or a crash interrupted."""
@@ -334,20 +352,30 @@ class LogManager:
         """After `run()`: schedule the removal of the directories after `file.delete.delay.ms`. In slices.
 
         Returns the error of each partition that could not be deleted. Such a partition stays known, so that the next
-        attempt does not take it for deleted.
+        attempt does not take it for deleted. The checkpoints are written again without the others: a partition that is
+        made anew must not take the log start offset, recovery point or high watermark of the one before at a start
+        after a crash. `when_written` says when they are.
         """
-        cleaned = set()
+        cleaned: set[Path] = set()
+        outdated: set[str] = set()
         for number, (log, doomed) in enumerate(deletion.finish(), 1):
             if self.logs.get(log.partition) is log:
                 self._drop(log.partition)
             self._doomed.add([doomed], now_ms + log.config.file_delete_delay_ms)
             if log.cleaned_to:  # otherwise a new topic of this name would count as cleaned
                 cleaned.add(doomed.parent)
+            outdated.update(_offsets_kept(log))
             if number % DELETIONS_PER_SLICE == 0:
                 yield
         for directory in cleaned:
             self.checkpoints.save_cleaner_offsets(directory)
+        for name in sorted(outdated):
+            yield from self.checkpoints.begin(name)
         return {log.partition: error for log, error in deletion.errors.items()}
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call `then` when all writes of checkpoints that have begun until now have ended, with success or failure."""
+        self._writes.when_ended(then)
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Delete one partition at once. Raises StorageError; the caller may then try again."""
@@ -505,6 +533,15 @@ class LogManager:
         self.release()
         self.logs.clear()
         self._numbers.clear()
+
+
+def _offsets_kept(log: PartitionLog) -> Iterator[str]:
+    """The checkpoints that may have an offset of this log, other than 0."""
+    if log.log_start_offset > 0:
+        yield LOG_START_OFFSET
+    if log.log_end_offset > 0 or log.flusher.checkpointed_to > 0:
+        yield HIGH_WATERMARK
+        yield RECOVERY_POINT
 
 
 def _nothing_more(_error: Exception | None) -> None:

@@ -361,6 +361,10 @@ class ReplicaManager:
             log.error("%s cannot be deleted: %s", key, error)
             self.refused.add(key)
             errors[key] = ErrorCode.KAFKA_STORAGE_ERROR
+        if deleted:  # a partition made anew comes after the response, and must not find the offsets of this one
+            written = asyncio.Event()
+            self.logs.when_written(written.set)
+            await written.wait()
         return m.StopReplicaResponse(
             partition_errors=[
                 m.StopReplicaResponse.StopReplicaPartitionError(

@@ -30,7 +30,7 @@ from headrace.broker.fetch import fetch, follower_fetch
 from headrace.broker.partitions.durable_append import DurableAppends
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.produce.plain_produce import Uncommitted, append_plainly
-from headrace.broker.replication import follower_log, following, replica_fetcher
+from headrace.broker.replication import followed, follower_log, replica_fetcher
 from headrace.broker.request import dispatch
 from headrace.config import TopicConfig
 from headrace.controller import controller, controller_epoch
@@ -152,7 +152,7 @@ def refusals_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_formats_diverge(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(following, "comparison_start", lambda *arguments: None)
+    patch.setattr(followed, "comparison_start", lambda *arguments: None)
 
 
 def blind_truncation(patch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,18 @@
 
 A broker in a process of its own gets the requests that a controller sends: LeaderAndIsr of partitions that are new,
 that it leads, that it follows, and that are as before, UpdateMetadata of all partitions of the cluster, and StopReplica
-with deletion. Another client produces one record after the other meanwhile, with acks=1, to a partition that none of
-the requests names. For each kind of request the time until its answer is reported, and the longest and the 99th
-percentile of the produces' latencies until then: the longest is as long as the event loop was held at a time. Then some
-seconds of the broker's periodic work over all partitions, and scrapes of its metrics.
+with deletion. Then it is fenced while it leads. Another client produces one record after the other meanwhile, with
+acks=1, to a partition that none of the requests names. For each kind of request the time until its answer is reported,
+and the longest and the 99th percentile of the produces' latencies until then: the longest is as long as the event loop
+was held at a time. Between them come some seconds of the broker's periodic work over all partitions, and scrapes of
+its metrics.
 
     python benchmarks/broker/control_requests.py [--partitions 50000] [--replicas 15000] [--per-topic 100]
                                                  [--per-request 5000] [--json]
 """
 
 import argparse
+import asyncio
 import json
 import socket
 import sys
@@ -29,6 +31,10 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.request_load import produce_frame
+from headrace.metadata import znodes
+from headrace.metastore.store import Create
+from headrace.metastore.zookeeper.connection import open_store
+from headrace.metastore.zookeeper.ensemble import Ensemble
 from headrace.protocol import messages as m
 from headrace.protocol.codec.message import Message
 from headrace.testing import Broker
@@ -219,8 +225,8 @@ class Size(NamedTuple):
 class Bench:
     """One broker, its controller, and the client beside it."""
 
-    def __init__(self, broker: Broker, metrics: str, size: "Size") -> None:
-        self._broker, self._metrics = broker, metrics
+    def __init__(self, broker: Broker, metrics: str, zookeeper: str, size: "Size") -> None:
+        self._broker, self._metrics, self._zookeeper = broker, metrics, zookeeper
         topics = [(f"topic-{number:05}", range(size.per_topic)) for number in range(size.partitions // size.per_topic)]
         self._all: Partitions = topics
         self._here: Partitions = topics[: size.replicas // size.per_topic]
@@ -261,7 +267,21 @@ class Bench:
             yield "periodic work", beside.during(lambda: time.sleep(PERIODIC_S))
             yield "metrics", beside.during(self._scrape)
             yield send("StopReplica, deletes", [stop_replicas(each) for each in self._parts])
+            made = [leader_and_isr(each, OWN_ID, 4, is_new=True) for each in self._parts]
+            yield send("LeaderAndIsr, new again", made)
+            yield send("UpdateMetadata, all led", [update_metadata(self._all, 4, port)])
+            yield "fenced", beside.during(lambda: asyncio.run(self._fence()))
             yield send("UpdateMetadata, full, none left", [update_metadata([], 4, port, is_full=True)])
+
+    async def _fence(self) -> None:
+        """Marks the broker as fenced, as a controller does, and waits until it has registered again."""
+        store = await open_store(Ensemble(self._zookeeper))
+        path = znodes.broker(OWN_ID)
+        before = await store.get(path)
+        await store.multi([Create(znodes.fenced(OWN_ID), znodes.encode_fenced(before.czxid))])
+        while (now := await store.exists(path)) is None or now.czxid == before.czxid:  # noqa: ASYNC110 - no watch
+            await asyncio.sleep(0.01)
+        await store.close()
 
     def _scrape(self) -> None:
         for _ in range(2):
@@ -289,7 +309,7 @@ def a_bench(size: Size) -> Iterator[Bench]:
             data=Path(data) / "log", settings={**settings, "zookeeper.connect": zookeeper.address}, subprocess=True
         ) as broker,
     ):
-        yield Bench(broker, metrics, size)
+        yield Bench(broker, metrics, zookeeper.address, size)
 
 
 def main() -> None:

@@ -3,21 +3,26 @@ of the rest when this broker is fenced, registers again or stops."""
 
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from headrace.broker.cluster import fenced_metadata
+from headrace.broker.cluster.fenced_metadata import FencedMetadata
 from headrace.broker.fetch.fetch_sessions import FetchSessionCache
 from headrace.broker.partitions import replica_manager
 from headrace.broker.replication import isr_requests, replica_fetcher
 from headrace.controller.decisions.control_requests import ControlRequest
-from headrace.errors import ErrorCode
-from headrace.in_slices import finished
+from headrace.errors import ErrorCode, NotLeaderOrFollower
+from headrace.in_slices import Turns, finished
 from headrace.log.directories.checkpoints import HIGH_WATERMARK
 from headrace.log.partition_log import PartitionLog
 from headrace.metadata import image
+from headrace.metadata.deltas import MetadataDelta
 from headrace.protocol import messages as m
 from tests.broker import replica_nodes
 from tests.broker.replica_nodes import Node, Nodes, topic_id
@@ -35,6 +40,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_manager, "PARTITIONS_PER_TURN_MAX", PER_TURN)
     monkeypatch.setattr(replica_manager, "ELEMENTS_PER_SLICE", PER_TURN)
     monkeypatch.setattr(replica_manager, "STEP_DOWN_WEIGHT", 0)
+    monkeypatch.setattr(fenced_metadata, "Turns", partial(Turns, PER_TURN))
     monkeypatch.setattr(image, "ELEMENTS_PER_SLICE", PER_TURN)
 
 
@@ -169,6 +175,96 @@ async def test_what_is_left_of_a_request_is_void_once_the_broker_is_fenced(tmp_p
         assert isinstance(answer, m.LeaderAndIsrResponse)
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert led(node) == 0, "a fenced broker leads nothing, although the request was under way"
+
+
+@asynccontextmanager
+async def fenced(node: Node) -> AsyncIterator[tuple[FencedMetadata, list[tuple[int, bool]]]]:
+    """A node that leads all partitions and then is fenced, and what it announces: each partition, and whether it leads
+    it."""
+    await node.control.handle(leader_and_isr(node, 1, 1))
+    await node.control.handle(update_metadata(node, 1, 1))
+    announced: list[tuple[int, bool]] = []
+    node.replicas.on_leadership(
+        lambda key, partition: announced.append((key.partition, partition is not None and partition.is_leader))
+    )
+    reader = FencedMetadata(
+        node.id, node.nodes.store, node.metadata, node.control, asyncio.ensure_future,
+        node.replicas.announce_stepped_down,
+    )  # fmt: skip
+    node.control.refuse_fenced()
+    node.replicas.step_down()
+    reader.begin()
+    yield reader, announced
+    reader.close()
+
+
+def leaders(node: Node) -> set[int]:
+    """Who leads the topic's partitions by the metadata."""
+    return {each.leader for each in node.metadata.topics[TOPIC].partitions.values()}
+
+
+@in_virtual_time
+async def test_a_fenced_broker_leads_nothing_at_once_and_tells_of_it_in_slices(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        node = nodes[1]
+        async with fenced(node) as (_, announced):
+            seen = set()
+            assert led(node) == 0
+            with pytest.raises(NotLeaderOrFollower):
+                node.replicas.leader(TOPIC, MANY - 1)
+            while len(announced) < MANY:
+                await asyncio.sleep(0)
+                seen.add((len(announced), tuple(leaders(node))))
+        assert (0, (1,)) in seen, "the metadata is made in slices"
+        assert {(count, (NOBODY,)) for count in range(PER_TURN, MANY + 1, PER_TURN)} <= seen, "so is what follows it"
+        assert all(names == (NOBODY,) for count, names in seen if count), "no answer names this broker as the leader"
+        assert announced == [(number, False) for number in range(MANY)]
+
+
+@in_virtual_time
+async def test_a_fenced_broker_announces_that_it_stopped_before_it_leads_again(tmp_path: Path) -> None:
+    """A coordinator must drop what it has loaded, although the next LeaderAndIsr came early."""
+    async with Nodes(tmp_path, 1) as nodes:
+        node = nodes[1]
+        async with fenced(node) as (reader, announced):
+            node.broker_epoch += 1
+            reader.look()
+            await node.replicas.apply_leader_and_isr(leader_and_isr(node, 1, 3))
+            await asyncio.sleep(1)
+        assert led(node) == MANY
+        for number in range(MANY):
+            assert [leads for each, leads in announced if each == number] == [False, True]
+
+
+@in_virtual_time
+@pytest.mark.parametrize("is_fenced_again", [False, True])
+async def test_listeners_hear_all_of_it_although_the_broker_registers_again(
+    tmp_path: Path, is_fenced_again: bool
+) -> None:
+    async with Nodes(tmp_path, 1) as nodes:
+        node = nodes[1]
+        heard: list[int] = []
+
+        def slices(delta: MetadataDelta) -> Iterator[None]:
+            for number in delta.partitions_changed.get(TOPIC, ()):
+                heard.append(number)
+                yield
+
+        node.metadata.on_change(slices)
+        async with fenced(node) as (reader, announced):
+            heard.clear()
+            while len(heard) < MANY // 2:  # noqa: ASYNC110 - nothing says so
+                await asyncio.sleep(0)
+            node.broker_epoch += 1
+            reader.look()
+            if is_fenced_again:
+                node.control.refuse_fenced()
+                node.replicas.step_down()
+                reader.begin()
+            await asyncio.sleep(1)
+        assert heard == list(range(MANY))
+        assert leaders(node) == {NOBODY} and led(node) == 0
+        assert announced == [(number, False) for number in range(MANY)]
 
 
 @in_virtual_time

@@ -237,7 +237,8 @@ async def test_a_broker_whose_session_ended_finds_its_successors_without_a_contr
     path = znodes.partition_state("t", 1)
     state = json.loads((await node.store.get(path)).data)
     await node.store.set(path, json.dumps(state | {"leader": 7, "isr": [7], "leader_epoch": 1}).encode())
-    reader = FencedMetadata(BROKER.id, node.store, node.metadata, node.control, asyncio.ensure_future)
+    announce = node.replicas.announce_stepped_down
+    reader = FencedMetadata(BROKER.id, node.store, node.metadata, node.control, asyncio.ensure_future, announce)
     reader.look()
     await eventually_async(lambda: not node.replicas.get("t", 1).is_leader)
     reader.close()

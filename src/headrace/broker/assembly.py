@@ -173,11 +173,16 @@ async def assemble(
     await registration.start()
     broker = await build_services(config, storage, registration, stack, environment)
     fenced_metadata = FencedMetadata(
-        registration.broker.id, storage.store, broker.metadata, broker.control, broker.tasks.create_task
+        registration.broker.id,
+        storage.store,
+        broker.metadata,
+        broker.control,
+        broker.tasks.create_task,
+        broker.replicas.announce_stepped_down,
     )
     stack.callback(fenced_metadata.close)
-    # In this order: partitions that step down answer waiting requests, which must not name this broker as leader.
-    for listener in (broker.control.refuse_fenced, fenced_metadata.begin, broker.replicas.step_down):
+    # In this order: nothing that is under way may let this broker lead again.
+    for listener in (broker.control.refuse_fenced, broker.replicas.step_down, fenced_metadata.begin):
         registration.on_fenced(listener)
     registration.on_change(lambda _: fenced_metadata.look())
     await broker.controller.start()

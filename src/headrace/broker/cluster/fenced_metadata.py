@@ -1,6 +1,8 @@
 """Metadata of a broker that was fenced, or whose session ended, from the metadata store until a controller reaches it.
 
-    fenced        the partitions that this broker led have no leader; Metadata answers LEADER_NOT_AVAILABLE
+    fenced        the partitions that this broker led have no leader; Metadata answers LEADER_NOT_AVAILABLE. Made in
+                  slices, and only then are the requests answered that wait for these partitions: the answers must not
+                  name this broker as the leader
     registered    after its session ended: reads the states of the partitions that this broker leads, since others may
                   lead them by now; it steps down where they do
     at once       reads the states of the partitions without a leader, until each has one
@@ -18,7 +20,7 @@ Left out: topics that are created or deleted meanwhile.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -26,12 +28,14 @@ from headrace.broker.cluster.control_plane import ControlPlane
 from headrace.controller.decisions.control_requests import ControllerIdentity, update_metadata
 from headrace.controller.decisions.partition_states import MetadataState, metadata_state
 from headrace.controller.loading import load_brokers
+from headrace.in_slices import Turns, in_slices, in_turns
 from headrace.metadata import znodes
-from headrace.metadata.image import PartitionMetadata
+from headrace.metadata.image import PartitionMetadata, Snapshot, TopicMetadata
 from headrace.metadata.left_out_nodes import decode_or_leave_out
 from headrace.metadata.metadata_cache import MetadataCache
 from headrace.metadata.model import Broker, PartitionLeadership
 from headrace.metastore.store import MetadataStore, Node, StoreError
+from headrace.protocol import messages as m
 from headrace.types import NO_LEADER, BrokerId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -53,23 +57,27 @@ class FencedMetadata:
         metadata: MetadataCache,
         control: ControlPlane,
         create_task: "Callable[[Coroutine[object, object, None]], asyncio.Task[None]]",
+        announce: Callable[[], Awaitable[None]],
     ) -> None:
+        """`announce` tells of the partitions that this broker has stopped leading when it was fenced."""
         self._own_id, self._store, self._metadata, self._control = own_id, store, metadata, control
-        self._create_task = create_task
+        self._create_task, self._announce = create_task, announce
         self._task: asyncio.Task[None] | None = None
+        self._fencings = self._handled = 0
 
     def begin(self) -> None:
         """Removes this broker as leader from the metadata, and reads the next leaders until a controller reaches it."""
-        self.close()
-        led = {key: each._replace(leader=NO_LEADER) for key, each in self._partitions() if each.leader == self._own_id}
-        self._apply(led, self._metadata.brokers, self._metadata.controller_id)
-        self._task = self._create_task(self._run())
+        self._fencings += 1
+        if self._fencings == self._handled + 1:  # otherwise the task goes on with this one
+            self.close()
+            self._task = self._create_task(self._fenced())
 
     def look(self) -> None:
         """Reads who leads the partitions that this broker led in its last session, which has ended, and those without a
         leader, until a controller reaches it."""
-        self.close()
-        self._task = self._create_task(self._run())
+        if self._fencings == self._handled:  # otherwise the task reads them next
+            self.close()
+            self._task = self._create_task(self._run())
 
     def close(self) -> None:
         """Stops reading."""
@@ -81,13 +89,40 @@ class FencedMetadata:
             for number, each in topic.partitions.items():
                 yield TopicPartition(topic.name, number), each
 
+    async def _fenced(self) -> None:
+        while self._handled < self._fencings:
+            now = self._fencings
+            await self._remove_own()
+            await self._announce()
+            self._handled = now
+        await self._run()
+
+    async def _remove_own(self) -> None:
+        """Removes this broker as leader from the metadata. A controller that reaches it meanwhile knows better."""
+        while not self._control.is_reached:
+            known, turns = self._metadata.snapshot, Turns()
+            states: dict[str, dict[int, MetadataState]] = {}
+            for topic in known.topics.values():
+                for number, each in topic.partitions.items():
+                    if each.leader == self._own_id:
+                        states.setdefault(topic.name, {})[number] = _state(each._replace(leader=NO_LEADER))
+                    await turns.count()
+            request = self._update(known.topics, states, known.brokers, known.controller_id)
+            if await in_turns(self._metadata.applying(request, partial(self._is_newest, known))) is not None:
+                return
+
+    def _is_newest(self, snapshot: Snapshot) -> bool:
+        return self._metadata.snapshot is snapshot
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         pause_s, all_at = PAUSE_MIN_S, loop.time() + ALL_EVERY_S
         uncertain = {NO_LEADER, self._own_id}
         while not self._control.is_reached:
             is_for_all = loop.time() >= all_at
-            wanted = [key for key, each in self._partitions() if is_for_all or each.leader in uncertain]
+            wanted = [
+                key async for key, each in in_slices(self._partitions()) if is_for_all or each.leader in uncertain
+            ]
             uncertain = {NO_LEADER}
             try:
                 await self._read(wanted)
@@ -139,14 +174,22 @@ class FencedMetadata:
         controller: BrokerId,
     ) -> None:
         """Applies them as an UpdateMetadata, so that listeners get a delta."""
-        topic_ids = {key.topic: self._metadata.topics[key.topic].id for key in partitions}
-        states: dict[str, dict[int, MetadataState]] = {name: {} for name in topic_ids}
+        states: dict[str, dict[int, MetadataState]] = {}
         for key, each in partitions.items():
-            states[key.topic][key.partition] = _state(each)
+            states.setdefault(key.topic, {})[key.partition] = _state(each)
+        self._metadata.apply(self._update(self._metadata.topics, states, brokers, controller))
+
+    def _update(
+        self,
+        topics: Mapping[str, TopicMetadata],
+        states: Mapping[str, Mapping[int, MetadataState]],
+        brokers: Mapping[BrokerId, Broker],
+        controller: BrokerId,
+    ) -> m.UpdateMetadataRequest:
+        """An UpdateMetadata of these partitions."""
+        topic_ids = {name: topics[name].id for name in states}
         own = Broker(self._own_id, ())
-        self._metadata.apply(
-            update_metadata(ControllerIdentity(controller, 0), own, states, topic_ids, brokers.values())
-        )
+        return update_metadata(ControllerIdentity(controller, 0), own, states, topic_ids, brokers.values())
 
 
 def _state(partition: PartitionMetadata) -> MetadataState:

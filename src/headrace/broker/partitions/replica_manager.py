@@ -88,6 +88,8 @@ class ReplicaManager:
         self.traffic = TrafficByTopic()
         self.refused_sequences = RefusedSequences()
         self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
+        self._stepped_down: dict[tuple[str, int], Partition] = {}
+        """Partitions that this broker leads no more, of which the listeners do not know it yet."""
         self._on_leadership: list[LeadershipListener] = []
         self._on_flushed: list[Callable[[TopicPartition], None]] = []
         configs.on_change(self._on_config)
@@ -259,6 +261,8 @@ class ReplicaManager:
             tuple(BrokerId(each) for each in state.replicas),
             tuple(BrokerId(each) for each in state.adding_replicas),
         )
+        if key in self._stepped_down:  # before it leads or follows again
+            self._announce(key, partition)
         transition = partition.apply(leader_and_isr, now_ms)
         self._partitions[key] = partition
         if topic_id != NO_UUID:
@@ -274,6 +278,7 @@ class ReplicaManager:
         self._announce(key, None)
 
     def _announce(self, key: TopicPartition, partition: Partition | None) -> None:
+        self._stepped_down.pop(key, None)
         self._touch(key)
         for listener in self._on_leadership:
             listener(key, partition)
@@ -302,11 +307,20 @@ class ReplicaManager:
         self._touch(key)
 
     def step_down(self) -> None:
-        """Stops leading all partitions: the controller has fenced this broker, and later leader epochs exist."""
-        for partition in list(self._partitions.values()):
+        """Stops leading all partitions at once: the controller has fenced this broker, and later leader epochs exist.
+        From now on nothing is appended or acknowledged. `announce_stepped_down` is to follow."""
+        for key, partition in self._partitions.items():
             if partition.is_leader:
                 partition.state.step_down()
-                self._announce(partition.key, partition)
+                self._stepped_down[key] = partition
+
+    async def announce_stepped_down(self) -> None:
+        """Tells the listeners of `step_down`, and wakes the requests that wait, in slices."""
+        turns = Turns(PARTITIONS_PER_TURN_MAX)
+        while self._stepped_down:
+            partition = self._stepped_down[next(iter(self._stepped_down))]
+            self._announce(partition.key, partition)
+            await turns.count()
 
     def _on_metadata(self, delta: MetadataDelta) -> Iterator[None]:
         """Steps down from partitions that another broker leads in a newer leader epoch. A replica that stays one gets a

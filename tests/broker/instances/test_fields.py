@@ -184,6 +184,17 @@ def test_texts_lose_the_prefix_and_nothing_else() -> None:
         assert names.text(before) == after
 
 
+def test_texts_name_no_data_directory() -> None:
+    names = InstanceNames(Namespace("d"), ("/srv/one", "/srv/one/two", "data"))
+    for before, after in (
+        ("d.t-0 could not be written: '/srv/one/d.t-0/0.log'", "t-0 could not be written: 'log-dir/t-0/0.log'"),
+        ("d.t-0 is in a data directory that failed: /srv/one", "t-0 is in a data directory that failed: log-dir"),
+        ("'data/d.t-0/0.log' in data directory /srv/one-too", "'log-dir/t-0/0.log' in data directory /srv/one-too"),
+        ("/srv/one/two/x", "log-dir/x"),
+    ):
+        assert names.text(before) == after
+
+
 def test_a_large_message_is_translated_in_slices() -> None:
     count = 10 * ELEMENTS_PER_SLICE
     topics = [m.MetadataRequest.MetadataRequestTopic(name=f"t{number}") for number in range(count)]

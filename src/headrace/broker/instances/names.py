@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.instances.names import Namespace
@@ -17,6 +18,8 @@ from headrace.metadata.model import NO_UUID
 
 ENTITIES = ("user", "client-id")
 """The entities with quotas whose names are qualified."""
+ANY_DIRECTORY = "log-dir"
+"""What stands for a data directory in a text; DescribeLogDirs numbers them."""
 _UUID_BYTES = 16
 _REMEMBERED_IDS_MAX = 10_000
 
@@ -24,12 +27,16 @@ _REMEMBERED_IDS_MAX = 10_000
 class InstanceNames:
     """The names of an instance, as the generated translations use them."""
 
-    __slots__ = ("_in_texts", "_remembered", "_secret", "namespace", "own_ids", "prefix", "regex_prefix")
+    __slots__ = ("_in_texts", "_places", "_remembered", "_secret", "namespace", "own_ids", "prefix", "regex_prefix")
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, directories: Sequence[str] = ()) -> None:
+        """`directories`: the broker's data directories, which no text may name."""
         self.namespace, self.prefix = namespace, namespace.prefix
         self.regex_prefix = f"{namespace.instance}\\.(?:"
         self._in_texts = re.compile(rf"(?<![\w.-]){re.escape(self.prefix)}(?=\S)")  # `d.` of `failed.` is no prefix
+        by_length = sorted(directories, key=len, reverse=True)  # one may lie within another
+        ends = [re.escape(each) + (r"(?![\w.-])" if each.startswith("/") else "(?=/)") for each in by_length]
+        self._places = re.compile(rf"(?<![\w./-])(?:{'|'.join(ends)})") if ends else None
         self._secret = int.from_bytes(os.urandom(_UUID_BYTES))
         self.own_ids: dict[bytes, str] = {}
         """The ids of the instance's topics, and of those that it had, with their qualified names."""
@@ -68,6 +75,8 @@ class InstanceNames:
 
     def text(self, text: str) -> str:
         """The text of an error as the instance's clients see it."""
+        if self._places is not None:
+            text = self._places.sub(ANY_DIRECTORY, text)
         return self._in_texts.sub("", text.replace(self.regex_prefix, "(?:"))
 
     def regex(self, expression: str) -> str:

@@ -155,7 +155,8 @@ class Tenants:
 
     def _serve(self, instance: Instance) -> _Served:
         name, services = instance.name, self._services
-        view = View(instance, services.metadata, self._topics.get(name, ()), self._addresses(name))
+        known, directories = self._topics.get(name, ()), services.config.log_dirs
+        view = View(instance, services.metadata, known, self._addresses(name), directories)
         view.member_bytes = MemberBytes(
             view.names.prefix, lambda: view.instance.member_bytes_max, services.groups.coordinator, services.spawn
         )

@@ -7,7 +7,7 @@ nothing here, and what it changed of this one is applied when the metadata is lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.instances.names import InstanceNames
@@ -101,9 +101,15 @@ class View:
     __slots__ = ("admins", "instance", "is_closed", "member_bytes", "metadata", "names")
 
     def __init__(
-        self, instance: Instance, of_broker: MetadataCache, topics: Iterable[str], addresses: Addresses
+        self,
+        instance: Instance,
+        of_broker: MetadataCache,
+        topics: Iterable[str],
+        addresses: Addresses,
+        directories: Sequence[str] = (),
     ) -> None:
-        self.names = InstanceNames(Namespace(instance.name))
+        """`directories`: the broker's data directories."""
+        self.names = InstanceNames(Namespace(instance.name), directories)
         self.metadata = InstanceMetadata(of_broker, self.names, topics, addresses)
         self.member_bytes: MemberBytes
         self.is_closed = False

@@ -4,7 +4,7 @@ leaves partitions, followers and sessions in the same state."""
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from copy import copy
 from pathlib import Path
@@ -39,6 +39,11 @@ Wanted = m.FetchRequest.FetchPartition
 
 def uncompiled_module() -> ModuleType:
     return uncompiled(plain_follow, connections, waiting_fetch, plain_session)
+
+
+def decoded(answer: bytes) -> m.FetchResponse:
+    _, pos = read_response_header(answer, ApiKey.FETCH, VERSION)
+    return m.FetchResponse.decode(VERSION, answer, pos)[0]
 
 
 class World:
@@ -81,8 +86,7 @@ class World:
         return answer
 
     def note_session(self, follower: int, answer: bytes) -> None:
-        _, pos = read_response_header(answer, ApiKey.FETCH, VERSION)
-        self.sessions[follower] = m.FetchResponse.decode(VERSION, answer, pos)[0].session_id
+        self.sessions[follower] = decoded(answer).session_id
 
     def state(self) -> dict[str, Any]:
         """All that a fetch may change."""
@@ -412,6 +416,26 @@ def follow(
     )
 
 
+def alike(tmp_path: Path, story: Callable[[World], Awaitable[list[bytes]]]) -> tuple[list[bytes], dict[str, Any]]:
+    """The answers of a story, and the state behind it, which are the same in all worlds. It begins when broker 2 has
+    opened a session for topic a, which has three records."""
+    found: list[tuple[list[bytes], dict[str, Any]]] = []
+
+    @in_virtual_time
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for world in await worlds(stack, tmp_path):
+                world.leader.append("a", *"xyz")
+                opened = world.send(2, follow(world, 0, 0))
+                await settled()
+                world.note_session(2, opened.result())
+                found.append((await story(world), world.state()))
+
+    run()
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
 async def same_leader_in_a_new_epoch(world: World) -> None:
     await world.nodes.lead("a", leader=1)
 
@@ -452,221 +476,149 @@ async def stepped_down_and_leads_again(world: World) -> None:
 def test_a_session_notices_that_a_partition_or_its_follower_is_another_object(
     change: Callable[[World], Any], tmp_path: Path
 ) -> None:
-    found: list[tuple[bytes, bytes, dict[str, Any]]] = []
+    async def story(world: World) -> list[bytes]:
+        before = world.answered
+        first = world.send(2, follow(world, 1, 1))
+        await settled()
+        assert first.done()
+        await change(world)
+        assert world.leader.partition("a").is_leader
+        second = world.send(2, follow(world, 2, 2))
+        await settled()
+        assert world.answered == before + 2 * (world.way != "general")
+        progress = world.leader.partition("a").state.followers[BrokerId(2)]
+        assert progress.log_end_offset == 2, f"another follower has the progress, {world.way}"
+        return [first.result(), second.result()]
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                before = world.answered
-                first = world.send(2, follow(world, 1, 1))
-                await settled()
-                assert first.done()
-                await change(world)
-                assert world.leader.partition("a").is_leader
-                second = world.send(2, follow(world, 2, 2))
-                await settled()
-                assert world.answered == before + 2 * (world.way != "general")
-                progress = world.leader.partition("a").state.followers[BrokerId(2)]
-                assert progress.log_end_offset == 2, f"another follower has the progress, {world.way}"
-                found.append((first.result(), second.result(), world.state()))
-
-    run()
-    assert found[0] == found[1] == found[2]
-    _, pos = read_response_header(found[0][1], ApiKey.FETCH, VERSION)
-    answer = m.FetchResponse.decode(VERSION, found[0][1], pos)[0]
+    (_, second), _ = alike(tmp_path, story)
+    answer = decoded(second)
     assert [each.records is not None for topic in answer.responses for each in topic.partitions] == [True]
 
 
 def test_a_follower_that_registers_again_is_told_apart_from_itself(tmp_path: Path) -> None:
-    found: list[tuple[list[bytes], dict[str, Any]]] = []
+    async def story(world: World) -> list[bytes]:
+        answers = []
+        for number, broker_epoch in enumerate((70, 75, 75, 70, 76), 1):  # the fourth is from before
+            answer = world.send(2, follow(world, number, 2, broker_epoch=broker_epoch))
+            await settled()
+            answers.append(answer.result())
+            progress = world.leader.partition("a").state.followers[BrokerId(2)]
+            assert progress.broker_epoch == (75 if number == 4 else broker_epoch)
+        return answers
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                answers = []
-                for number, broker_epoch in enumerate((70, 75, 75, 70, 76), 1):  # the fourth is from before
-                    answer = world.send(2, follow(world, number, 2, broker_epoch=broker_epoch))
-                    await settled()
-                    answers.append(answer.result())
-                    progress = world.leader.partition("a").state.followers[BrokerId(2)]
-                    assert progress.broker_epoch == (75 if number == 4 else broker_epoch)
-                found.append((answers, world.state()))
-
-    run()
-    assert found[0] == found[1] == found[2]
+    alike(tmp_path, story)
 
 
 def test_a_session_that_several_brokers_use_counts_the_progress_of_each(tmp_path: Path) -> None:
-    found: list[tuple[list[bytes], dict[str, Any]]] = []
+    async def story(world: World) -> list[bytes]:
+        answers = []
+        for number, (broker, offset) in enumerate(((2, 1), (3, 2), (2, 2), (3, 3)), 1):
+            request = follow(world, number, offset)
+            request.replica_state.replica_id = broker
+            answer = world.send(2, request)
+            await settled()
+            answers.append(answer.result())
+            assert world.leader.partition("a").state.followers[BrokerId(broker)].log_end_offset == offset
+        return answers
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                answers = []
-                for number, (broker, offset) in enumerate(((2, 1), (3, 2), (2, 2), (3, 3)), 1):
-                    request = follow(world, number, offset)
-                    request.replica_state.replica_id = broker
-                    answer = world.send(2, request)
-                    await settled()
-                    answers.append(answer.result())
-                    assert world.leader.partition("a").state.followers[BrokerId(broker)].log_end_offset == offset
-                found.append((answers, world.state()))
-
-    run()
-    assert found[0] == found[1] == found[2]
+    alike(tmp_path, story)
 
 
 def test_a_session_that_is_evicted_while_its_fetch_waits_answers_that_one_alone(tmp_path: Path) -> None:
-    found: list[tuple[bytes, bytes, dict[str, Any]]] = []
+    async def story(world: World) -> list[bytes]:
+        waiting = world.send(2, follow(world, 1, 3, max_wait_ms=500))
+        await settled()
+        assert not waiting.done()
+        world.leader.dispatcher._services.fetch_sessions.end(world.sessions[2])
+        world.leader.append("a", "new")
+        await settled()
+        following = world.send(2, follow(world, 2, 4, max_wait_ms=500))
+        await settled()
+        return [waiting.result(), following.result()]
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                waiting = world.send(2, follow(world, 1, 3, max_wait_ms=500))
-                await settled()
-                assert not waiting.done()
-                world.leader.dispatcher._services.fetch_sessions.end(world.sessions[2])
-                world.leader.append("a", "new")
-                await settled()
-                following = world.send(2, follow(world, 2, 4, max_wait_ms=500))
-                await settled()
-                found.append((waiting.result(), following.result(), world.state()))
-
-    run()
-    assert found[0] == found[1] == found[2]
-    _, pos = read_response_header(found[0][1], ApiKey.FETCH, VERSION)
-    assert m.FetchResponse.decode(VERSION, found[0][1], pos)[0].error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    (_, following), _ = alike(tmp_path, story)
+    assert decoded(following).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_fetches_of_one_session_wait_again_and_again_and_several_at_once(tmp_path: Path) -> None:
     """The first is answered by records, the second in time; the third one is overtaken by the fourth."""
-    found: list[tuple[list[bytes], dict[str, Any]]] = []
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                loop = asyncio.get_running_loop()
-                answers = []
-                for number, wait_ms in enumerate((300, 500, 40, 500, 100), 1):
-                    end, began = world.leader.partition("a").log.log_end_offset, loop.time()
-                    answer = world.send(2, follow(world, number, end, max_wait_ms=wait_ms))
-                    await asyncio.sleep(0.02)
-                    assert not answer.done()
-                    if number % 2:
-                        world.leader.append("a", "new")
-                    answers.append(await answer)
-                    took_ms = 20 if number % 2 else wait_ms
-                    assert took_ms <= 1000 * (loop.time() - began) < took_ms + 10, (world.way, number)
-                end = world.leader.partition("a").log.log_end_offset
-                third = world.send(2, follow(world, 6, end, max_wait_ms=500))
-                fourth = world.send(2, follow(world, 7, end, max_wait_ms=300))
-                await asyncio.sleep(0.02)
-                assert not third.done() and not fourth.done()
+    async def story(world: World) -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        answers = []
+        for number, wait_ms in enumerate((300, 500, 40, 500, 100), 1):
+            end, began = world.leader.partition("a").log.log_end_offset, loop.time()
+            answer = world.send(2, follow(world, number, end, max_wait_ms=wait_ms))
+            await asyncio.sleep(0.02)
+            assert not answer.done()
+            if number % 2:
                 world.leader.append("a", "new")
-                answers += [await third, await fourth]
-                last = world.send(2, follow(world, 8, end + 1, max_wait_ms=200))
-                await asyncio.sleep(0.02)
-                world.pipes[2].served.close("the follower has gone")
-                world.leader.append("a", "new")
-                await asyncio.sleep(1)
-                assert not last.done() or last.exception() is not None
-                found.append((answers, world.state()))
-                assert not len(world.leader.purgatory)
+            answers.append(await answer)
+            took_ms = 20 if number % 2 else wait_ms
+            assert took_ms <= 1000 * (loop.time() - began) < took_ms + 10, (world.way, number)
+        end = world.leader.partition("a").log.log_end_offset
+        third = world.send(2, follow(world, 6, end, max_wait_ms=500))
+        fourth = world.send(2, follow(world, 7, end, max_wait_ms=300))
+        await asyncio.sleep(0.02)
+        assert not third.done() and not fourth.done()
+        world.leader.append("a", "new")
+        answers += [await third, await fourth]
+        last = world.send(2, follow(world, 8, end + 1, max_wait_ms=200))
+        await asyncio.sleep(0.02)
+        world.pipes[2].served.close("the follower has gone")
+        world.leader.append("a", "new")
+        await asyncio.sleep(1)
+        assert not last.done() or last.exception() is not None
+        assert not len(world.leader.purgatory)
+        return answers
 
-    run()
-    assert found[0] == found[1] == found[2]
+    alike(tmp_path, story)
 
 
 def test_a_replica_that_is_throttled_while_its_fetch_waits_gets_no_records_beyond_the_quota(tmp_path: Path) -> None:
-    found: list[tuple[list[bytes], dict[str, Any]]] = []
+    async def story(world: World) -> list[bytes]:
+        waiting = world.send(2, follow(world, 1, 3, max_wait_ms=200))
+        await settled()
+        assert not waiting.done()
+        await world.nodes.entities.rewrite(TOPICS, "a", lambda _: {"leader.replication.throttled.replicas": "*"})
+        await settled()
+        state = world.leader.partition("a").state
+        state.isr_state = committed(state.isr - {2})
+        world.leader.append("a", "new" * 1_000)
+        await settled()
+        following = world.send(2, follow(world, 2, 3, max_wait_ms=200))
+        await asyncio.sleep(0.3)
+        return [waiting.result(), following.result()]
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                waiting = world.send(2, follow(world, 1, 3, max_wait_ms=200))
-                await settled()
-                assert not waiting.done()
-                await world.nodes.entities.rewrite(
-                    TOPICS, "a", lambda _: {"leader.replication.throttled.replicas": "*"}
-                )
-                await settled()
-                state = world.leader.partition("a").state
-                state.isr_state = committed(state.isr - {2})
-                world.leader.append("a", "new" * 1_000)
-                await settled()
-                following = world.send(2, follow(world, 2, 3, max_wait_ms=200))
-                await asyncio.sleep(0.3)
-                found.append(([waiting.result(), following.result()], world.state()))
-
-    run()
-    assert found[0] == found[1] == found[2]
-    assert found[0][1]["sent"][1] > 0, "nothing counts for the quota"
+    _, state = alike(tmp_path, story)
+    assert state["sent"][1] > 0, "nothing counts for the quota"
 
 
 def test_one_place_in_the_purgatory_does_for_the_fetches_of_a_session_that_wait(tmp_path: Path) -> None:
     """On other connections too, and for partitions that the session gets meanwhile."""
-    found: list[tuple[list[bytes], dict[str, Any]]] = []
 
-    @in_virtual_time
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            for world in await worlds(stack, tmp_path):
-                world.leader.append("a", *"xyz")
-                opened = world.send(2, follow(world, 0, 0))
-                await settled()
-                world.note_session(2, opened.result())
-                answers = []
-                for number in range(1, 41):
-                    if number == 15:
-                        world.pipes[2].served.close("the follower has gone")
-                    end = world.leader.partition("a").log.log_end_offset
-                    request = follow(world, number, end, max_wait_ms=500)
-                    if number in (20, 21):
-                        wanted = Wanted(
-                            partition=0, current_leader_epoch=world.nodes.states["b"].leader_epoch,
-                            fetch_offset=world.leader.partition("b").log.log_end_offset, last_fetched_epoch=-1,
-                            partition_max_bytes=1 << 20,
-                        )  # fmt: skip
-                        request.topics.append(asked("b", wanted))
-                    answer = world.send(2, request)
-                    await settled()
-                    assert not answer.done() and len(world.leader.purgatory) == 1
-                    if world.way != "general":
-                        assert len(world.leader.purgatory._deadlines) <= 4
-                    world.leader.append("b" if number == 20 else "a", "x" * 20_000)
-                    await settled()
-                    answers.append(answer.result())
-                found.append((answers, world.state()))
+    async def story(world: World) -> list[bytes]:
+        answers = []
+        for number in range(1, 41):
+            if number == 15:
+                world.pipes[2].served.close("the follower has gone")
+            end = world.leader.partition("a").log.log_end_offset
+            request = follow(world, number, end, max_wait_ms=500)
+            if number in (20, 21):
+                wanted = Wanted(
+                    partition=0, current_leader_epoch=world.nodes.states["b"].leader_epoch,
+                    fetch_offset=world.leader.partition("b").log.log_end_offset, last_fetched_epoch=-1,
+                    partition_max_bytes=1 << 20,
+                )  # fmt: skip
+                request.topics.append(asked("b", wanted))
+            answer = world.send(2, request)
+            await settled()
+            assert not answer.done() and len(world.leader.purgatory) == 1
+            if world.way != "general":
+                assert len(world.leader.purgatory._deadlines) <= 4
+            world.leader.append("b" if number == 20 else "a", "x" * 20_000)
+            await settled()
+            answers.append(answer.result())
+        return answers
 
-    run()
-    assert found[0] == found[1] == found[2]
+    alike(tmp_path, story)

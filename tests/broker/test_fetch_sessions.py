@@ -1,4 +1,4 @@
-"""Fetch sessions without a broker: what is news, who has to go, and a model of a client and its session."""
+"""Fetch sessions, most without a broker: what is news, who has to go, and a model of a client and its session."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ from headrace.broker.fetch.fetch_sessions import (
     SessionPartition,
     next_epoch,
 )
+from headrace.client.core.cluster import Cluster
+from headrace.client.operations.admin import Admin
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import INT32_MAX
 from headrace.metadata.model import NO_UUID
 from headrace.protocol import messages as m
+from headrace.testing import Broker
+from tests.broker.test_late_writes import dispatcher_of
+from tests.eventually import eventually
 from tests.examples import examples
+from tests.wire import Wire
 
 if TYPE_CHECKING:
     Answer: TypeAlias = m.FetchResponse.PartitionData
@@ -152,6 +158,22 @@ def test_a_full_cache_has_no_room_for_an_equal() -> None:
     assert open_one(sessions, 5) and open_one(sessions, 5)
     assert open_one(sessions, 100) == NO_SESSION
     assert len(sessions) == 2
+
+
+def test_a_broker_lets_go_of_what_dead_followers_sessions_have_of_deleted_topics() -> None:
+    """In slices, beside the periodic work of its logs."""
+    with Broker(settings={"log.flush.scheduler.interval.ms": 50}) as broker, Wire(broker.bootstrap) as wire:
+        for topic in ("goes", "stays"):
+            assert wire.create_topic(topic) == 0
+        services = dispatcher_of(broker)._services
+        kept: Partitions = {(topic, 0): wants(topic) for topic in ("goes", "stays")}
+        for each in kept.values():
+            each.replica = services.replicas.partitions[each.key]
+        services.fetch_sessions.open(kept, by_id=False, is_follower=True, now_ms=0)
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).delete_topics(["goes"])
+        eventually(lambda: kept["goes", 0].replica is None, "the session to let go")
+        assert kept["stays", 0].replica is services.replicas.partitions["stays", 0]
 
 
 def test_there_are_no_sessions_without_slots() -> None:

@@ -622,3 +622,27 @@ def test_one_place_in_the_purgatory_does_for_the_fetches_of_a_session_that_wait(
         return answers
 
     alike(tmp_path, story)
+
+
+def test_a_session_lets_go_of_the_replicas_that_were_dropped(tmp_path: Path) -> None:
+    """Its follower may be dead, and never forget them."""
+
+    async def story(world: World) -> list[bytes]:
+        first = world.send(2, follow(world, 1, 1))
+        await settled()
+        services = world.leader.dispatcher._services
+        (session,) = services.fetch_sessions._sessions.values()
+        (kept,) = session.partitions.values()
+        replica = world.leader.partition("a")
+        assert kept.replica is (None if world.way == "general" else replica)
+        list(services.fetch_sessions.let_go_of_dropped())
+        assert kept.replica is (None if world.way == "general" else replica), "it is still there"
+        await world.nodes.delete("a")
+        list(services.fetch_sessions.let_go_of_dropped())
+        assert kept.replica is kept.follower is kept.producers is None
+        await world.nodes.lead("a", leader=1, replicas=(1, 2, 3), isr=(1, 2, 3))
+        second = world.send(2, follow(world, 2, 0))
+        await settled()
+        return [first.result(), second.result()]
+
+    alike(tmp_path, story)

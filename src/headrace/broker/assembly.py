@@ -31,6 +31,7 @@ from headrace.broker.service_builders import build_services, can_fence
 from headrace.broker.services import Services
 from headrace.broker.storage import Storage, load_logs, open_storage
 from headrace.config import BrokerConfig
+from headrace.in_slices import in_turns
 from headrace.log.manager import TICK_MS, LogManager
 from headrace.metadata.broker_configs import BrokerSettings
 from headrace.metadata.entity_configs import IPS
@@ -324,12 +325,17 @@ def _metrics(
 
 
 async def _tick(broker: Services, logs: LogManager) -> None:
-    """Runs the logs' periodic work (flushes, retention, checkpoints) until it is cancelled."""
+    """Runs the logs' periodic work (flushes, retention, checkpoints) until it is cancelled. Then nothing keeps the logs
+    of partitions that were dropped."""
     period_ms = min(TICK_MS, broker.config.log_flush_scheduler_interval_ms)
+    drops = 0
     while True:
         await asyncio.sleep(period_ms / 1000)
         for _ in logs.work(broker.now_ms()):
             await asyncio.sleep(0)
+        if broker.replicas.drops > drops:
+            drops = broker.replicas.drops
+            await in_turns(broker.fetch_sessions.let_go_of_dropped())
 
 
 async def _close_idle(server: Server) -> None:

@@ -28,12 +28,13 @@ Source: Kafka's FetchSession (FetchSessionCache, FetchManager, CachedPartition).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.limits import (
+    ELEMENTS_PER_SLICE,
     FETCH_SESSION_PARTITIONS_MAX,
     FETCH_SESSION_PARTITIONS_OF_CONSUMER_MAX,
     INT32_MAX,
@@ -112,6 +113,13 @@ class SessionPartition:
     def named(self, topic: str) -> None:
         """Sets the topic's name, once it is known."""
         self.key = TopicPartition(topic, self.index)
+
+    def let_go_of_dropped(self) -> None:
+        """Lets go of the replica if this broker has it no more: it keeps a log and its indexes in memory."""
+        replica = self.replica
+        if replica is not None and replica.is_dropped:
+            self.replica = self.follower = self.producers = self.open_transactions = self.closed_transactions = None
+            self.follower_id = self.changes = -1
 
     def must_be_sent(self, answer: m.FetchResponse.PartitionData) -> bool:
         """Whether the response must contain the partition."""
@@ -291,6 +299,20 @@ class FetchSessionCache:
         if session is not None:
             session.is_over, session.waiting = True, None
             self._partitions_left += session.size
+
+    def let_go_of_dropped(self) -> Generator[None, None, None]:
+        """Lets go of the replicas that this broker has no more. A follower that is dead does not forget them. In
+        slices."""
+        left = ELEMENTS_PER_SLICE
+        for session in list(self._sessions.values()):
+            if not session.is_follower:
+                continue
+            for each in list(session.partitions.values()):
+                each.let_go_of_dropped()
+                left -= 1
+                if not left:
+                    left = ELEMENTS_PER_SLICE
+                    yield
 
     def open(
         self, partitions: Partitions, *, by_id: bool, is_follower: bool, now_ms: int, principal: str = ANONYMOUS

@@ -85,6 +85,8 @@ class ReplicaManager:
         """Partitions in data directories that failed."""
         self.refused: set[TopicPartition] = set()
         """Partitions that could not be created or deleted at the controller's last request, because of the disk."""
+        self.drops = 0
+        """Partitions that were dropped since the start."""
         self.traffic = TrafficByTopic()
         self.refused_sequences = RefusedSequences()
         self.conversion_times = {"Fetch": ConversionTimes(), "Produce": ConversionTimes()}
@@ -275,6 +277,7 @@ class ReplicaManager:
 
     def _drop(self, key: TopicPartition) -> None:
         self._partitions.pop(key).is_dropped = True
+        self.drops += 1
         self._announce(key, None)
 
     def _announce(self, key: TopicPartition, partition: Partition | None) -> None:

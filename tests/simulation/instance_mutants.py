@@ -161,5 +161,5 @@ INSTANCE_MUTANTS = (
     Mutant(
         "a controller forgets", controller_forgets, _CUT._replace(instance_capacity=8_000), CAPACITY | {"unavailable"}
     ),
-    Mutant("a new controller counts the live", only_the_live_count, _PAUSED, LIMIT, first_seed=10023),
+    Mutant("a new controller counts the live", only_the_live_count, _PAUSED, LIMIT, first_seed=11255),
 )

@@ -33,6 +33,7 @@ COMPILED = (
     "headrace.network.peers.loan",
     "headrace.log.segment.index_columns",
     "headrace.log.segment.tail_cache",
+    "headrace.log.disk_calls",
     "headrace.log.append_state",
     "headrace.log.plain_read",
     "headrace.replication.replica_offsets",

@@ -19,7 +19,7 @@ from headrace.config import TopicConfig
 from headrace.errors import KafkaError
 from headrace.log import appending, truncation
 from headrace.log.append_state import NOT_APPENDED, LateWrites
-from headrace.log.files import DiskFile, LocalFiles
+from headrace.log.files import DiskFile, LocalFiles, PathText
 from headrace.log.partition_log import PartitionLog
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from headrace.records.codecs.compression import Codec
@@ -208,7 +208,7 @@ def test_a_file_that_is_not_the_real_disks_is_written_by_its_own_method(tmp_path
         """A file with a way of its own to write."""
 
     class SlowFiles(LocalFiles):
-        def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        def open(self, path: PathText, *, create: bool = False) -> DiskFile:
             return SlowFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
     log = PartitionLog.open(tmp_path / "t-0", TopicPartition("t", 0), TopicConfig(), files=SlowFiles(), now_ms=NOW_MS)

@@ -16,7 +16,7 @@ import pytest
 from headrace.broker.kafka07.partition_positions import PartitionPositions
 from headrace.broker.kafka07.positions import KEPT_AT_ONCE, PositionIndexes
 from headrace.controller.decisions.topics import RequestedTopic
-from headrace.log.files import Bytes, LocalFiles
+from headrace.log.files import Bytes, LocalFiles, PathText
 from headrace.log.positions.position_file import FILE_NAME, Pair, Unwritten, read_positions, write_positions
 from headrace.log.positions.position_index import WRITTEN_AT_ONCE_MAX, PositionIndex
 from headrace.metastore.embedded import EmbeddedStore
@@ -82,20 +82,20 @@ class Watching(LocalFiles):
         self.threads: list[int] = []
         self.before_write: Callable[[], None] = lambda: None
 
-    def open_readonly(self, path: Path):  # type: ignore[no-untyped-def]
+    def open_readonly(self, path: PathText):  # type: ignore[no-untyped-def]
         self._note(path)
         return super().open_readonly(path)
 
-    def open(self, path: Path, *, create: bool = False):  # type: ignore[no-untyped-def]
+    def open(self, path: PathText, *, create: bool = False):  # type: ignore[no-untyped-def]
         self._note(path)
         return super().open(path, create=create)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
         self._note(path)
         super().replace(path, data, sync=sync)
 
-    def _note(self, path: Path) -> None:
-        if path.name == FILE_NAME:
+    def _note(self, path: PathText) -> None:
+        if Path(path).name == FILE_NAME:
             self.threads.append(threading.get_ident())
 
 

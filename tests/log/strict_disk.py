@@ -8,7 +8,7 @@ everything that is not safe. Before the n-th write, sync or change of a name the
 import os
 from pathlib import Path
 
-from headrace.log.files import Bytes
+from headrace.log.files import Bytes, PathText
 from tests.log.support import Inode, SimulatedDisk, SimulatedFile
 
 ROOT = Path("/")
@@ -66,31 +66,32 @@ class StrictDisk(SimulatedDisk):
         disk.directories_durable = set(disk.directories)
         return disk
 
-    def open(self, path: Path, *, create: bool = False) -> StrictFile:
-        if path.parent not in self.directories:
+    def open(self, path: PathText, *, create: bool = False) -> StrictFile:
+        if Path(path).parent not in self.directories:
             raise FileNotFoundError(path)
         return StrictFile(self, super().open(path, create=create).inode)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: PathText) -> None:
         self.step()
-        self.directories |= {path, *path.parents}
+        self.directories |= {Path(path), *Path(path).parents}
 
-    def exists(self, path: Path) -> bool:
-        return path in self.names_now or path in self.directories
+    def exists(self, path: PathText) -> bool:
+        return Path(path) in self.names_now or Path(path) in self.directories
 
-    def is_directory(self, path: Path) -> bool:
-        return path in self.directories
+    def is_directory(self, path: PathText) -> bool:
+        return Path(path) in self.directories
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: PathText) -> list[str]:
         inside = [*self.names_now, *(self.directories - {ROOT})]
-        return sorted(path.name for path in inside if _is_in(path, directory))
+        return sorted(path.name for path in inside if _is_in(path, Path(directory)))
 
     def _change(self, what: str, path: Path, other: Path | Inode | None = None) -> None:
         self.step()
         super()._change(what, path, other)
         self.journal.clear()
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
+        path = Path(path)
         self.step()
         if path not in self.directories:
             raise FileNotFoundError(path)

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from headrace.config import TopicConfig
 from headrace.log import appending
 from headrace.log.appending import AppendResult
-from headrace.log.files import Bytes, DiskSpace, Files, LocalFiles
+from headrace.log.files import Bytes, DiskSpace, Files, LocalFiles, PathText, remove_each
 from headrace.log.flusher import FlushScheduling, inline
 from headrace.log.partition_deletion import PartitionDeletion
 from headrace.log.partition_log import PartitionLog
-from headrace.log.pending_deletions import remove_all
+from headrace.log.pending_deletions import remove_files
 from headrace.log.producers.verification import NOT_REQUIRED
 from headrace.log.segment.time_lookup import TimeOffset, TimeSearch
 from headrace.records.codecs.compression import Codec
@@ -124,7 +124,7 @@ def _first_found(searches: Iterator[TimeSearch | None]) -> TimeOffset | None:
 
 def purge(log: PartitionLog, now_ms: int) -> None:
     """Remove the files whose time has come."""
-    remove_all(log.files.remove, log.removals.take_due(now_ms))
+    remove_files(log.files, log.removals.take_due(now_ms))
 
 
 def delete(log: PartitionLog) -> None:
@@ -271,6 +271,9 @@ class SimulatedFile:
         self.inode.durable = bytes(self.inode.content)
         self.inode.unsynced.clear()
 
+    def sync_failed(self, code: int) -> OSError:
+        raise AssertionError("its descriptor is not plain")
+
 
 class SimulatedDisk:
     """Files in memory. Names, too, are only safe once their directory was synced; until then a crash may lose the
@@ -309,20 +312,33 @@ class SimulatedDisk:
         elif isinstance(other, Path) and path in names:
             names[other] = names.pop(path)
 
-    def open(self, path: Path, *, create: bool = False) -> SimulatedFile:
+    def open(self, path: PathText, *, create: bool = False) -> SimulatedFile:
+        path = Path(path)
         if path not in self.names_now:
             if not create:
                 raise FileNotFoundError(path)
             self._change("create", path, Inode())
         return SimulatedFile(self.names_now[path])
 
-    def open_readonly(self, path: Path) -> SimulatedFile:
+    def open_new(self, path: PathText) -> SimulatedFile:
+        if Path(path) in self.names_now:
+            raise FileExistsError(path)
+        return self.open(path, create=True)
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        file = self.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        file.extend(size)
+
+    def open_readonly(self, path: PathText) -> SimulatedFile:
         return self.open(path)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         return bytes(self.open(path).inode.content)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
+        path = Path(path)
         temporary = path.with_name(path.name + ".tmp")
         self._change("create", temporary, Inode())
         file = self.open(temporary)
@@ -333,49 +349,54 @@ class SimulatedDisk:
         if sync:
             self.sync_directory(path.parent)
 
-    def names(self, directory: Path) -> list[str]:
-        return sorted(path.name for path in self.names_now if path.parent == directory)
+    def names(self, directory: PathText) -> list[str]:
+        return sorted(path.name for path in self.names_now if path.parent == Path(directory))
 
-    def exists(self, path: Path) -> bool:
-        return path in self.names_now or self.is_directory(path)
+    def exists(self, path: PathText) -> bool:
+        return Path(path) in self.names_now or self.is_directory(path)
 
-    def is_directory(self, path: Path) -> bool:
-        return self._files_below[path] > 0
+    def is_directory(self, path: PathText) -> bool:
+        return self._files_below[Path(path)] > 0
 
-    def file_size(self, path: Path) -> int:
+    def file_size(self, path: PathText) -> int:
         return len(self.open(path).inode.content)
 
-    def allocated_bytes(self, path: Path) -> int:
+    def allocated_bytes(self, path: PathText) -> int:
         return self.file_size(path)
 
-    def modified_ms(self, path: Path) -> int:
+    def modified_ms(self, path: PathText) -> int:
         return NOW_MS
 
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+    def set_modified_ms(self, path: PathText, modified_ms: int) -> None:
         pass
 
-    def space(self, directory: Path) -> DiskSpace:
+    def space(self, directory: PathText) -> DiskSpace:
         return DiskSpace(1 << 40, 1 << 39)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: PathText) -> None:
         pass
 
-    def rename(self, old: Path, new: Path) -> None:
-        self._change("rename", old, new)
+    def rename(self, old: PathText, new: PathText) -> None:
+        if not self.exists(old):
+            raise FileNotFoundError(old)
+        self._change("rename", Path(old), Path(new))
 
-    def remove(self, path: Path) -> None:
-        self._change("remove", path)
+    def remove(self, path: PathText) -> None:
+        self._change("remove", Path(path))
 
-    def remove_tree(self, path: Path) -> None:
-        for known in [known for known in self.names_now if path in known.parents]:
+    def remove_all(self, paths: Sequence[PathText]) -> dict[str, OSError]:
+        return remove_each(self, paths)
+
+    def remove_tree(self, path: PathText) -> None:
+        for known in [known for known in self.names_now if Path(path) in known.parents]:
             self.remove(known)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         for change in self.journal:
             self._apply(self.names_durable, change)
         self.journal.clear()
 
-    def lock(self, path: Path) -> "SimulatedDisk":
+    def lock(self, path: PathText) -> "SimulatedDisk":
         return self
 
     def release(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.log.filenames import INDEX, LOG, TIME_INDEX
-from headrace.log.files import LocalFiles
+from headrace.log.files import LocalFiles, PathText
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
 from tests.log.cleaning import Left, clean, cleaner_of, compacted, left, newest, open_compacted, put, put_each
@@ -42,12 +42,12 @@ class CrashingFiles(LocalFiles):
             if self.left < 0:
                 raise Crash
 
-    def rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: PathText, new: PathText) -> None:
         self._count()
         super().rename(old, new)
 
-    def remove(self, path: Path) -> None:
-        if path.exists():
+    def remove(self, path: PathText) -> None:
+        if Path(path).exists():
             self._count()
         super().remove(path)
 
@@ -137,8 +137,8 @@ def test_a_cleaning_goes_on_after_the_disk_refused_a_name(tmp_path: Path) -> Non
     class Refusing(LocalFiles):
         refuses = False
 
-        def rename(self, old: Path, new: Path) -> None:
-            if self.refuses and new.name.endswith(".timeindex.swap"):
+        def rename(self, old: PathText, new: PathText) -> None:
+            if self.refuses and Path(new).name.endswith(".timeindex.swap"):
                 raise OSError("no luck")
             super().rename(old, new)
 

@@ -17,7 +17,7 @@ from headrace.in_slices import finished
 from headrace.log import truncation, upkeep
 from headrace.log.directories.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from headrace.log.directories.data_directory import DataDirectoryRefused
-from headrace.log.files import LocalFiles
+from headrace.log.files import LocalFiles, PathText
 from headrace.log.manager import DEFAULT_PERIODS, LogManager, Periods
 from headrace.types import TopicPartition
 from tests.log.support import NOW_MS, PARTITION, append, config, read_all
@@ -207,19 +207,19 @@ class FilesByThread(LocalFiles):
     def _note(self) -> None:
         self.threads.add(threading.current_thread().name)
 
-    def rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: PathText, new: PathText) -> None:
         self._note()
         super().rename(old, new)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PathText) -> None:
         self._note()
         super().remove(path)
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_tree(self, path: PathText) -> None:
         self._note()
         super().remove_tree(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         self._note()
         super().sync_directory(path)
 

@@ -13,8 +13,14 @@ from headrace.errors import (
     OutOfOrderSequence,
 )
 from headrace.limits import INT32_MAX
+from headrace.log.files import Bytes, LocalFiles, LogFile, PathText
 from headrace.log.partition_log import PartitionLog
-from headrace.log.producers.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from headrace.log.producers.producer_snapshot import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    write_snapshot,
+)
 from headrace.log.producers.producer_state import KeptBatch, ProducerEntry, Producers
 from headrace.records.format2.control import ABORT, COMMIT
 from tests.log.support import NOW_MS, append, append_batch, append_marker, batch_of, config, open_log
@@ -209,15 +215,38 @@ def test_a_flipped_bit_or_a_missing_byte_makes_a_snapshot_corrupt(place: int, bi
         decode_snapshot(bytes(data))
 
 
-def test_a_bad_snapshot_is_passed_over_for_an_older_one_and_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 1, 30, -1])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_a_bad_snapshot_is_passed_over_for_an_older_one_and_the_log(tmp_path: Path, left: int, has_zeros: bool) -> None:
     log = open_log(tmp_path, config(segment_bytes=300))
     for number in range(12):
         send(log, number)
     newest = max(tmp_path.glob("*.snapshot"))
-    newest.write_bytes(b"\0" * 30)
+    part = newest.read_bytes()[:left]  # a crash may leave it empty, torn, or as zeros
+    newest.write_bytes(bytes(len(part)) if has_zeros else part)
     log = open_log(tmp_path, config(segment_bytes=300))
     assert send(log, 11) == (11, 11, True)
     assert send(log, 12) == (12, 12, False)
+
+
+def test_a_snapshot_that_exists_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    class Watching(LocalFiles):
+        def open_new(self, path: PathText) -> LogFile:
+            asked.append("new")
+            return super().open_new(path)
+
+        def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
+            asked.append("replace")
+            super().replace(path, data, sync=sync)
+
+    asked: list[str] = []
+    producers, other = one_producer(), Producers(one_producer().end_offset)
+    assert encode_snapshot(producers) != encode_snapshot(other)
+    for each, steps in ((producers, ["new"]), (other, ["new", "replace"])):
+        asked.clear()
+        path, file = write_snapshot(Watching(), tmp_path, each)
+        assert asked == steps
+        assert Path(path).read_bytes() == file.read(1000, 0) == encode_snapshot(each)
 
 
 def test_snapshots_past_the_end_or_of_no_segment_are_removed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import StorageError
 from headrace.log import truncation, upkeep
-from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
+from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile, PathText
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from tests.log.support import NOW_MS, PARTITION, append, config, open_log, purge, read_all
@@ -24,34 +24,42 @@ class RefusingFiles(LocalFiles):
     def __init__(self) -> None:
         self.refuses: Callable[[str, str], bool] = lambda call, name: False
 
-    def ask(self, call: str, path: Path) -> None:
-        if self.refuses(call, path.name):
+    def ask(self, call: str, path: PathText) -> None:
+        if self.refuses(call, Path(path).name):
             raise OSError(errno.ENOSPC, f"no {call}", str(path))
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
         return RefusingFile(self, path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def open_new(self, path: PathText) -> LogFile:
+        self.ask("create", path)
+        return RefusingFile(self, path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        self.ask("create", path)
+        super().make_hole(path, size)
+
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
         self.ask("replace", path)
         super().replace(path, data, sync=sync)
 
-    def rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: PathText, new: PathText) -> None:
         self.ask("rename", old)
         super().rename(old, new)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         self.ask("read", path)
         return super().read(path)
 
-    def open_readonly(self, path: Path) -> LogFile:
+    def open_readonly(self, path: PathText) -> LogFile:
         self.ask("read", path)
         return super().open_readonly(path)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PathText) -> None:
         self.ask("remove", path)
         super().remove(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         self.ask("sync", path)
         super().sync_directory(path)
 
@@ -59,9 +67,9 @@ class RefusingFiles(LocalFiles):
 class RefusingFile(DiskFile):
     """A file of that disk."""
 
-    def __init__(self, files: RefusingFiles, path: Path, flags: int) -> None:
+    def __init__(self, files: RefusingFiles, path: PathText, flags: int) -> None:
         super().__init__(path, flags)
-        self.files, self.path = files, path
+        self.files, self.path = files, Path(path)
 
     def write(self, data: Bytes, position: int) -> None:
         if self.files.refuses("write", self.path.name):
@@ -100,7 +108,16 @@ def assert_reopens(directory: Path, log: PartitionLog, expected: list[bytes]) ->
 
 
 @pytest.mark.parametrize(
-    ("call", "name"), [("truncate", "1.log"), ("remove", "1.txnindex"), ("replace", "1.snapshot"), ("write", "0.index")]
+    ("call", "name"),
+    [
+        ("truncate", "1.log"),
+        ("create", "1.index"),
+        ("create", "1.timeindex"),
+        ("remove", "1.txnindex"),
+        ("create", "1.snapshot"),
+        ("write", "1.snapshot"),
+        ("write", "0.index"),
+    ],
 )
 def test_a_segment_that_was_not_made_does_not_hide_what_goes_to_the_one_before(
     tmp_path: Path, disk: RefusingFiles, call: str, name: str

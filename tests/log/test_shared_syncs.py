@@ -10,7 +10,7 @@ from headrace.log.files import LocalFiles
 from headrace.log.shared_syncs import SharedSyncs
 from tests.eventually import WITHIN_SECONDS
 
-HERE = Path("/data")
+HERE = "/data"
 
 
 class SlowDirectory:
@@ -23,7 +23,7 @@ class SlowDirectory:
         self.may_end = threading.Semaphore(0)
         self.error: OSError | None = None
 
-    def sync(self, path: Path) -> None:
+    def sync(self, path: str) -> None:
         self.begun += 1
         self.has_begun.release()
         assert self.may_end.acquire(timeout=WITHIN_SECONDS)
@@ -82,7 +82,7 @@ def test_a_failed_sync_fails_for_all_whom_it_was_to_be_good_for() -> None:
 def test_different_directories_do_not_wait_for_each_other() -> None:
     directory = SlowDirectory()
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(directory.syncs.sync, Path(name)) for name in ("/a", "/b")]
+        both = [pool.submit(directory.syncs.sync, name) for name in ("/a", "/b")]
         for _ in both:
             assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
         for _ in both:

@@ -2,15 +2,32 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.errors import OffsetOutOfRange, StorageError
 from headrace.log import truncation, upkeep
-from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile
-from headrace.log.flusher import FlushWork
-from tests.log.support import NOW_MS, Background, append, config, delete, fetch, open_log, purge, read_all
+from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile, PathText
+from headrace.log.flusher import HELD_FILES_MAX, FlushScheduling, FlushWork, HeldFiles
+from headrace.records.format2.control import ABORT
+from tests.examples import examples
+from tests.log.support import (
+    NOW_MS,
+    Background,
+    SimulatedDisk,
+    append,
+    append_marker,
+    config,
+    delete,
+    fetch,
+    open_log,
+    purge,
+    read_all,
+)
 
 
 class FailingFile(DiskFile):
@@ -42,8 +59,8 @@ class FailingFile(DiskFile):
 class FailingFiles(LocalFiles):
     """A disk that fails when told to."""
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
-        return FailingFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
+        return FailingFile(Path(path), os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
     def fail(self, where: str, error: int = errno.EIO, suffix: str = "") -> None:
         FailingFile.fails_at, FailingFile.error, FailingFile.suffix = where, error, suffix
@@ -195,8 +212,11 @@ def test_rolls_in_quick_succession_sync_each_segment_once(tmp_path: Path) -> Non
             super().sync()
 
     class CountingFiles(LocalFiles):
-        def open(self, path: Path, *, create: bool = False) -> LogFile:
+        def open(self, path: PathText, *, create: bool = False) -> LogFile:
             return CountingFile(path, os.O_RDWR | os.O_CREAT)
+
+        def open_readonly(self, path: PathText) -> LogFile:
+            return CountingFile(path, os.O_RDONLY)
 
     synced: list[str] = []
     background = Background(waits=True)
@@ -210,7 +230,10 @@ def test_rolls_in_quick_succession_sync_each_segment_once(tmp_path: Path) -> Non
         work()
         done(None)
     assert log.flusher.recovery_point == 4
-    assert sorted(synced) == [str(segment.path(".log")) for segment in log.segments[:4]]
+    assert len(synced) == len(set(synced)), "no file is synced twice"
+    for suffix in (".log", ".index", ".timeindex"):
+        of_segments = sorted(path for path in synced if path.endswith(suffix))
+        assert of_segments == [str(segment.path(suffix)) for segment in log.segments[:4]]
 
 
 def test_after_a_failed_flush_a_later_one_moves_nothing(tmp_path: Path) -> None:
@@ -244,10 +267,121 @@ def test_flush_work_syncs_closed_segments_with_their_indexes(tmp_path: Path) -> 
     append(log, b"b")
     works.append(log.flusher.begin())
     assert len(works[0].logs) == 2
-    assert {path.suffix for path in works[0].paths} >= {".index", ".timeindex"}
+    assert {Path(path).suffix for path in works[0].paths} >= {".index", ".timeindex"}
+
+
+def test_rolls_of_many_logs_keep_a_bounded_number_of_files_open(tmp_path: Path) -> None:
+    background, held = Background(waits=True), HeldFiles()
+    scheduling = FlushScheduling(background, held=held)
+    logs = [open_log(tmp_path / f"{number}", scheduling=scheduling) for number in range(HELD_FILES_MAX // 3 + 20)]
+    for log in logs:
+        append(log, b"v")
+    before = len(os.listdir("/proc/self/fd"))
+    for log in logs:
+        log.roll(NOW_MS)
+    assert len(os.listdir("/proc/self/fd")) - before <= len(logs) + HELD_FILES_MAX
+    assert HELD_FILES_MAX - 3 < held.count <= HELD_FILES_MAX
+    background.run_all()
+    assert held.count == 0
+    assert all(log.flusher.recovery_point == 1 for log in logs)
+    assert len(os.listdir("/proc/self/fd")) - before == len(logs)
+
+
+def test_a_roll_during_a_flush_keeps_no_file_open_for_the_next_one(tmp_path: Path) -> None:
+    background = Background(waits=True)
+    log = open_log(tmp_path, scheduling=FlushScheduling(background, held=HeldFiles()))
+    append(log, b"v")
+    log.flusher.flush_in_background(NOW_MS)
+    before = len(os.listdir("/proc/self/fd"))
+    log.roll(NOW_MS)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    work = log.flusher.begin()
+    assert {Path(path).suffix for path in work.paths} == {".index", ".timeindex", ".snapshot"}
+    assert not work.opened
+
+
+def test_the_first_aborted_transaction_of_a_new_segment_is_flushed(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, b"v")
+    log.roll(NOW_MS)
+    index = log.active.text(".txnindex")
+    assert index not in log.flusher.begin().paths
+    append(log, b"v")
+    append(log, b"v", producer_id=7, sequence=0, is_transactional=True)
+    append_marker(log, ABORT, 7)
+    assert index in log.flusher.begin().paths
+    truncation.truncate_to(log, 2, NOW_MS)
+    assert index in log.flusher.begin().paths, "what was cut off it must not come back"
 
 
 # Retention
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 9)), max_size=6),
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.integers(-1, 400),
+    st.integers(-1, 9),
+    st.booleans(),
+)
+@settings(max_examples=examples(150))
+def test_retention_deletes_what_its_rules_say_one_after_the_other(
+    rolls: list[tuple[int, int]], start: int, high_watermark: int, bytes_max: int, age_ms: int, is_deleted: bool
+) -> None:
+    """`rolls`: the number of records of each segment, and the time of the last of them."""
+    rules = {"retention_bytes": bytes_max, "retention_ms": age_ms, "kafka07_enable": False}
+    disk = SimulatedDisk()
+    log = open_log(
+        Path("/data/flights-0"), config(cleanup_policy=("delete" if is_deleted else "compact",), **rules), disk
+    )
+    for count, time_ms in rolls:
+        for _ in range(count):
+            append(log, b"v", timestamps_ms=[NOW_MS - 10 + time_ms])
+        log.roll(NOW_MS)
+    if rolls and rolls[-1][0] == 1:
+        append(log, b"v", timestamps_ms=[NOW_MS])
+    log.restore_high_watermark(high_watermark)
+    log.start_at(min(start, log.high_watermark))
+    kept = list(range(len(log.segments)))
+
+    def delete_while(lets_go: Callable[[int], bool]) -> None:
+        while kept and end_of(kept[0]) <= log.high_watermark and not is_empty(kept[0]) and lets_go(kept[0]):
+            kept.pop(0)
+
+    segments = log.segments
+    sizes = [segment.size for segment in segments]
+
+    def end_of(number: int) -> int:
+        return segments.end_of(number, log.log_end_offset)
+
+    def is_empty(number: int) -> bool:
+        return number == len(segments) - 1 and not sizes[number]
+
+    delete_while(lambda number: end_of(number) <= log.log_start_offset)
+    if is_deleted and bytes_max >= 0:
+        delete_while(lambda _: sum(sizes[kept[0] + 1 :]) >= bytes_max)
+    if is_deleted and age_ms >= 0:
+        delete_while(lambda number: NOW_MS - segments[number].largest.timestamp_ms > age_ms)
+    expected = [segments[number].base_offset for number in kept] or [log.log_end_offset]
+    assert upkeep.delete_old_segments(log, NOW_MS) == len(segments) - len(kept)
+    assert [segment.base_offset for segment in log.segments] == expected
+
+
+def test_retention_writes_no_leader_epochs_and_a_start_finds_them(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(retention_ms=-1, retention_bytes=0))
+    for epoch in range(3):
+        append(log, b"v", epoch=epoch)
+        append(log, b"v", epoch=epoch)
+        log.roll(NOW_MS)
+    written = (tmp_path / "leader-epoch-checkpoint").read_bytes()
+    log.restore_high_watermark(4)
+    assert upkeep.delete_old_segments(log, NOW_MS) == 2
+    assert log.leader_epochs.entries == [(2, 4)]
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == written
+    assert open_log(tmp_path).leader_epochs.entries == [(2, 4)]
+    append(log, b"v", epoch=3)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n2 4\n3 6\n"
 
 
 def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from headrace.cli.main import main
 from headrace.instances.definition import Instance
 from headrace.log.directories.data_directory import CLEAN_SHUTDOWN
 from headrace.log.directories.meta_properties import MetaProperties
-from headrace.log.files import DiskSpace, LocalFiles, LogFile
+from headrace.log.files import DiskSpace, LocalFiles, LogFile, PathText
 from headrace.log.manager import LogManager
 from headrace.metadata import znodes
 from headrace.metadata.acl_nodes import decode_entries
@@ -449,11 +449,11 @@ class Faulty(LocalFiles):
     def __init__(self, *, usable_bytes: int | None = None, opens: int | None = None) -> None:
         self._usable_bytes, self._opens = usable_bytes, opens
 
-    def space(self, directory: Path) -> DiskSpace:
+    def space(self, directory: PathText) -> DiskSpace:
         found = super().space(directory)
         return found if self._usable_bytes is None else DiskSpace(found.total_bytes, self._usable_bytes)
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
         if self._opens is not None and create:
             self._opens -= 1
             if self._opens < 0:

@@ -8,11 +8,12 @@ What it holds, and forgets, is `tests.log.support.SimulatedDisk`. Here is what m
     a dead process   writes nothing any more, whatever of it is still lying about
 """
 
+from collections.abc import Sequence
 from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
 
-from headrace.log.files import Bytes, DiskSpace, LogFile
+from headrace.log.files import Bytes, DiskSpace, LogFile, PathText, remove_each
 from tests.log.support import SimulatedDisk, SimulatedFile
 from tests.simulation.scheduler import Process
 
@@ -64,70 +65,86 @@ class SimFiles:
         if is_growing and self._disk.is_full:
             raise OSError(ENOSPC, "No space left on device")
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
-        self.check(is_growing=create and path not in self._content.names_now)
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
+        self.check(is_growing=create and Path(path) not in self._content.names_now)
         return _File(self._content.open(path, create=create), self)
 
-    def open_readonly(self, path: Path) -> LogFile:
+    def open_new(self, path: PathText) -> LogFile:
+        self.check(is_growing=True)
+        return _File(self._content.open_new(path), self)
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        self.check(is_growing=Path(path) not in self._content.names_now)
+        self._content.make_hole(path, size)
+
+    def open_readonly(self, path: PathText) -> LogFile:
         return _File(self._content.open(path), self)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         return self._content.read(path)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
         self.check(is_growing=True)
         self._content.replace(path, data, sync=sync)
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: PathText) -> list[str]:
         """Files and directories; the simulated disk knows files alone."""
-        depth = len(directory.parts)
+        above = Path(directory).parts
+        depth = len(above)
         parts = (path.parts for path in self._content.names_now)
-        return sorted({each[depth] for each in parts if each[:depth] == directory.parts and len(each) > depth})
+        return sorted({each[depth] for each in parts if each[:depth] == above and len(each) > depth})
 
-    def exists(self, path: Path) -> bool:
+    def exists(self, path: PathText) -> bool:
         return self._content.exists(path)
 
-    def is_directory(self, path: Path) -> bool:
+    def is_directory(self, path: PathText) -> bool:
         return self._content.is_directory(path)
 
-    def file_size(self, path: Path) -> int:
+    def file_size(self, path: PathText) -> int:
         return self._content.file_size(path)
 
-    def allocated_bytes(self, path: Path) -> int:
+    def allocated_bytes(self, path: PathText) -> int:
         return self._content.allocated_bytes(path)
 
-    def modified_ms(self, path: Path) -> int:
+    def modified_ms(self, path: PathText) -> int:
         return self._content.modified_ms(path)
 
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+    def set_modified_ms(self, path: PathText, modified_ms: int) -> None:
         self._content.set_modified_ms(path, modified_ms)
 
-    def space(self, directory: Path) -> DiskSpace:
+    def space(self, directory: PathText) -> DiskSpace:
         return DiskSpace(1 << 40, 0 if self._disk.is_full else 1 << 39)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: PathText) -> None:
         self.check()
 
-    def rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: PathText, new: PathText) -> None:
         self.check()
+        old, new = Path(old), Path(new)
+        if not self._content.exists(old):
+            raise FileNotFoundError(old)
         for known in [known for known in self._content.names_now if old in known.parents]:
             self._content.rename(known, new / known.relative_to(old))
         if old in self._content.names_now:
             self._content.rename(old, new)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PathText) -> None:
         self.check()
         self._content.remove(path)
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_all(self, paths: Sequence[PathText]) -> dict[str, OSError]:
+        return remove_each(self, paths)
+
+    def remove_tree(self, path: PathText) -> None:
         self.check()
         self._content.remove_tree(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         self.check()
         self._content.sync_directory(path)
 
-    def lock(self, path: Path) -> "SimLock":
+    def lock(self, path: PathText) -> "SimLock":
+        path = Path(path)
         holder = self._disk.locks.get(path)
         if holder is not None and holder.is_alive and holder is not self._process:
             raise BlockingIOError(f"{path} is locked by {holder.name}")

@@ -7,20 +7,28 @@ write, or fails at the n-th call.
   segment is deleted.
 - `write` writes everything or raises OSError. A failed write may leave bytes behind its position. The caller keeps its
   own size, so the next write overwrites these bytes.
-- Any thread may call `sync` and `sync_directory`. The log's owner makes all other calls.
+- Any thread may call `sync`, `sync_directory`, `sync_open` and `remove_all`. The log's owner makes all other calls.
+- A path may be a text. What is done at each roll and deletion of a segment uses texts: to make a `Path` takes longer
+  than most calls of the disk.
 """
 
 import fcntl
 import os
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from errno import EIO
 from pathlib import Path
+from stat import S_ISDIR
 from sys import intern
 from typing import NamedTuple, Protocol
 
+from headrace.log import disk_calls
 from headrace.log.shared_syncs import SharedSyncs
 
 Bytes = bytes | bytearray | memoryview
+PathText = Path | str
+"""A path, or its text."""
 
 
 class LogFile(Protocol):
@@ -51,6 +59,9 @@ class LogFile(Protocol):
     def sync(self) -> None:
         """Return once the content is on the disk. Any thread. Raises OSError."""
 
+    def sync_failed(self, code: int) -> OSError:
+        """The error of a sync of a plain descriptor that failed with this errno. Reports it as `sync` does."""
+
 
 class DirectoryLock(Protocol):
     """An exclusive lock, held until `release` or the end of the process."""
@@ -69,72 +80,83 @@ class DiskSpace(NamedTuple):
 class Files(Protocol):
     """A disk: the operations of the log on paths. They raise OSError when the disk refuses them."""
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
         """Open a file for reading and writing. Raises FileNotFoundError for a missing file unless `create`."""
 
-    def open_readonly(self, path: Path) -> LogFile:
+    def open_new(self, path: PathText) -> LogFile:
+        """Create a file for reading and writing. Raises FileExistsError when there is one."""
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        """Create a file, or empty the one of that name, and extend it as `LogFile.extend` does."""
+
+    def open_readonly(self, path: PathText) -> LogFile:
         """Open a file for reading only."""
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         """The whole content of a file."""
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
         """Replace the file's content atomically: a crash leaves the old content or the new one.
 
         Without `sync` the new content may be lost.
         """
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: PathText) -> list[str]:
         """The names in a directory, sorted."""
 
-    def exists(self, path: Path) -> bool: ...
+    def exists(self, path: PathText) -> bool: ...
 
-    def is_directory(self, path: Path) -> bool: ...
+    def is_directory(self, path: PathText) -> bool: ...
 
-    def file_size(self, path: Path) -> int: ...
+    def file_size(self, path: PathText) -> int: ...
 
-    def allocated_bytes(self, path: Path) -> int:
+    def allocated_bytes(self, path: PathText) -> int:
         """The space that a file takes on the disk, in bytes: its size without the holes."""
 
-    def modified_ms(self, path: Path) -> int:
+    def modified_ms(self, path: PathText) -> int:
         """The file's modification time, in ms since the epoch."""
 
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+    def set_modified_ms(self, path: PathText, modified_ms: int) -> None:
         """Set the file's modification time, in ms since the epoch."""
 
-    def space(self, directory: Path) -> DiskSpace: ...
+    def space(self, directory: PathText) -> DiskSpace: ...
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: PathText) -> None:
         """Create the directory and its parents. Does nothing when it exists."""
 
-    def rename(self, old: Path, new: Path) -> None: ...
+    def rename(self, old: PathText, new: PathText) -> None: ...
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PathText) -> None:
         """Remove a file. Does nothing when it does not exist."""
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_all(self, paths: Sequence[PathText]) -> dict[str, OSError]:
+        """Remove files. Returns the errors of those that could not be removed. Any thread."""
+
+    def remove_tree(self, path: PathText) -> None:
         """Remove a directory with everything in it."""
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         """Return once the names in the directory are on the disk. Any thread."""
 
-    def lock(self, path: Path) -> DirectoryLock:
+    def lock(self, path: PathText) -> DirectoryLock:
         """Lock the file at `path`, and create it when missing. Raises BlockingIOError when the lock is held."""
 
 
-_without_holes: set[int] = set()
-"""Devices whose file systems have no holes (FAT): they write zeros to extend a file, so `extend` does nothing."""
-
-
-def _allocated(status: os.stat_result) -> int:
-    return status.st_blocks * 512  # whatever the file system's own blocks are
-
-
-def _sync_directory(path: Path) -> None:
-    DiskFile(path, os.O_RDONLY | os.O_DIRECTORY).sync()
+def _sync_directory(path: str) -> None:
+    failed = disk_calls.sync_directory(os.fsencode(path))
+    if failed:
+        raise OSError(failed, os.strerror(failed), path)
 
 
 _shared_syncs = SharedSyncs(_sync_directory)
+
+
+def _status(path: PathText) -> os.stat_result | None:
+    """A file's status, or None when there is no such file. Raises OSError; `os.path.exists` does not."""
+    try:
+        return os.stat(path)  # noqa: PTH116 - texts
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def plain_fd_of(file: LogFile) -> int:
@@ -143,6 +165,29 @@ def plain_fd_of(file: LogFile) -> int:
     A write to the descriptor that fails has to be repeated by `LogFile.write`, which raises and reports the error."""
     found: int = getattr(file, "plain_fd", -1)
     return found
+
+
+def sync_open(files: Sequence[LogFile]) -> None:
+    """Sync open files. Any thread. Raises OSError, and then leaves the files behind the refused one alone."""
+    fds = array("i", map(plain_fd_of, files))
+    if fds and min(fds) >= 0:
+        place, code = disk_calls.sync_files(fds)
+        if place >= 0:
+            raise files[place].sync_failed(code)
+        return
+    for file in files:
+        file.sync()
+
+
+def remove_each(files: "Files", paths: Sequence[PathText]) -> dict[str, OSError]:
+    """`Files.remove_all` for a disk that removes one file at a time."""
+    errors = {}
+    for path in paths:
+        try:
+            files.remove(path)
+        except OSError as error:
+            errors[str(path)] = error
+    return errors
 
 
 class DiskFile:
@@ -155,7 +200,7 @@ class DiskFile:
         """See `plain_fd_of`."""
         return self.fd if type(self) is DiskFile else -1
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: PathText, flags: int) -> None:
         self.fd = -1
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 
@@ -198,19 +243,13 @@ class DiskFile:
         os.ftruncate(self.fd, size)
 
     def extend(self, size: int) -> None:
-        before = os.fstat(self.fd)
-        if size <= before.st_size or before.st_dev in _without_holes:
-            return
-        try:
-            os.ftruncate(self.fd, size)
-        except OSError:
-            return
-        if _allocated(os.fstat(self.fd)) - _allocated(before) >= size - before.st_size:
-            _without_holes.add(before.st_dev)
-            os.ftruncate(self.fd, before.st_size)
+        disk_calls.extend(self.fd, size)
 
     def sync(self) -> None:
         os.fdatasync(self.fd)
+
+    def sync_failed(self, code: int) -> OSError:
+        return OSError(code, os.strerror(code))
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -224,7 +263,7 @@ class DiskLock:
     The flock also excludes a second log manager in the same process.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: PathText) -> None:
         self._file = DiskFile(path, os.O_RDWR | os.O_CREAT)
         fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
@@ -237,7 +276,7 @@ class DiskLock:
         fcntl.flock(self._file.fd, fcntl.LOCK_UN)
 
 
-def folder_and_name(path: Path | str) -> tuple[str, str]:
+def folder_and_name(path: PathText | str) -> tuple[str, str]:
     """What `AtPath` keeps of a path."""
     folder, _, name = os.fspath(path).rpartition("/")
     return intern(folder), intern(name)
@@ -257,79 +296,101 @@ class AtPath:
     @property
     def path(self) -> Path:
         """The path."""
-        return Path(f"{self._folder}/{self._name}" if self._folder else self._name)
+        return Path(self.text)
+
+    @property
+    def text(self) -> str:
+        """The path as a text."""
+        return f"{self._folder}/{self._name}" if self._folder else self._name
 
 
 class LocalFiles:
     """The real disk."""
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
         return DiskFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
-    def open_readonly(self, path: Path) -> LogFile:
+    def open_new(self, path: PathText) -> LogFile:
+        return DiskFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        failed = disk_calls.make_hole(os.fsencode(path), size)
+        if failed:
+            raise OSError(failed, os.strerror(failed), str(path))
+
+    def open_readonly(self, path: PathText) -> LogFile:
         return DiskFile(path, os.O_RDONLY)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         file = DiskFile(path, os.O_RDONLY)  # a start reads five small files per partition: `open` takes twice as long
         return file.read(file.size(), 0)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
-        temporary = path.with_name(path.name + ".tmp")
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
+        temporary = f"{path}.tmp"
         try:
             file = DiskFile(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             file.write(data, 0)
             if sync:
                 file.sync()
-            temporary.replace(path)
+            os.replace(temporary, path)  # noqa: PTH105 - texts
         except OSError:
             with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                os.unlink(temporary)  # noqa: PTH108
             raise
         if sync:
-            self.sync_directory(path.parent)
+            self.sync_directory(os.path.dirname(path) or ".")  # noqa: PTH120
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: PathText) -> list[str]:
         return sorted(os.listdir(directory))  # noqa: PTH208 - names are what is asked for
 
-    def exists(self, path: Path) -> bool:
-        return path.exists()
+    def exists(self, path: PathText) -> bool:
+        return _status(path) is not None
 
-    def is_directory(self, path: Path) -> bool:
-        return path.is_dir()
+    def is_directory(self, path: PathText) -> bool:
+        status = _status(path)
+        return status is not None and S_ISDIR(status.st_mode)
 
-    def modified_ms(self, path: Path) -> int:
-        return path.stat().st_mtime_ns // 1_000_000
+    def modified_ms(self, path: PathText) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+    def set_modified_ms(self, path: PathText, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
-    def file_size(self, path: Path) -> int:
-        return path.stat().st_size
+    def file_size(self, path: PathText) -> int:
+        return os.stat(path).st_size  # noqa: PTH116
 
-    def allocated_bytes(self, path: Path) -> int:
-        status = path.stat()
-        return min(status.st_size, _allocated(status))
+    def allocated_bytes(self, path: PathText) -> int:
+        status = os.stat(path)  # noqa: PTH116
+        return min(status.st_size, disk_calls.allocated_bytes(status))
 
-    def space(self, directory: Path) -> DiskSpace:
+    def space(self, directory: PathText) -> DiskSpace:
         found = os.statvfs(directory)
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def make_directory(self, path: PathText) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
 
-    def rename(self, old: Path, new: Path) -> None:
-        old.rename(new)
+    def rename(self, old: PathText, new: PathText) -> None:
+        os.rename(old, new)  # noqa: PTH104
 
-    def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def remove(self, path: PathText) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_all(self, paths: Sequence[PathText]) -> dict[str, OSError]:
+        if type(self) is not LocalFiles:
+            return remove_each(self, paths)
+        texts = list(map(str, paths))
+        codes = disk_calls.remove_files(b"".join(os.fsencode(text) + b"\0" for text in texts), len(texts))
+        return {text: OSError(code, os.strerror(code), text) for text, code in zip(texts, codes, strict=True) if code}
+
+    def remove_tree(self, path: PathText) -> None:
         from shutil import rmtree  # imported late: it imports bz2 and lzma, and a start removes nothing
 
         rmtree(path)
 
-    def sync_directory(self, path: Path) -> None:
-        _shared_syncs.sync(path)
+    def sync_directory(self, path: PathText) -> None:
+        _shared_syncs.sync(str(path))
 
-    def lock(self, path: Path) -> DirectoryLock:
+    def lock(self, path: PathText) -> DirectoryLock:
         return DiskLock(path)

@@ -11,23 +11,31 @@ which serves all of them: a group commit. So no segment is synced twice for the 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from sys import intern
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from headrace.config import TopicConfig
 from headrace.errors import StorageError
-from headrace.log.filenames import INDEX, TIME_INDEX
-from headrace.log.files import Files, LogFile
+from headrace.log.filenames import INDEX, TIME_INDEX, TXN_INDEX
+from headrace.log.files import Files, LogFile, PathText, sync_open
 from headrace.log.leader_epochs import LeaderEpochs
+from headrace.log.segment.segment import Segment
 from headrace.log.segment_list import SegmentList
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 NOTHING_WANTED = -1
 """The value of `_wanted_to` when no further flush is requested."""
+
+HELD_FILES_MAX = 256
+"""Of all logs together, the most files that rolls keep open until they are synced. Further rolls close them, and the
+flush opens them again: a broker of many partitions may have all descriptors that it gets in use."""
+
+NOTHING_WRITTEN: Mapping[str, LogFile] = MappingProxyType({})
 
 Background = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 """Runs its first argument on any thread, then calls its second on the owner's thread with the exception, or None."""
@@ -52,6 +60,15 @@ def ignore_flush(_: TopicPartition) -> None:
     """An `on_flush` that does nothing."""
 
 
+class HeldFiles:
+    """Counts the files that rolls keep open until they are synced."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class FlushScheduling(NamedTuple):
     """When and where a log's background work runs, and what its end causes."""
 
@@ -60,6 +77,8 @@ class FlushScheduling(NamedTuple):
     """Calls a function after the owner has handled the pending requests, so that one flush serves all of them."""
     on_flush: Callable[[TopicPartition], None] = ignore_flush
     """Called on the owner's thread when background work of a log has ended, with success or failure."""
+    held: HeldFiles = HeldFiles()
+    """Of all logs with this scheduling."""
 
 
 INLINE = FlushScheduling()
@@ -75,13 +94,14 @@ class FlushWork(NamedTuple):
 
     files: Files
     logs: list[LogFile]
-    paths: list[Path]
-    directories: list[Path]
+    opened: Sequence[LogFile]
+    """Further files, which are open: what a roll has just written."""
+    paths: list[str]
+    directories: list[str]
 
     def run(self) -> None:
         """Sync everything, except files that were deleted meanwhile. Any thread. Raises OSError."""
-        for log in self.logs:
-            log.sync()
+        sync_open([*self.logs, *self.opened])
         for path in self.paths:
             with suppress(FileNotFoundError):
                 self.files.open_readonly(path).sync()
@@ -172,15 +192,15 @@ class Flusher:
             return False
         return unflushed >= log.config.flush_count or now_ms - self._last_ms >= log.config.flush_ms
 
-    def note_files(self, *paths: Path) -> None:
+    def note_files(self, *paths: PathText) -> None:
         """Sync these files with the next flush, in addition to the segments."""
         self._paths += tuple(map(str, paths))
 
-    def note_names(self, directory: Path) -> None:
+    def note_names(self, directory: PathText) -> None:
         """Sync a directory with the next flush, so that its file names are on the disk."""
-        text = intern(str(directory))
+        text = str(directory)
         if text not in self._directories:
-            self._directories += (text,)
+            self._directories += (intern(text),)
 
     def truncated(self, offset: int) -> None:
         """Note that the log ends at `offset` now. The flush under way no longer advances the recovery point."""
@@ -203,10 +223,13 @@ class Flusher:
 
     # One flush
 
-    def begin(self, end_offset: int | None = None) -> FlushWork:
+    def begin(
+        self, end_offset: int | None = None, opened: Sequence[LogFile] = (), rolled: Segment | None = None
+    ) -> FlushWork:
         """Collect what to sync so that the disk has the log up to `end_offset` (exclusive; None is the log end offset).
 
-        The active segment's indexes are left out, because recovery rebuilds them.
+        The active segment's indexes are left out, because recovery rebuilds them. Those of `rolled` are among `opened`,
+        open files to sync.
         """
         log = self._log
         if end_offset is None:
@@ -216,19 +239,19 @@ class Flusher:
         if self.unflushed_records:
             first = segments.number_of(self.recovery_point)
         unsynced = [segment for segment in segments[first:] if segment.base_offset < end_offset]
-        paths, self._paths = list(map(Path, self._paths)), ()
+        paths, self._paths = list(self._paths), ()
         for segment in unsynced:
-            if log.files.exists(segment.txn_index.path):
-                paths.append(segment.txn_index.path)
-            if segment is not segments.active:
-                paths += segment.path(INDEX), segment.path(TIME_INDEX)
+            if not segment.txn_index.has_no_file:
+                paths.append(segment.text(TXN_INDEX))
+            if segment is not segments.active and segment is not rolled:
+                paths += segment.text(INDEX), segment.text(TIME_INDEX)
         epochs_path = log.leader_epochs.take_unsynced()
         if epochs_path is not None:
             paths.append(epochs_path)
             self.note_names(log.directory)
-        directories, self._directories = list(map(Path, self._directories)), ()
+        directories, self._directories = list(self._directories), ()
         logs = [segment.file for segment in unsynced]
-        return FlushWork(end_offset, self._generation, log.files, logs, list(dict.fromkeys(paths)), directories)
+        return FlushWork(end_offset, self._generation, log.files, logs, opened, list(dict.fromkeys(paths)), directories)
 
     def finish(self, work: FlushWork, now_ms: int, error: Exception | None = None) -> None:
         """Advance the recovery point after `work.run()`. After an error the log refuses appends for good.
@@ -254,23 +277,36 @@ class Flusher:
 
     # In the background
 
-    def flush_in_background(self, now_ms: int, end_offset: int | None = None) -> None:
+    def flush_in_background(
+        self,
+        now_ms: int,
+        end_offset: int | None = None,
+        written: Mapping[str, LogFile] = NOTHING_WRITTEN,
+        rolled: Segment | None = None,
+    ) -> None:
         """Flush up to `end_offset` (exclusive; None is the log end offset) in the background.
 
-        The flush begins after the one that is under way.
+        The flush begins after the one that is under way. `written` has further files to sync, by their paths: what the
+        roll of the segment `rolled` has written. A flush that begins at once syncs the open files; a later one opens
+        them again.
         """
-        log = self._log
+        log, held = self._log, self._scheduling.held
         self._wanted_to = max(self._wanted_to, log.log_end_offset if end_offset is None else end_offset)
+        if self.is_under_way or held.count + len(written) > HELD_FILES_MAX:
+            self.note_files(*written)
+            written, rolled = NOTHING_WRITTEN, None
         if self.is_under_way:
             return
         end_offset, self._wanted_to = min(self._wanted_to, log.log_end_offset), NOTHING_WANTED
         self.is_under_way = True
-        work = self.begin(end_offset)
+        work = self.begin(end_offset, tuple(written.values()), rolled)
+        held.count += len(work.opened)
         self._scheduling.background(work.run, lambda error: self._ended(work, now_ms, error))
 
     def _ended(self, work: FlushWork, now_ms: int, error: Exception | None) -> None:
         """Finish a background flush, and begin the next one when it was requested meanwhile."""
         self.is_under_way = False
+        self._scheduling.held.count -= len(work.opened)
         self.finish(work, now_ms, error)
         if self._log.failure is None:
             if self.unflushed_records >= self._log.config.flush_count:

@@ -12,7 +12,6 @@ Source: Kafka's LeaderEpochFileCache.
 
 import logging
 from bisect import bisect_left, bisect_right
-from contextlib import suppress
 from pathlib import Path
 
 from headrace.log.append_state import EpochsEnd
@@ -42,9 +41,9 @@ class LeaderEpochs(EpochsEnd):
             logger.warning("the leader epoch checkpoint is ignored, and leader epochs are read from the log: %s", error)
 
     @property
-    def path(self) -> Path:
-        """The checkpoint."""
-        return self._directory / LEADER_EPOCH
+    def path(self) -> str:
+        """The checkpoint's path."""
+        return f"{self._directory}/{LEADER_EPOCH}"
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -103,14 +102,13 @@ class LeaderEpochs(EpochsEnd):
     def truncate_from_start(self, start_offset: int) -> None:
         """Move the start of the first epoch up to `start_offset`, the log start offset, and drop earlier epochs.
 
-        Ignores OSError, because a full disk must not prevent the deletion of old segments. Each start calls this again.
+        Does not write the file, which the next change does: each start calls this again with the log start offset of
+        then. So retention costs nothing here. Apache Kafka writes the file, without a sync.
         """
         first = bisect_right(self._starts, start_offset) - 1
         if first >= 0 and (first > 0 or self._starts[0] != start_offset):
             del self._starts[:first], self._epochs[:first]
             self._starts[0] = start_offset
-            with suppress(OSError):
-                self._save()
 
     def clear(self) -> None:
         """Forget all epochs. Raises OSError."""
@@ -121,7 +119,7 @@ class LeaderEpochs(EpochsEnd):
         self._directory = directory
         self._is_dirty = True
 
-    def take_unsynced(self) -> Path | None:
+    def take_unsynced(self) -> str | None:
         """The file's path when it has changed since the last call, else None. The caller syncs the file."""
         was_dirty, self._is_dirty = self._is_dirty, False
         return self.path if was_dirty else None

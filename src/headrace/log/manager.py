@@ -35,10 +35,10 @@ from headrace.log.directories.data_directory import DataDirectory, DataDirectory
 from headrace.log.directories.directories import DataDirectories
 from headrace.log.directories.moving import find_futures, settle
 from headrace.log.files import Files
-from headrace.log.flusher import Background, FlushScheduling, FlushWork, at_once, inline
+from headrace.log.flusher import Background, FlushScheduling, FlushWork, HeldFiles, at_once, inline
 from headrace.log.partition_deletion import PartitionDeletion
 from headrace.log.partition_log import PartitionLog
-from headrace.log.pending_deletions import PendingDeletions, remove_all
+from headrace.log.pending_deletions import PendingDeletions, remove_files, remove_trees
 from headrace.log.recovery.loading import Opening
 from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
 from headrace.log.writes_under_way import WritesUnderWay
@@ -113,7 +113,7 @@ class LogManager:
         """The requested data directory of partitions that are not created yet."""
         self.futures: dict[TopicPartition, Path] = {}
         """After `load`: partitions with an unfinished move, and the data directory they were moving to."""
-        self._scheduling = FlushScheduling(background, soon, self._flushed)
+        self._scheduling = FlushScheduling(background, soon, self._flushed, HeldFiles())
         self._on_flush: list[Callable[[TopicPartition], None]] = []
         self._periods = periods
         self.recovery_threads = recovery_threads
@@ -419,7 +419,7 @@ class LogManager:
         are_flushes_due = now_ms >= self._flush_check_due_ms
         if are_flushes_due:
             self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
-        removed: list[Path] = []
+        removed: list[str] = []
 
         def look_after(log: PartitionLog) -> None:
             if are_flushes_due and log.flusher.is_due(now_ms):
@@ -447,12 +447,12 @@ class LogManager:
             if number % ELEMENTS_PER_SLICE == 0:
                 yield
 
-    def _remove(self, paths: list[Path], doomed: list[Path]) -> None:
+    def _remove(self, paths: list[str], doomed: list[str]) -> None:
         """Remove files and directories in the background: large files and many directories take long to remove."""
         if paths:
-            self.background(lambda: remove_all(self.files.remove, paths), _nothing_more)
+            self.background(lambda: remove_files(self.files, paths), _nothing_more)
         if doomed:
-            self.background(lambda: remove_all(self.files.remove_tree, doomed), _nothing_more)
+            self.background(lambda: remove_trees(self.files, doomed), _nothing_more)
 
     def delete_old_segments(self, now_ms: int) -> Iterator[None]:
         """Apply retention to all logs, in slices."""

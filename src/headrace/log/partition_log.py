@@ -182,18 +182,16 @@ class PartitionLog(LogEnd):
         closed = self.active
         if closed.size == 0 and closed.base_offset == base_offset:
             return closed
-        is_cut = closed.close_for_appends()
+        written = closed.close_for_appends()
         self.producers.end_offset = base_offset
-        snapshot = write_snapshot(self.files, self.directory, self.producers)
+        snapshot, file = write_snapshot(self.files, self.directory, self.producers)
+        written[snapshot] = file
         segment = self._create_segment(base_offset, now_ms)
-        self.flusher.note_files(closed.path(INDEX), closed.path(TIME_INDEX), snapshot)
-        if is_cut:  # even when all its records are on the disk: after a crash, zeros behind them would end the log
-            self.flusher.note_files(closed.path(LOG))
         self.flusher.note_names(self.directory)
         if closed.size == 0:
             self.remove_later(closed.mark_deleted(), now_ms)
         self._set_segments(self.segments.followed_by(segment))
-        self.flusher.flush_in_background(now_ms, base_offset)
+        self.flusher.flush_in_background(now_ms, base_offset, written, closed)
         return segment
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
@@ -206,7 +204,7 @@ class PartitionLog(LogEnd):
         except OSError:
             try:
                 for suffix in (LOG, INDEX, TIME_INDEX):
-                    self.files.remove(self.directory / offset_file(base_offset, suffix))
+                    self.files.remove(f"{self.directory}/{offset_file(base_offset, suffix)}")
             except OSError as error:
                 self.fail(f"{self.partition} has an incomplete segment that cannot be removed: {error}")
                 logger.error("%s; the partition refuses appends until the next start", self.failure)
@@ -420,7 +418,7 @@ class PartitionLog(LogEnd):
 
     # Upkeep
 
-    def remove_later(self, paths: list[Path], now_ms: int) -> None:
+    def remove_later(self, paths: Iterable[str], now_ms: int) -> None:
         """Remove files that have been renamed for deletion, after `file.delete.delay.ms`."""
         self.removals.add(paths, now_ms + self.config.file_delete_delay_ms)
         self.flusher.note_names(self.directory)
@@ -469,11 +467,9 @@ class PartitionLog(LogEnd):
         if self.clean_end_offset == self.log_end_offset and not self.truncations and self.active.is_trimmed:
             return None
         try:
-            if self.active.close_for_appends():
-                self.flusher.note_files(self.active.path(LOG))
-            self.flusher.note_files(self.active.path(INDEX), self.active.path(TIME_INDEX))
+            self.flusher.note_files(*self.active.close_for_appends())
             if self.log_end_offset > self.active.base_offset:
-                self.flusher.note_files(write_snapshot(self.files, self.directory, self.producers))
+                self.flusher.note_files(write_snapshot(self.files, self.directory, self.producers)[0])
             self.flusher.note_names(self.directory)
             return self.flusher.begin()
         except OSError as error:

@@ -11,7 +11,6 @@ A failed sync fails for all threads that it would have served: a second attempt 
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 
 class _Directory:
@@ -29,13 +28,13 @@ class _Directory:
 class SharedSyncs:
     """Syncs directories. Any thread."""
 
-    def __init__(self, sync: Callable[[Path], None]) -> None:
+    def __init__(self, sync: Callable[[str], None]) -> None:
         """`sync` syncs one directory, and raises OSError."""
         self._sync = sync
         self._lock = threading.Lock()
-        self._directories: dict[Path, _Directory] = {}
+        self._directories: dict[str, _Directory] = {}
 
-    def sync(self, path: Path) -> None:
+    def sync(self, path: str) -> None:
         """Return once the current names in the directory are on the disk. Raises OSError."""
         with self._lock:
             directory = self._directories.setdefault(path, _Directory())
@@ -44,7 +43,7 @@ class SharedSyncs:
         try:
             with directory.lock:
                 if directory.failed >= wanted and directory.failure is not None:
-                    raise OSError(directory.failure.errno, directory.failure.strerror, str(path))
+                    raise OSError(directory.failure.errno, directory.failure.strerror, path)
                 if directory.succeeded < wanted:
                     self._do(path, directory)
         finally:
@@ -53,7 +52,7 @@ class SharedSyncs:
                 if not directory.waiting:
                     del self._directories[path]
 
-    def _do(self, path: Path, directory: _Directory) -> None:
+    def _do(self, path: str, directory: _Directory) -> None:
         with self._lock:
             directory.begun += 1
             number = directory.begun

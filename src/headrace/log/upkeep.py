@@ -11,12 +11,11 @@ Its files are renamed to `.deleted` and removed after `file.delete.delay.ms`. So
 """
 
 import logging
-from collections.abc import Callable
 
 from headrace.errors import OffsetOutOfRange, StorageError
-from headrace.log.filenames import DELETED, LOG, SNAPSHOT
+from headrace.log.filenames import LOG, SNAPSHOT
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment.segment import Segment
+from headrace.log.segment.segment import Segment, mark_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ def delete_records_before(log: PartitionLog, offset: int, now_ms: int) -> int:
         )
     if offset > log.log_start_offset:
         log.start_at(offset)
-        _delete_while(log, lambda segment, next_base: next_base <= log.log_start_offset, now_ms)
+        _delete(log, _below_log_start(log, _deletable(log)), now_ms)
     return log.log_start_offset
 
 
@@ -42,24 +41,39 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
 
     Raises StorageError.
     """
-    deleted = _delete_while(log, lambda segment, next_base: next_base <= log.log_start_offset, now_ms)
-    config = log.config
-    if not config.is_deleted_by_age:
-        return deleted
-    if config.retention_bytes >= 0:
-        excess_bytes = log.size_bytes - config.retention_bytes
+    most = _deletable(log)
+    if not most:
+        return 0
+    segments, config = log.segments, log.config
+    count = _below_log_start(log, most)
+    if config.is_deleted_by_age:
+        if config.retention_bytes >= 0 and count < most:
+            excess_bytes = sum(segment.size for segment in segments[count:]) - config.retention_bytes
+            while count < most and (excess_bytes := excess_bytes - segments[count].size) >= 0:
+                count += 1
+        if config.retention_ms >= 0:
+            oldest_ms = now_ms - config.retention_ms
+            while count < most and _largest_timestamp(segments[count]) < oldest_ms:
+                count += 1
+    _delete(log, count, now_ms)
+    return count
 
-        def is_excess(segment: Segment, _next_base: int) -> bool:
-            nonlocal excess_bytes
-            excess_bytes -= segment.size
-            return excess_bytes >= 0
 
-        deleted += _delete_while(log, is_excess, now_ms)
-    if config.retention_ms >= 0:
-        deleted += _delete_while(
-            log, lambda segment, _: now_ms - _largest_timestamp(segment) > config.retention_ms, now_ms
-        )
-    return deleted
+def _deletable(log: PartitionLog) -> int:
+    """The number of segments that may be deleted, as far as the high watermark goes."""
+    segments, limit = log.segments, log.deletable_to
+    most = len(segments)
+    if log.log_end_offset > limit or not log.active.size:
+        most = min(most - 1, segments.number_of(limit))
+    return most
+
+
+def _below_log_start(log: PartitionLog, most: int) -> int:
+    """The number of segments with records below the log start offset only, up to `most`."""
+    segments, start, count = log.segments, log.log_start_offset, 0
+    while count < most and segments.end_of(count, log.log_end_offset) <= start:
+        count += 1
+    return count
 
 
 def _largest_timestamp(segment: Segment) -> int:
@@ -68,21 +82,13 @@ def _largest_timestamp(segment: Segment) -> int:
     return largest_ms if largest_ms >= 0 else segment.created_ms
 
 
-def _delete_while(log: PartitionLog, lets_go: Callable[[Segment, int], bool], now_ms: int) -> int:
-    """Delete the oldest segments while `lets_go(segment, base offset of the next one)`, and return how many."""
-    count = 0
-    for number, segment in enumerate(log.segments):
-        next_base = log.segments.end_of(number, log.log_end_offset)
-        is_empty = segment is log.active and not segment.size
-        if next_base > log.deletable_to or is_empty or not lets_go(segment, next_base):
-            break
-        count += 1
+def _delete(log: PartitionLog, count: int, now_ms: int) -> None:
+    """Delete the oldest `count` segments."""
     if count:
         try:
             _delete_oldest(log, count, now_ms)
         except OSError as error:
             raise StorageError(f"{log.partition}: old segments could not be deleted: {error}") from error
-    return count
 
 
 def _delete_oldest(log: PartitionLog, count: int, now_ms: int) -> None:
@@ -93,12 +99,10 @@ def _delete_oldest(log: PartitionLog, count: int, now_ms: int) -> None:
         try:
             renamed = segment.mark_deleted()
         except OSError:  # the oldest goes first, otherwise a crash would leave a hole in the log
-            kept = number if log.files.exists(segment.path(LOG)) else number + 1
+            kept = number if log.files.exists(segment.text(LOG)) else number + 1
             log.take_back(going[kept:])
             raise
         logger.info("%s: deleted segment %d", log.partition, segment.base_offset)
-        snapshot = segment.path(SNAPSHOT)
-        if log.files.exists(snapshot):
-            renamed.append(snapshot.with_name(snapshot.name + DELETED))
-            log.files.rename(snapshot, renamed[-1])
+        if snapshot := mark_deleted(log.files, segment.text(SNAPSHOT)):
+            renamed.append(snapshot)
         log.remove_later(renamed, now_ms)

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headrace.log.directories import meta_properties
-from headrace.log.files import AtPath, Bytes, DirectoryLock, DiskSpace, Files, LogFile, folder_and_name, plain_fd_of
+from headrace.log.files import (
+    AtPath,
+    Bytes,
+    DirectoryLock,
+    DiskSpace,
+    Files,
+    LogFile,
+    PathText,
+    folder_and_name,
+    plain_fd_of,
+)
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
 P = ParamSpec("P")
@@ -50,8 +60,9 @@ class DirectoryWatch:
             self._listeners.append(listener)
             return dict(self.failed)
 
-    def refused(self, path: Path, error: OSError) -> None:
+    def refused(self, path: PathText, error: OSError) -> None:
         """Note that the disk refused a call at `path` with `error`."""
+        path = Path(path)
         directory = next((each for each in self._directories if path == each or each in path.parents), None)
         if directory is None or directory in self.failed or not self._means_failure(directory, error):
             return
@@ -82,65 +93,86 @@ class WatchedFiles:
         self._files = files
         self._watch = watch
 
-    def _do(self, path: Path, call: Callable[P, R], *arguments: P.args, **more: P.kwargs) -> R:
+    def _do(self, path: PathText, call: Callable[P, R], *arguments: P.args, **more: P.kwargs) -> R:
         try:
             return call(*arguments, **more)
         except OSError as error:
             self._watch.refused(path, error)
             raise
 
-    def open(self, path: Path, *, create: bool = False) -> LogFile:
-        return WatchedFile(self._do(path, self._files.open, path, create=create), path, self._watch)
+    def open(self, path: PathText, *, create: bool = False) -> LogFile:
+        try:
+            file = self._files.open(path, create=create)
+        except OSError as error:
+            self._watch.refused(path, error)
+            raise
+        return WatchedFile(file, path, self._watch)
 
-    def open_readonly(self, path: Path) -> LogFile:
+    def open_new(self, path: PathText) -> LogFile:
+        return WatchedFile(self._do(path, self._files.open_new, path), path, self._watch)
+
+    def make_hole(self, path: PathText, size: int) -> None:
+        self._do(path, self._files.make_hole, path, size)
+
+    def open_readonly(self, path: PathText) -> LogFile:
         return WatchedFile(self._do(path, self._files.open_readonly, path), path, self._watch)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: PathText) -> bytes:
         return self._do(path, self._files.read, path)
 
-    def replace(self, path: Path, data: Bytes, *, sync: bool = True) -> None:
+    def replace(self, path: PathText, data: Bytes, *, sync: bool = True) -> None:
         self._do(path, self._files.replace, path, data, sync=sync)
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: PathText) -> list[str]:
         return self._do(directory, self._files.names, directory)
 
-    def exists(self, path: Path) -> bool:
+    def exists(self, path: PathText) -> bool:
         return self._files.exists(path)
 
-    def is_directory(self, path: Path) -> bool:
+    def is_directory(self, path: PathText) -> bool:
         return self._files.is_directory(path)
 
-    def file_size(self, path: Path) -> int:
+    def file_size(self, path: PathText) -> int:
         return self._do(path, self._files.file_size, path)
 
-    def allocated_bytes(self, path: Path) -> int:
+    def allocated_bytes(self, path: PathText) -> int:
         return self._files.allocated_bytes(path)
 
-    def modified_ms(self, path: Path) -> int:
+    def modified_ms(self, path: PathText) -> int:
         return self._do(path, self._files.modified_ms, path)
 
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+    def set_modified_ms(self, path: PathText, modified_ms: int) -> None:
         self._do(path, self._files.set_modified_ms, path, modified_ms)
 
-    def space(self, directory: Path) -> DiskSpace:
+    def space(self, directory: PathText) -> DiskSpace:
         return self._files.space(directory)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: PathText) -> None:
         self._do(path, self._files.make_directory, path)
 
-    def rename(self, old: Path, new: Path) -> None:
-        self._do(old, self._files.rename, old, new)
+    def rename(self, old: PathText, new: PathText) -> None:
+        try:
+            self._files.rename(old, new)
+        except OSError as error:
+            self._watch.refused(old, error)
+            raise
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PathText) -> None:
         self._do(path, self._files.remove, path)
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_all(self, paths: Sequence[PathText]) -> dict[str, OSError]:
+        errors = self._files.remove_all(paths)
+        for path, error in errors.items():
+            self._watch.refused(path, error)
+        return errors
+
+    def remove_tree(self, path: PathText) -> None:
         self._do(path, self._files.remove_tree, path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: PathText) -> None:
         self._do(path, self._files.sync_directory, path)
 
-    def lock(self, path: Path) -> DirectoryLock:
+    def lock(self, path: PathText) -> DirectoryLock:
         return self._files.lock(path)
 
 
@@ -149,7 +181,7 @@ class WatchedFile(AtPath):
 
     __slots__ = ("_file", "_folder", "_name", "_watch", "fd", "plain_fd")
 
-    def __init__(self, file: LogFile, path: Path, watch: DirectoryWatch) -> None:
+    def __init__(self, file: LogFile, path: PathText, watch: DirectoryWatch) -> None:
         self._file, self._watch = file, watch
         self._folder, self._name = folder_and_name(path)
         self.fd, self.plain_fd = file.fd, plain_fd_of(file)
@@ -158,21 +190,21 @@ class WatchedFile(AtPath):
         try:
             self._file.write(data, position)
         except OSError as error:
-            self._watch.refused(self.path, error)
+            self._watch.refused(self.text, error)
             raise
 
     def read(self, size: int, position: int) -> bytes:
         try:
             return self._file.read(size, position)
         except OSError as error:
-            self._watch.refused(self.path, error)
+            self._watch.refused(self.text, error)
             raise
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         try:
             return self._file.read_into(buffer, position)
         except OSError as error:
-            self._watch.refused(self.path, error)
+            self._watch.refused(self.text, error)
             raise
 
     def size(self) -> int:
@@ -182,7 +214,7 @@ class WatchedFile(AtPath):
         try:
             self._file.truncate(size)
         except OSError as error:
-            self._watch.refused(self.path, error)
+            self._watch.refused(self.text, error)
             raise
 
     def extend(self, size: int) -> None:
@@ -192,5 +224,10 @@ class WatchedFile(AtPath):
         try:
             self._file.sync()
         except OSError as error:
-            self._watch.refused(self.path, error)
+            self._watch.refused(self.text, error)
             raise
+
+    def sync_failed(self, code: int) -> OSError:
+        error = self._file.sync_failed(code)
+        self._watch.refused(self.text, error)
+        return error

@@ -9,12 +9,10 @@ After a crash before the end of 1., the next start undoes the swap; after it, th
 `recovery.leftovers`. Source: Kafka's LocalLog.replaceSegments.
 """
 
-from pathlib import Path
-
 from headrace.log.cleaning.compaction import SEGMENT_FILES
-from headrace.log.filenames import CLEANED, DELETED, SNAPSHOT, SWAP, offset_file
+from headrace.log.filenames import CLEANED, SNAPSHOT, SWAP, offset_file
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment.segment import Segment
+from headrace.log.segment.segment import Segment, mark_deleted
 
 
 def replace_segments(log: PartitionLog, old: list[Segment], size_bytes: int, now_ms: int) -> None:
@@ -25,13 +23,13 @@ def replace_segments(log: PartitionLog, old: list[Segment], size_bytes: int, now
     first = old[0]
     names = [offset_file(first.base_offset, suffix) for suffix in SEGMENT_FILES]
     made = [name for name in names if log.files.exists(log.directory / (name + CLEANED))]
-    removed: list[Path] = []
+    removed: list[str] = []
     try:
         _rename_or_undo(log, made)
         for segment in old:
             removed += segment.mark_deleted()
         for segment in old[1:]:
-            removed += _mark_snapshot_deleted(log, segment)
+            removed += filter(None, [mark_deleted(log.files, segment.text(SNAPSHOT))])
         for name in made:
             log.files.rename(log.directory / (name + SWAP), log.directory / name)
     except _Undone as undone:
@@ -64,13 +62,3 @@ def _rename_or_undo(log: PartitionLog, names: list[str]) -> None:
             log.files.remove(log.directory / (name + SWAP))
             log.files.remove(log.directory / (name + CLEANED))
         raise _Undone(error) from error
-
-
-def _mark_snapshot_deleted(log: PartitionLog, segment: Segment) -> list[Path]:
-    """Rename the producer snapshot at the beginning of a removed segment, and return its new path, if there is one."""
-    snapshot = segment.path(SNAPSHOT)
-    if not log.files.exists(snapshot):
-        return []
-    renamed = snapshot.with_name(snapshot.name + DELETED)
-    log.files.rename(snapshot, renamed)
-    return [renamed]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from headrace.log.files import Files
+from headrace.log.files import Files, PathText
 from headrace.types import TopicPartition
 
 VERSION = 0
@@ -72,7 +72,7 @@ def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int
     files.replace(path, format_lines(f"{p.topic} {p.partition} {offset}" for p, offset in sorted(offsets.items())))
 
 
-def read_epochs(files: Files, path: Path) -> list[tuple[int, int]]:
+def read_epochs(files: Files, path: PathText) -> list[tuple[int, int]]:
     """The (epoch, start offset) pairs of a partition; empty when there is no file.
 
     Raises CorruptCheckpoint, OSError.
@@ -80,12 +80,12 @@ def read_epochs(files: Files, path: Path) -> list[tuple[int, int]]:
     if not files.exists(path):
         return []
     try:
-        return [(int(epoch), int(start)) for epoch, start in parse_lines(files.read(path), path.name)]
+        return [(int(epoch), int(start)) for epoch, start in parse_lines(files.read(path), LEADER_EPOCH)]
     except ValueError as error:
-        raise CorruptCheckpoint(f"{path.name}: {error}") from error
+        raise CorruptCheckpoint(f"{LEADER_EPOCH}: {error}") from error
 
 
-def write_epochs(files: Files, path: Path, epochs: Iterable[tuple[int, int]], *, sync: bool) -> None:
+def write_epochs(files: Files, path: PathText, epochs: Iterable[tuple[int, int]], *, sync: bool) -> None:
     """Replace a partition's leader epochs, given as (epoch, start offset) pairs. Raises OSError."""
     files.replace(path, format_lines(f"{epoch} {start}" for epoch, start in epochs), sync=sync)
 

@@ -20,12 +20,13 @@ ProducerStateManager.
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 
 from headrace.log.filenames import SNAPSHOT, offset_file, offset_of
-from headrace.log.files import Files
+from headrace.log.files import Files, LogFile
 from headrace.log.producers.producer_state import KeptBatch, ProducerEntry, Producers
 from headrace.records.codecs.crc import crc32c
 
@@ -99,11 +100,25 @@ def offsets_among(names: Iterable[str]) -> list[int]:
     return [offset_of(name) for name in names if name.endswith(SNAPSHOT)]
 
 
-def write_snapshot(files: Files, directory: Path, producers: Producers) -> Path:
-    """Write the snapshot at `producers.end_offset` without a sync, and return its path. Raises OSError."""
-    path = directory / offset_file(producers.end_offset, SNAPSHOT)
-    files.replace(path, encode_snapshot(producers), sync=False)
-    return path
+def write_snapshot(files: Files, directory: Path, producers: Producers) -> tuple[str, LogFile]:
+    """Write the snapshot at `producers.end_offset` without a sync. Returns its path and the file. Raises OSError.
+
+    A new snapshot is written directly, as Apache Kafka does: a crash may leave a part of it, which its CRC tells, and a
+    start takes the snapshot before, as if it did not exist. An existing one is replaced as a whole.
+    """
+    path, data = f"{directory}/{producers.end_offset:020d}{SNAPSHOT}", encode_snapshot(producers)
+    try:
+        file = files.open_new(path)
+    except FileExistsError:
+        files.replace(path, data, sync=False)
+        return path, files.open_readonly(path)
+    try:
+        file.write(data, 0)
+    except OSError:
+        with suppress(OSError):
+            files.remove(path)
+        raise
+    return path, file
 
 
 def load_newest(files: Files, directory: Path, snapshots: Sequence[int], *, to_offset: int) -> Producers:

@@ -8,11 +8,10 @@ opened at the first use, so a closed segment has only its name and its size in m
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from headrace.log.append_state import FileEnd
 from headrace.log.filenames import LOG
-from headrace.log.files import AtPath, Bytes, Files, LogFile, folder_and_name, plain_fd_of
+from headrace.log.files import AtPath, Bytes, Files, LogFile, PathText, folder_and_name, plain_fd_of
 from headrace.log.segment.batch_scan import read_headers
 from headrace.records.format2.header import BatchHeader
 
@@ -24,7 +23,7 @@ class FileRecords(FileEnd, AtPath):
 
     _file: LogFile | None
 
-    def __init__(self, files: Files, path: Path, size: int) -> None:
+    def __init__(self, files: Files, path: PathText, size: int) -> None:
         self._files = files
         self._folder, self._name = folder_and_name(path)
         self.size = size
@@ -32,11 +31,10 @@ class FileRecords(FileEnd, AtPath):
         self.plain_fd = -1
 
     @classmethod
-    def create(cls, files: Files, path: Path, *, preallocated_bytes: int) -> "FileRecords":
+    def create(cls, files: Files, path: PathText, *, preallocated_bytes: int) -> "FileRecords":
         """Create an empty file, or empty the one of that name. Raises OSError."""
         records = cls(files, path, 0)
-        file = files.open(path, create=True)
-        records._use(file)
+        file = records._use(files.open(path, create=True))
         file.truncate(0)
         if preallocated_bytes:
             file.extend(preallocated_bytes)
@@ -45,11 +43,11 @@ class FileRecords(FileEnd, AtPath):
     @property
     def file(self) -> LogFile:
         """The open file."""
-        return self._file or self._use(self._files.open(self.path))
+        return self._file or self._use(self._files.open(self.text))
 
-    def beside(self, suffix: str) -> Path:
+    def beside(self, suffix: str) -> str:
         """The path of another file of the segment."""
-        return Path(f"{self._folder}/{self._name.replace(LOG, suffix, 1)}")
+        return f"{self._folder}/{self._name.replace(LOG, suffix, 1)}"
 
     def _use(self, file: LogFile) -> LogFile:
         self._file, self.plain_fd = file, plain_fd_of(file)
@@ -58,7 +56,7 @@ class FileRecords(FileEnd, AtPath):
     @property
     def modified_ms(self) -> int:
         """The file's modification time, in ms since the epoch. Raises OSError."""
-        return self._files.modified_ms(self.path)
+        return self._files.modified_ms(self.text)
 
     def append(self, batches: Bytes) -> int:
         """Write at the end, and return the position in bytes. Raises OSError, and then changes nothing."""

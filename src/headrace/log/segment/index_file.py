@@ -18,11 +18,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
 
-from headrace.log.files import AtPath, Files, LogFile, folder_and_name
+from headrace.log.files import AtPath, Files, LogFile, PathText, folder_and_name
 from headrace.log.segment.index_columns import NOTHING, WRITE_BYTES, IndexColumns
 
 READ_BYTES = 32 << 10
@@ -41,7 +40,7 @@ def is_ascending(column: "array[int]", *, strictly: bool) -> bool:
     return all(map(operator.lt if strictly else operator.le, column, islice(column, 1, None)))
 
 
-def read_used(files: Files, path: Path) -> bytes:
+def read_used(files: Files, path: PathText) -> bytes:
     """The used part of an index file's content, and perhaps some of the zeros behind it. Raises OSError.
 
     Entries ascend, so no entry follows a chunk of zeros. So a preallocated file of 10 MiB with few entries is not read
@@ -87,7 +86,7 @@ class IndexFile(IndexColumns, AtPath, ABC):
         "written_bytes",
     )
 
-    def __init__(self, path: Path | str, base_offset: int, bytes_max: int) -> None:
+    def __init__(self, path: PathText, base_offset: int, bytes_max: int) -> None:
         super().__init__(base_offset, bytes_max // self.ENTRY.size, self.ENTRY, self.KEY_TYPE)
         self._folder, self._name = folder_and_name(path)
         self.written_bytes = 0
@@ -100,10 +99,10 @@ class IndexFile(IndexColumns, AtPath, ABC):
         """The keys and the values in a file's content. Raises CorruptIndex."""
 
     @classmethod
-    def load(cls, files: Files, path: Path | str, base_offset: int, bytes_max: int) -> Self:
+    def load(cls, files: Files, path: PathText, base_offset: int, bytes_max: int) -> Self:
         """Read the file. Raises CorruptIndex, or FileNotFoundError."""
         index = cls(path, base_offset, bytes_max)
-        index.keys, index.values = cls.read_columns(read_used(files, index.path), index.path.name)
+        index.keys, index.values = cls.read_columns(read_used(files, index.text), index._name)
         index.written_bytes = len(index) * cls.ENTRY.size
         return index
 
@@ -134,21 +133,27 @@ class IndexFile(IndexColumns, AtPath, ABC):
         self.unwritten += b"".join(map(self.ENTRY.pack, keys, values))
         self.write_waiting(files)
 
+    def create(self, files: Files) -> None:
+        """Create the file of an index without entries, at its full size. Raises OSError."""
+        files.make_hole(self.text, self.entries_max * self.ENTRY.size)
+        self.is_extended = True
+
     def write(self, files: Files) -> None:
         """Write the waiting entries, and extend the file to its full size. Raises OSError."""
-        file = files.open(self.path, create=True)
+        file = files.open(self.text, create=True)
         self._write_new(file)
         if not self.is_extended:
             file.extend(self.entries_max * self.ENTRY.size)
             self.is_extended = True
 
-    def trim(self, files: Files) -> None:
-        """Write the waiting entries, and cut the file behind the last entry. Raises OSError."""
-        file = files.open(self.path, create=True)
+    def trim(self, files: Files) -> LogFile:
+        """Write the waiting entries, and cut the file behind the last entry. Returns the file. Raises OSError."""
+        file = files.open(self.text, create=True)
         self._write_new(file)
-        if file.size() != self.written_bytes:
+        if self.is_extended or file.size() != self.written_bytes:
             file.truncate(self.written_bytes)
         self.is_extended = False
+        return file
 
     def _write_new(self, file: LogFile) -> None:
         if self.unwritten:

@@ -35,6 +35,15 @@ A new segment begins at the end offset of the one before. With a larger gap the 
 segment begins behind the gap. In Apache Kafka a follower's segment begins behind any gap in the leader's log."""
 
 
+def mark_deleted(files: Files, path: str) -> str:
+    """Rename a file to `.deleted`, and return its new path, or "" when there is no such file. Raises OSError."""
+    try:
+        files.rename(path, path + DELETED)
+    except FileNotFoundError:
+        return ""
+    return path + DELETED
+
+
 class Segment(SegmentEnd):
     """One segment of a log."""
 
@@ -71,9 +80,9 @@ class Segment(SegmentEnd):
         self.base_offset = base_offset
         self.created_ms = now_ms
         self._name_ending = name_ending
-        self.records = records or FileRecords(files, self.path(LOG), size)
+        self.records = records or FileRecords(files, self.text(LOG), size)
         self.indexes = SegmentIndexes(files, self.records, base_offset, config)
-        self.txn_index = TransactionIndex(self.path(TXN_INDEX))
+        self.txn_index = TransactionIndex(self.text(TXN_INDEX))
         self.is_trimmed = records is None
         """Whether no file ends with zeros."""
         self._first_timestamp_ms: int | None = None
@@ -86,15 +95,14 @@ class Segment(SegmentEnd):
         """Create an empty segment, which replaces existing files of that name. Raises OSError."""
         records = FileRecords.create(
             files,
-            directory / (offset_file(base_offset, LOG) + name_ending),
+            f"{directory}/{offset_file(base_offset, LOG)}{name_ending}",
             preallocated_bytes=config.segment_bytes if config.preallocate else 0,
         )
         segment = cls(
             files, directory, base_offset, config, size=0, now_ms=now_ms, name_ending=name_ending, records=records
         )
-        segment.indexes.reset()
-        segment.indexes.write()
-        files.remove(segment.path(TXN_INDEX))
+        segment.indexes.create()
+        segment.txn_index.remove(files)
         return segment
 
     def configure(self, config: TopicConfig) -> None:
@@ -104,12 +112,17 @@ class Segment(SegmentEnd):
         self.indexes.configure(config)
         age_max_ms = config.segment_age_max_ms
         jitter_ms = min(config.segment_jitter_ms, age_max_ms - 1)
-        name = f"{self.directory.name}/{self.base_offset}".encode()
-        self.roll_after_ms = age_max_ms - (crc32(name) % jitter_ms if jitter_ms > 0 else 0)
+        self.roll_after_ms = age_max_ms
+        if jitter_ms > 0:
+            self.roll_after_ms -= crc32(f"{self.directory.name}/{self.base_offset}".encode()) % jitter_ms
 
     def path(self, suffix: str) -> Path:
         """The path of one of the segment's files."""
-        return self.directory / (offset_file(self.base_offset, suffix) + self._name_ending)
+        return Path(self.text(suffix))
+
+    def text(self, suffix: str) -> str:
+        """The path of one of the segment's files as a text."""
+        return f"{self.directory}/{self.base_offset:020d}{suffix}{self._name_ending}"
 
     @property
     def size(self) -> int:
@@ -182,16 +195,20 @@ class Segment(SegmentEnd):
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
         return held + size > self.config.segment_bytes or waited_ms > self.roll_after_ms or self.indexes.is_full
 
-    def close_for_appends(self) -> bool:
+    def close_for_appends(self) -> dict[str, LogFile]:
         """Write the last time index entry, and cut all files behind their content, at a roll or a clean stop.
 
         The next start takes a closed segment's size from its file, and Apache Kafka takes zeros in a closed segment's
-        indexes for entries. Returns whether the log file was cut, so that the caller syncs it. Raises OSError.
+        indexes for entries. Returns the files that the caller syncs, by their paths: the indexes, and the log file if
+        it was cut, even if all its records are on the disk: after a crash, zeros behind them would end the log. Raises
+        OSError.
         """
         is_cut = self.records.trim()
-        self.indexes.close()
+        written = self.indexes.close()
+        if is_cut:
+            written[self.records.text] = self.records.file
         self.is_trimmed = True
-        return is_cut
+        return written
 
     # Recovering, copying
 
@@ -226,14 +243,10 @@ class Segment(SegmentEnd):
         self.indexes.cut(offset)
         self.indexes.trim()
 
-    def mark_deleted(self) -> list[Path]:
+    def mark_deleted(self) -> list[str]:
         """Rename the segment's files to `.deleted`, and return their new paths. Readers are not affected."""
-        renamed = []
-        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
-            path = self.path(suffix)
-            if self.files.exists(path):
-                renamed.append(path.with_name(path.name + DELETED))
-                self.files.rename(path, renamed[-1])
+        suffixes = (LOG, INDEX, TIME_INDEX) if self.txn_index.has_no_file else (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+        renamed = [new for suffix in suffixes if (new := mark_deleted(self.files, self.text(suffix)))]
         self.release()
         return renamed
 

@@ -22,7 +22,7 @@ from headrace.config import TopicConfig
 from headrace.errors import CorruptMessage
 from headrace.log.append_state import IndexSteps
 from headrace.log.filenames import INDEX, TIME_INDEX
-from headrace.log.files import Bytes, Files
+from headrace.log.files import Bytes, Files, LogFile
 from headrace.log.segment.file_records import FileRecords
 from headrace.log.segment.index_file import CorruptIndex
 from headrace.log.segment.offset_index import OffsetIndex
@@ -256,20 +256,19 @@ class SegmentIndexes(IndexSteps):
         self._largest = other._largest
         self.unindexed_bytes, self.is_full = other.unindexed_bytes, other.is_full
 
-    def write(self) -> None:
-        """Write both index files at their full size. Raises OSError."""
-        for index in self._both:
-            index.write(self._files)
+    def create(self) -> None:
+        """Create both indexes without entries, and their files at their full size. Raises OSError."""
+        for index in self.reset():
+            index.create(self._files)
 
-    def trim(self) -> None:
-        """Write both index files, and cut them behind their entries. Raises OSError."""
-        for index in self._both:
-            index.trim(self._files)
+    def trim(self) -> dict[str, LogFile]:
+        """Write both index files, and cut them behind their entries. Returns them by their paths. Raises OSError."""
+        return {index.text: index.trim(self._files) for index in self._both}
 
-    def close(self) -> None:
-        """Write the last time index entry, and cut both files behind their entries. Raises OSError."""
+    def close(self) -> dict[str, LogFile]:
+        """Write the last time index entry, and `trim`."""
         self.time_index.append(self._files, *self.largest)
-        self.trim()
+        return self.trim()
 
     def cut(self, offset: int) -> None:
         """Drop the entries at or above `offset`, after the file's size was set. The next `trim` cuts the files."""

@@ -7,11 +7,10 @@ with the marker has the entry. Most segments have no such file. Source: Kafka's 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.log.files import AtPath, Files, folder_and_name
+from headrace.log.files import AtPath, Files, PathText, folder_and_name
 from headrace.log.segment.index_file import CorruptIndex
 
 ENTRY = Struct(">hqqqq")
@@ -54,14 +53,28 @@ def parse_entries(data: bytes, base_offset: int, name: str) -> list[AbortedTrans
     return found
 
 
+_NONE: list[AbortedTransaction] = []
+"""Of all indexes that are known to have no file. Never written to."""
+
+
 class TransactionIndex(AtPath):
     """The aborted transactions of one segment. `aborted_transactions` reads them at the first use."""
 
     __slots__ = ("_entries", "_folder", "_name")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: PathText) -> None:
         self._folder, self._name = folder_and_name(path)
         self._entries: list[AbortedTransaction] | None = None
+
+    def remove(self, files: Files) -> None:
+        """Remove the file of an earlier segment of that name, for a segment that is made. Raises OSError."""
+        files.remove(self.text)
+        self._entries = _NONE
+
+    @property
+    def has_no_file(self) -> bool:
+        """Whether the segment is known to have no such file."""
+        return self._entries is _NONE
 
     @property
     def is_loaded(self) -> bool:
@@ -75,7 +88,7 @@ class TransactionIndex(AtPath):
 
     def load(self, files: Files, base_offset: int) -> list[AbortedTransaction]:
         """The entries in the file; none when there is no file. Raises CorruptIndex, OSError."""
-        return parse_entries(files.read(self.path), base_offset, self.path.name) if files.exists(self.path) else []
+        return parse_entries(files.read(self.text), base_offset, self._name) if files.exists(self.text) else []
 
     def take(self, entries: list[AbortedTransaction]) -> None:
         """Set the entries, which are those of the file."""
@@ -83,7 +96,7 @@ class TransactionIndex(AtPath):
 
     def replace(self, files: Files, entries: list[AbortedTransaction]) -> None:
         """Replace the entries in memory and in the file. Raises OSError."""
-        file = files.open(self.path, create=True)
+        file = files.open(self.text, create=True)
         file.write(b"".join(ENTRY.pack(VERSION, *each) for each in entries), 0)
         file.truncate(len(entries) * ENTRY.size)
         self._entries = entries
@@ -91,7 +104,7 @@ class TransactionIndex(AtPath):
     def entries(self, files: Files) -> list[AbortedTransaction]:
         """All entries, oldest first. An unchecked file yields its valid entries only. Raises OSError."""
         if self._entries is None:
-            self._entries = list(read_entries(files.read(self.path))) if files.exists(self.path) else []
+            self._entries = list(read_entries(files.read(self.text))) if files.exists(self.text) else []
         return self._entries
 
     def append(self, files: Files, transaction: AbortedTransaction) -> None:
@@ -99,28 +112,31 @@ class TransactionIndex(AtPath):
         entries = self.entries(files)
         if entries and entries[-1].last_offset >= transaction.last_offset:
             return
-        files.open(self.path, create=True).write(ENTRY.pack(VERSION, *transaction), len(entries) * ENTRY.size)
-        entries.append(transaction)
+        files.open(self.text, create=True).write(ENTRY.pack(VERSION, *transaction), len(entries) * ENTRY.size)
+        if entries is _NONE:
+            self._entries = [transaction]
+        else:
+            entries.append(transaction)
 
     def truncate_to(self, files: Files, offset: int) -> None:
         """Drop the transactions whose marker is at or above `offset`. Raises OSError.
 
         Leaves a corrupt file unchanged, so that `aborted_transactions` finds it.
         """
-        if self._entries is None and not files.exists(self.path):
+        if self._entries is None and not files.exists(self.text):
             return
         entries = self._entries
         if entries is None:
-            data = files.read(self.path)
+            data = files.read(self.text)
             entries = list(read_entries(data))
             if len(entries) * ENTRY.size != len(data):
                 return
         keep = sum(entry.last_offset < offset for entry in entries)
         if keep < len(entries):
             del entries[keep:]
-            files.open(self.path).truncate(keep * ENTRY.size)
+            files.open(self.text).truncate(keep * ENTRY.size)
 
     def sync(self, files: Files) -> None:
         """Sync the file, if there are entries. Any thread. Raises OSError."""
         if self._entries:
-            files.open(self.path).sync()
+            files.open(self.text).sync()

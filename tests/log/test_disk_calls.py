@@ -1,0 +1,111 @@
+"""Runs of system calls do the same compiled and uncompiled, and their errors come back as those of single calls."""
+
+import errno
+import os
+from array import array
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from headrace.log import disk_calls, files
+from headrace.log.disk_calls import NO_FAILURE
+from headrace.log.files import LocalFiles, sync_open
+from headrace.log.watched_files import DirectoryWatch, WatchedFiles
+from tests.log.support import NOW_MS, append, open_log
+from tests.uncompiled import uncompiled
+
+FORMS = pytest.mark.parametrize("form", [disk_calls, uncompiled(disk_calls)], ids=["compiled", "uncompiled"])
+HOLE_BYTES = 1 << 20
+
+
+@FORMS
+def test_files_are_synced_up_to_the_first_that_cannot_be(form: ModuleType, tmp_path: Path) -> None:
+    opened = [os.open(tmp_path / f"{number}", os.O_RDWR | os.O_CREAT) for number in range(2)]
+    assert form.sync_files(array("i", opened)) == NO_FAILURE
+    assert form.sync_files(array("i")) == NO_FAILURE
+    reading, writing = os.pipe()
+    assert form.sync_files(array("i", [*opened, reading, opened[0]])) == (2, errno.EINVAL)
+    for each in (*opened, reading, writing):
+        os.close(each)
+
+
+@FORMS
+def test_a_directory_is_synced_if_there_is_one(form: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert form.sync_directory(os.fsencode(tmp_path)) == 0
+    assert form.sync_directory(os.fsencode(tmp_path / "gone")) == errno.ENOENT
+    assert form.sync_directory(os.fsencode(tmp_path / "file")) == errno.ENOTDIR
+    assert len(os.listdir("/proc/self/fd")) < 1000
+
+
+@FORMS
+def test_each_file_is_removed_whatever_becomes_of_the_others(form: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    for name in ("a", "ö b", "z"):
+        (tmp_path / name).touch()
+    names = ["a", "gone", "directory", "ö b", "z"]
+    data = b"".join(os.fsencode(tmp_path / name) + b"\0" for name in names)
+    codes = list(form.remove_files(data, len(names)))
+    assert codes[2] in (errno.EISDIR, errno.EPERM)
+    assert codes[:2] == [0, 0] and codes[3:] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["directory"]
+    assert list(form.remove_files(b"", 0)) == []
+
+
+@FORMS
+def test_a_hole_takes_the_place_of_what_was_there(form: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (None, b"x" * 100, b"x" * (HOLE_BYTES + 1)):  # the first shows that the device has holes
+        if content is not None:
+            path.write_bytes(content)
+        assert form.make_hole(os.fsencode(path), HOLE_BYTES) == 0
+        assert path.stat().st_size == HOLE_BYTES
+        assert path.stat().st_blocks * 512 < HOLE_BYTES
+        assert not any(path.read_bytes())
+    assert form.make_hole(os.fsencode(tmp_path / "gone" / "file"), 1) == errno.ENOENT
+    assert form.make_hole(os.fsencode(tmp_path), 1) == errno.EISDIR
+
+
+def test_what_could_not_be_removed_is_told_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    refused = LocalFiles().remove_all([str(tmp_path / "file"), tmp_path / "directory", str(tmp_path / "gone")])
+    assert [*refused] == [str(tmp_path / "directory")]
+    assert refused[str(tmp_path / "directory")].errno in (errno.EISDIR, errno.EPERM)
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_sync_that_fails_among_others_fails_the_log_and_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".lock").touch()
+    watch = DirectoryWatch(LocalFiles(), [tmp_path])
+    log = open_log(tmp_path / "flights-0", files=WatchedFiles(LocalFiles(), watch))
+    append(log, b"v")
+    synced: list[int] = []
+
+    def sync_files(fds: "array[int]") -> tuple[int, int]:
+        synced.extend(fds)
+        return 0, errno.EIO
+
+    monkeypatch.setattr(disk_calls, "sync_files", sync_files)
+    log.roll(NOW_MS)
+    assert len(synced) == 4, "the segment, its indexes and the snapshot: one call for all"
+    assert log.failure is not None and "Input/output error" in log.failure
+    assert log.flusher.recovery_point == 0
+    assert watch.failed == {tmp_path: "Input/output error (flights-0/00000000000000000000.log)"}
+
+
+def test_open_files_that_are_not_all_of_the_real_disk_are_synced_one_by_one(tmp_path: Path) -> None:
+    class Other(files.DiskFile):
+        """A file with a way of its own to sync."""
+
+        def sync(self) -> None:
+            synced.append(self.fd)
+
+    synced: list[int] = []
+    opened = [Other(tmp_path / "other", os.O_RDWR | os.O_CREAT), LocalFiles().open(tmp_path / "file", create=True)]
+    sync_open(opened)
+    assert synced == [opened[0].fd]
+    sync_open([])

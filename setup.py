@@ -51,6 +51,7 @@ COMPILED = (
     "headrace.broker.fetch.plain_fetch",
     "headrace.broker.fetch.plain_follow",
     "headrace.coordinators.groups.offset_batch",
+    "headrace.coordinators.groups.consumer.steady",
     "headrace.broker.coordinator_host.plain_groups",
     "headrace.broker.replication.followed",
     "headrace.broker.replication.plain_fetches",

@@ -15,6 +15,7 @@ from headrace.broker.coordinator_host import plain_groups
 from headrace.broker.coordinator_host.plain_groups import PlainGroups
 from headrace.broker.request.dispatch import Dispatcher
 from headrace.broker.request.shortcuts import Shortcuts
+from headrace.coordinators.groups.consumer import steady
 from headrace.coordinators.groups.group import Group
 from headrace.errors import ErrorCode, StorageError
 from headrace.log import appending
@@ -63,6 +64,7 @@ class Uncompiled(Shortcut):
         )  # fmt: skip
         times = [dispatcher.handlers[each.API_KEY].times for each in keys]
         self.plain: Any = module.PlainGroups(dispatcher._services, *times)
+        self.plain._steady = uncompiled(steady).SteadyHeartbeats(dispatcher._services.groups.coordinator._groups)
 
     def answer(self, connection: Connection, octets: memoryview, start: int, end: int, at: int) -> int:
         view = memoryview(octets)

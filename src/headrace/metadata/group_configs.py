@@ -65,7 +65,9 @@ class GroupConfigs:
 
     def number(self, group: str, name: str) -> int:
         """The effective value of a config that is a whole number."""
-        value = self.value(group, name)
+        value = self._defaults.get(name)  # of nearly all groups, for each heartbeat
+        if value is None or group in self._values:
+            value = self.value(group, name)
         assert isinstance(value, int)
         return value
 

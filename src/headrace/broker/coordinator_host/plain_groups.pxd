@@ -20,7 +20,7 @@ cdef object _UNLIMITED
 
 cdef class PlainGroups(Shortcut):
     cdef object _services, _admission, _throttling, _heartbeats, _consumer_heartbeats, _share_heartbeats, _commits, _times
-    cdef object _coordinator, _runtime
+    cdef object _coordinator, _runtime, _steady
     cdef readonly object queues
     cdef double _wait_s
     cdef int64_t _metadata_bytes_max

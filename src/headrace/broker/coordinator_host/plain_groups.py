@@ -61,6 +61,7 @@ if not cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.broker.services import Services
+    from headrace.coordinators.groups.consumer.steady import SteadyHeartbeats
 
 BATCH_BYTES_MAX = 16 << 10
 """A commit whose batch is larger is not plain."""
@@ -77,7 +78,7 @@ class PlainGroups(Shortcut):
 
     __slots__ = (
         "_admission", "_batch", "_commits", "_consumer_heartbeats", "_coordinator", "_heartbeats", "_keys",
-        "_metadata_bytes_max", "_names", "_request", "_rows", "_runtime", "_services", "_share_heartbeats",
+        "_metadata_bytes_max", "_names", "_request", "_rows", "_runtime", "_services", "_share_heartbeats", "_steady",
         "_throttling", "_times", "_wait_s", "queues", "taken", "waited",
     )  # fmt: skip
 
@@ -96,6 +97,7 @@ class PlainGroups(Shortcut):
         self._share_heartbeats = share_heartbeats
         self._times = heartbeats  # of the last request
         self._coordinator, self._runtime = services.groups.coordinator, services.groups.runtime
+        self._steady: SteadyHeartbeats | None = None
         self._metadata_bytes_max = services.config.offset_metadata_max_bytes
         self._request = memoryview(array("q", bytes(8 * REQUEST_FIELDS)))
         self._rows = memoryview(array("q", bytes(8 * ROW_FIELDS * PARTITIONS_MAX)))
@@ -173,16 +175,17 @@ class PlainGroups(Shortcut):
         group = self._coordinator.find(text_at(octets, request[_GROUP], request[_GROUP + 1]))
         if group is None or group.kind is not GroupKind.CONSUMER or not self._services.features.level(GROUP_VERSION):
             return 0
-        from headrace.coordinators.groups.consumer.heartbeat import Steady  # with the first consumer group
-
-        told = Steady(
+        if self._steady is None:
+            self._steady = self._coordinator.consumer.steady  # imported with the first consumer group
+        interval_ms = self._steady.keep_alive(
+            group,
             text_at(octets, request[_MEMBER], request[_MEMBER + 1]),
             request[_EPOCH],
             self._nullable(octets, request[_INSTANCE], request[_INSTANCE + 1]),
             self._nullable(octets, request[_CLIENT], request[_CLIENT + 1]) or "",
             "/" + connection.host,
+            self._runtime.now_ms(),
         )
-        interval_ms = self._coordinator.consumer.keep_alive(group, told, self._runtime.now_ms())
         if not interval_ms:
             return 0
         return write_consumer_heartbeat_answer(request, interval_ms, octets, self.out, at)

@@ -78,14 +78,12 @@ class GroupCoordinator:
         self._groups = Groups(
             config, self.partitions, topics, partition_for=partition_for, new_id=new_id, number=number
         )
+        self.find: Callable[[str], Group | None] = self._groups.get
+        """The group of an id, if this broker coordinates it."""
         self.classic = ClassicGroups(self._groups, self._kind, lambda: self.consumer)
         self._transactions: dict[tuple[int, int], set[str]] = {}
         """The groups with offsets in an open transaction, by partition and producer id. A group may be gone since."""
         self._start_retention(now_ms)
-
-    def find(self, group_id: str) -> Group | None:
-        """The group of this id, if this broker coordinates it."""
-        return self._groups.get(group_id)
 
     def count(self, prefix: str) -> int:
         """The number of groups here whose ids begin with a name and a dot."""

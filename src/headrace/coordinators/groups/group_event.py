@@ -64,6 +64,8 @@ class TimerKind(IntEnum):
     REJOIN = 5  # a classic member of a consumer group must join again
     INITIAL_DELAY = 6  # the first assignment of a group
 
+    __hash__ = int.__hash__  # that of an enum is Python, for each look at a deadline
+
 
 class Timer(NamedTuple):
     """The key of a deadline."""

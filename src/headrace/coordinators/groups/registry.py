@@ -31,6 +31,7 @@ class Groups:
         "_in_prefixes",
         "config",
         "deadlines",
+        "get",
         "new_id",
         "number",
         "partition_for",
@@ -55,6 +56,7 @@ class Groups:
         self.number = number or partial(_broker_number, config)
         self.deadlines: Deadlines[Timer] = Deadlines()
         self._groups: dict[str, Group] = {}
+        self.get: Callable[[str], Group | None] = self._groups.get
         self._in_prefixes: dict[str, dict[str, None]] = {}
 
     def __iter__(self) -> Iterator[Group]:
@@ -62,9 +64,6 @@ class Groups:
 
     def __getitem__(self, group_id: str) -> Group:
         return self._groups[group_id]
-
-    def get(self, group_id: str) -> Group | None:
-        return self._groups.get(group_id)
 
     def put(self, group: Group) -> None:
         """Adds a group, in place of an earlier one of its id."""

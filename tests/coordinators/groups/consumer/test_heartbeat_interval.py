@@ -1,7 +1,7 @@
 """How soon a member is to heartbeat again: soon while its group rebalances, and after the interval else."""
 
 from headrace.config import BrokerConfig
-from headrace.coordinators.groups.consumer.heartbeat import SETTLING_HEARTBEAT_MS
+from headrace.coordinators.groups.consumer.steady import SETTLING_HEARTBEAT_MS
 from tests.coordinators.groups.consumer.consumers import Consumer, World
 
 USUAL_MS = 5000

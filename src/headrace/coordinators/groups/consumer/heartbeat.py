@@ -33,7 +33,8 @@ from headrace.coordinators.groups.consumer.records import (
     gone,
 )
 from headrace.coordinators.groups.consumer.regular_expressions import check_regular_expression, is_refresh_due
-from headrace.coordinators.groups.group_event import Timer, TimerKind
+from headrace.coordinators.groups.consumer.steady import interval_ms, steady_member
+from headrace.coordinators.groups.group_event import TimerKind
 from headrace.coordinators.groups.modern.modern_group import hash_of
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol import messages as m
@@ -63,11 +64,6 @@ class Resolving(NamedTuple):
 
 
 Reported = Mapping[bytes, Collection[int]]
-
-SETTLING_HEARTBEAT_MS = 1000
-"""The time between two heartbeats of a member while its group rebalances. A member learns what it is to do from the
-answers to its heartbeats, so that a rebalance takes some two intervals: in Apache Kafka ten seconds by default, which
-always tells members the same interval. One second is the default of `group.consumer.assignment.interval.ms`."""
 
 
 def heartbeat(
@@ -110,7 +106,7 @@ def heartbeat(
     response = m.ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=_interval_ms(groups, group, after, group_event.now_ms),
+        heartbeat_interval_ms=interval_ms(groups, group, after, group_event.now_ms),
     )
     if request.member_epoch == JOINING_EPOCH or is_full or member.assigned != after.assigned:
         response.assignment = m.ConsumerGroupHeartbeatResponse.Assignment(
@@ -142,8 +138,8 @@ def steady_heartbeat(
     ):
         return None
     now_ms = group_event.now_ms
-    told = Steady(request.member_id, request.member_epoch, request.instance_id, client.client_id, client.client_host)
-    member = _steady_member(group, told, now_ms)
+    told = request.member_id, request.member_epoch, request.instance_id, client.client_id, client.client_host
+    member = steady_member(group, *told, now_ms)
     if member is None:
         return None
     session_ms = groups.number(group.group_id, "consumer.session.timeout.ms")
@@ -151,51 +147,8 @@ def steady_heartbeat(
     return m.ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=_interval_ms(groups, group, member, now_ms),
+        heartbeat_interval_ms=interval_ms(groups, group, member, now_ms),
     )
-
-
-class Steady(NamedTuple):
-    """What every heartbeat tells, and all that most do."""
-
-    member_id: str
-    epoch: int
-    instance_id: str | None
-    client_id: str
-    client_host: str
-
-
-def _steady_member(group: ConsumerGroup, told: Steady, now_ms: int) -> ConsumerMember | None:
-    """The member of a heartbeat that tells nothing else, if it has nothing to learn and nothing is due in its group."""
-    member_id, epoch, instance_id, client_id, client_host = told
-    member = group.members.get(member_id)
-    if (
-        member is None
-        or epoch != member.epoch
-        or epoch <= JOINING_EPOCH
-        or (instance_id is not None and group.static_members.get(instance_id) != member_id)
-        or member.client_id != client_id
-        or member.client_host != client_host
-        or member.classic is not None
-        or not member.is_reconciled(group.target_epoch)
-        or group.epoch > group.target_epoch
-        or group.regexes
-        or group.is_refresh_due(now_ms)
-    ):
-        return None
-    return member
-
-
-def keep_alive(groups: Groups, group: ConsumerGroup, told: Steady, now_ms: int) -> int:
-    """Does what `steady_heartbeat` does, given what such a heartbeat tells. Returns the interval until the next one in
-    ms; 0, with nothing done, in any other case."""
-    member = _steady_member(group, told, now_ms)
-    if member is None:
-        return 0
-    at_ms = now_ms + groups.number(group.group_id, "consumer.session.timeout.ms")
-    if not groups.deadlines.postpone(Timer(TimerKind.SESSION, group.group_id, told.member_id), at_ms):
-        return 0
-    return _interval_ms(groups, group, member, now_ms)
 
 
 def new_member_id(groups: Groups) -> str:
@@ -314,18 +267,6 @@ def reconcile(
         else:
             group_event.stop(TimerKind.REBALANCE, group, after.member_id)
     return after
-
-
-def _interval_ms(groups: Groups, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
-    """When the member is to heartbeat again: soon if it waits for something, or if its group has rebalanced just now
-    and may do so again, as while many members join."""
-    usual_ms = groups.number(group.group_id, "consumer.heartbeat.interval.ms")
-    is_settling = (
-        group.epoch > group.target_epoch
-        or member.state is not MemberState.STABLE
-        or now_ms - group.target_timestamp_ms < SETTLING_HEARTBEAT_MS
-    )
-    return min(usual_ms, SETTLING_HEARTBEAT_MS) if is_settling else usual_ms
 
 
 # Who the member is

@@ -19,9 +19,7 @@ from headrace.coordinators.groups.consumer.group import ConsumerGroup
 from headrace.coordinators.groups.consumer.heartbeat import (
     RequestClient,
     Resolving,
-    Steady,
     heartbeat,
-    keep_alive,
     new_member_id,
     refresh,
     steady_heartbeat,
@@ -35,6 +33,7 @@ from headrace.coordinators.groups.consumer.members import (
     MemberState,
 )
 from headrace.coordinators.groups.consumer.regular_expressions import ResolvedRegularExpression
+from headrace.coordinators.groups.consumer.steady import SteadyHeartbeats
 from headrace.coordinators.groups.group_event import TimerKind
 from headrace.coordinators.groups.modern.subscriptions import check_subscription
 from headrace.coordinators.groups.modern.writes import (
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from headrace.coordinators.assignors.assignor import TargetAssignment
     from headrace.coordinators.groups.classic.members import Join
     from headrace.coordinators.groups.classic.requests import ClassicGroups
-    from headrace.coordinators.groups.group import Group
     from headrace.coordinators.groups.group_event import Actions, GroupEvent, Timer
     from headrace.coordinators.groups.registry import Groups
     from headrace.coordinators.groups.replies import Reply
@@ -86,18 +84,9 @@ class ConsumerRequests:
 
     def __init__(self, groups: Groups, classic: ClassicGroups) -> None:
         self._groups, self._classic = groups, classic
+        self.steady = SteadyHeartbeats(groups)
 
     # Requests
-
-    def keep_alive(self, group: Group, told: Steady, now_ms: int) -> int:
-        """Does what `heartbeat` does about a member that tells no more, and has nothing to learn. Returns the interval
-        until its next heartbeat in ms; 0, with nothing done, in any other case."""
-        if not isinstance(group, ConsumerGroup) or group.writes.is_busy:
-            return 0
-        interval_ms = keep_alive(self._groups, group, told, now_ms)
-        if interval_ms and group.writes.has_begun:
-            group.replaced = None
-        return interval_ms
 
     def heartbeat(
         self,

@@ -2,8 +2,10 @@
 
 A raw client asks for one answer of up to a mebibyte after the other and throws the bytes away, in turns: a ratio of two
 rates in one round. Both logs have the same batches of 64 KiB. CPU seconds are those of the broker, for each gigabyte.
+With `--receive-buffer 65536`, that of Java's consumer, an answer does not fit into the client's socket: what the least
+is that a broker has to do for such a client.
 
-    python benchmarks/broker/fetch_floor.py [--rounds 7] [--megabytes 256] [--json]
+    python benchmarks/broker/fetch_floor.py [--rounds 7] [--megabytes 256] [--receive-buffer BYTES] [--json]
 """
 
 import argparse
@@ -81,14 +83,17 @@ def fill(peer: Peer, megabytes: int) -> int:
     return answers
 
 
-def read(peer: Peer, answers: int) -> Round:
+def read(peer: Peer, answers: int, receive_buffer: int | None) -> Round:
     """Reads the log once. Each answer is cut off within a batch; the next request asks from that batch on."""
     frames = [
         fetch_frame(number * (ANSWER_BYTES // (RECORDS * (RECORD_BYTES + 12))) * RECORDS) for number in range(answers)
     ]
     into = memoryview(bytearray(2 * ANSWER_BYTES))
     before, started, total = cpu_seconds(peer), time.perf_counter(), 0
-    with socket.create_connection(("127.0.0.1", peer.port)) as connection:
+    with socket.socket() as connection:
+        if receive_buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.connect(("127.0.0.1", peer.port))
         for frame in frames:
             connection.sendall(frame)
             total += answer(connection, into)
@@ -108,6 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument(
+        "--receive-buffer", type=int, help="of the client's socket, in bytes; the kernel's choice without"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     compiler = shutil.which("cc")
@@ -120,7 +128,7 @@ def main() -> None:
         rounds: dict[str, list[Round]] = {each.name: [] for each in found}
         for _ in range(options.rounds):
             for peer, count in zip(found, answers, strict=True):
-                rounds[peer.name].append(read(peer, count))
+                rounds[peer.name].append(read(peer, count, options.receive_buffer))
     report({"fetch": summarise(rounds)}, as_json=options.json)
 
 

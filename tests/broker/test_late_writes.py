@@ -350,26 +350,6 @@ def test_heartbeats_between_batches_that_are_put_off_are_answered_in_order(
     assert sorted(setting.values(0, ends[0])) == [b"%02d" % number for number in range(len(clients))]
 
 
-def test_a_connection_is_patient_while_its_last_request_is_a_heartbeat(
-    setting: Setting, clients: Sequence[socket.socket]
-) -> None:
-    beat, client = heartbeat_of_a_member(clients[0]), clients[1]
-    (connection,) = (
-        each
-        for each in gc.get_objects()
-        if isinstance(each, Connection) and each.peer == f"127.0.0.1:{client.getsockname()[1]}"
-    )
-    for request, is_patient in (
-        (beat, True),
-        (produce_frame(0, b"x"), False),
-        (beat, True),
-        (frame(API_VERSIONS, 0, b""), False),
-    ):
-        client.sendall(request)
-        receive_frame(client)
-        assert connection.is_patient is is_patient
-
-
 def test_a_producer_goes_on_where_it_was_when_the_disk_takes_its_batches_again(
     setting: Setting, clients: Sequence[socket.socket]
 ) -> None:

@@ -27,43 +27,30 @@ class Watched:
         self.failures: list[dict[str, Any]] = []
         self.fds: list[int] = []
         loop.set_exception_handler(lambda _, context: self.failures.append(context))
-        self.calls: list[str] = []
-        self.receive_pass = module.ReceivePass(loop, 0, self.noted_turn())
-
-    def noted_turn(self) -> Any:
-        """A turn that notes among the calls when what was put off is done."""
-        calls = self.calls
-
-        class Noting(self.module.Turn):  # type: ignore[misc, name-defined]
-            def flush(self) -> None:
-                calls.append("flush")
-
-        return Noting()
+        self.receive_pass = module.ReceivePass(loop, 0)
 
     def readable(self) -> int:
         """A new descriptor, which is readable."""
         self.fds.append(os.eventfd(1, os.EFD_NONBLOCK))
         return self.fds[-1]
 
-    def add(self, fd: int, call: Callable[[], None], *, is_patient: bool = False) -> None:
+    def add(self, fd: int, call: Callable[[], None]) -> None:
         """Calls back when the descriptor is readable."""
 
         class Receiver(self.module.Receiver):  # type: ignore[misc, name-defined]
             def on_readable(self) -> None:
                 call()
 
-        receiver = Receiver()
-        receiver.is_patient = is_patient
-        self.receive_pass.add(fd, receiver)
+        self.receive_pass.add(fd, Receiver())
 
-    def note(self, fd: int, name: str, calls: list[str], *, is_patient: bool = False) -> None:
+    def note(self, fd: int, name: str, calls: list[str]) -> None:
         """Notes the name whenever the descriptor is readable, and reads it."""
 
         def read() -> None:
             os.eventfd_read(fd)
             calls.append(name)
 
-        self.add(fd, read, is_patient=is_patient)
+        self.add(fd, read)
 
     def run(self, turns: int = 3) -> None:
         """Lets the loop have its turn."""
@@ -165,46 +152,6 @@ def test_more_than_have_room_in_a_turn_take_turns(watched: Watched) -> None:
     assert len(calls) == len(set(calls)) == RECEIVERS_PER_TURN_MAX
     watched.receive_pass.take_turn()
     assert set(calls) == set(watched.fds)
-
-
-def test_patient_ones_come_behind_the_others_of_a_turn_when_what_these_put_off_is_done(watched: Watched) -> None:
-    for number in range(3):
-        watched.note(watched.readable(), f"patient {number}", watched.calls, is_patient=True)
-        watched.note(watched.readable(), f"other {number}", watched.calls)
-    watched.receive_pass.take_turn()
-    others, patient = [f"other {n}" for n in range(3)], [f"patient {n}" for n in range(3)]
-    assert watched.calls == [*others, "flush", *patient, "flush"]
-
-
-def test_patient_ones_alone_have_one_turn(watched: Watched) -> None:
-    for number in range(2):
-        watched.note(watched.readable(), f"patient {number}", watched.calls, is_patient=True)
-    watched.receive_pass.take_turn()
-    assert watched.calls == ["patient 0", "patient 1", "flush"]
-
-
-def test_a_patient_one_that_is_removed_by_another_of_the_turn_is_not_called(watched: Watched) -> None:
-    patient, other = watched.readable(), watched.readable()
-    watched.note(patient, "patient", watched.calls, is_patient=True)
-
-    def remove() -> None:
-        os.eventfd_read(other)
-        watched.receive_pass.remove(patient)
-
-    watched.add(other, remove)
-    watched.receive_pass.take_turn()
-    assert "patient" not in watched.calls
-
-
-def test_patient_ones_have_their_turn_however_many_others_are_readable_all_the_time(watched: Watched) -> None:
-    for number in range(RECEIVERS_PER_TURN_MAX + 9):
-        if number % 2:
-            watched.note(watched.readable(), f"patient {number}", watched.calls, is_patient=True)
-        else:
-            watched.add(watched.readable(), lambda: None)
-    for _ in range(3):
-        watched.receive_pass.take_turn()
-    assert sum(each.startswith("patient") for each in watched.calls) == (RECEIVERS_PER_TURN_MAX + 9) // 2
 
 
 def test_the_first_ones_stay_with_the_loop(watched: Watched) -> None:

@@ -197,7 +197,7 @@ class Connection(LateReceiver):
         self._throttle: asyncio.TimerHandle | None = None
         self._throttled_until_ms = 0.0
         self._is_closed = self._is_reading = self._is_sending = self._goes_on = False
-        self._is_guarded = self._is_postponed = self._is_beginning = self.is_patient = False
+        self._is_guarded = self._is_postponed = self._is_beginning = False
         self._left = 0  # requests that may still be taken up in this turn
         self.listener = listener
         self.host, port = transport.address()
@@ -252,7 +252,7 @@ class Connection(LateReceiver):
             self.close("closed by the client")
             return
         self.received_ns = self.looked_ns = monotonic() if cython.compiled else monotonic_ns()
-        self._left, self.is_patient = _PER_TURN_MAX, False
+        self._left = _PER_TURN_MAX
         answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
             if self._order.count:
@@ -338,7 +338,6 @@ class Connection(LateReceiver):
                 if not answer_end:
                     late.has_declined = True
                     break
-                self.is_patient = inbound._octets[pos + 5] != 0
                 pos = end
                 left -= 1
                 if answer_end == _WAITS:

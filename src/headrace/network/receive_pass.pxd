@@ -4,7 +4,6 @@ cimport cython
 cdef int _PER_TURN_MAX
 
 cdef class Receiver:
-    cdef public bint is_patient
     cpdef on_readable(self)
 
 cdef class Turn:
@@ -32,10 +31,8 @@ cdef class ReceivePass:
     @cython.locals(turn=Turn, after=Turn)
     cpdef take_turn(self)
 
-    @cython.locals(count=int, number=int, patient=int, fd=int, receiver=Receiver)
+    @cython.locals(number=int, count=int)
     cdef _call_all(self)
 
-    @cython.locals(count=int)
-    cdef int _look(self) except? -1
-
-    cdef _call(self, Receiver receiver)
+    @cython.locals(receiver=Receiver)
+    cdef _call(self, int fd)

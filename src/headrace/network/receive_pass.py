@@ -13,9 +13,6 @@ is not kept waiting; the kernel tells those first in the next turn that had none
     after   what follows from all that was received: at the end of a pass, behind the answers, and of each receiver
             that is left to the loop. A callback of the loop would cost more, and come later.
 
-A patient receiver, whose last request was a heartbeat, is called behind the others of its turn, and what these have put
-off is done before: an answer to a heartbeat lets its client's process have the core, a produce would wait for that too.
-
 Compiled, since every request passes it; it also runs uncompiled. Where the system has no epoll, the loop watches all.
 """
 
@@ -39,11 +36,7 @@ _PER_TURN_MAX = RECEIVERS_PER_TURN_MAX  # as a C integer
 class Receiver:
     """Who is told that a descriptor is readable."""
 
-    __slots__ = ("is_patient",)
-
-    def __init__(self) -> None:
-        self.is_patient = False
-        """Whether it may be told behind the others of a turn."""
+    __slots__ = ()
 
     def on_readable(self) -> None:
         """Receives what is there."""
@@ -150,35 +143,18 @@ class ReceivePass:
                 after.flush()
 
     def _call_all(self) -> None:
-        count, number, patient = self._look(), 0, 0
-        while number < count:
-            fd = self._ready[number]
-            receiver = self._receivers[fd]
-            number += 1
-            if receiver is not None and receiver.is_patient:
-                self._ready[patient] = fd
-                patient += 1
-            else:
-                self._call(receiver)
-        if 0 < patient < count:
-            self.turn.flush()
         number = 0
-        while number < patient:
-            self._call(self._receivers[self._ready[number]])
-            number += 1
-
-    def _look(self) -> int:
-        """How many descriptors are readable now; they are in `_ready`."""
-        count = 0
         if cython.compiled:
-            count = readable_ones(self._poll_fd, cython.address(self._ready[0]), _PER_TURN_MAX)
+            count: int = readable_ones(self._poll_fd, cython.address(self._ready[0]), _PER_TURN_MAX)
+            while number < count:
+                self._call(self._ready[number])
+                number += 1
         elif self._poll is not None:
             for fd, _ in self._poll.poll(0, _PER_TURN_MAX):
-                self._ready[count] = fd
-                count += 1
-        return count
+                self._call(fd)
 
-    def _call(self, receiver: Receiver | None) -> None:
+    def _call(self, fd: int) -> None:
+        receiver = self._receivers[fd]
         if receiver is None:  # an earlier one of this turn removed it
             return
         try:

@@ -9,7 +9,7 @@ from headrace.network.receive_pass cimport ReceivePass, Turn
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS, _SLOTS_MAX
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _FILE_BYTES, _UNCOUNTED_BYTES, _QUEUED_MAX
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _TURN_BYTES, _UNCOUNTED_BYTES, _QUEUED_MAX
 cdef object _NO_FRAMES, _DONE, _COLD
 
 cdef class Connection(LateReceiver)

@@ -31,7 +31,6 @@ except ImportError:
 
 from headrace.errors import InvalidRequest
 from headrace.limits import (
-    FILE_SEND_BYTES_MAX,
     LATE_FRAME_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     REQUESTS_PER_TURN_MAX,
@@ -46,7 +45,7 @@ from headrace.network.outbound import Chunks, Outbound, Progress
 from headrace.network.receive_pass import ReceivePass
 from headrace.network.request_times import Timed
 from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
-from headrace.network.transport import Transport, Wants
+from headrace.network.transport import PlainTransport, Transport, Wants
 from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, FrameReader
 from headrace.security.access import ANONYMOUS, Decisions
 
@@ -67,7 +66,7 @@ _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES = SHORT_ANSWER_BYTES_MAX, OUT_BYTES, LATE_FRAME_BYTES_MAX
 _FILES_MAX = 64  # of one answer
 _SLOTS_MAX = REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX  # as a C integer
-_FILE_BYTES, _UNCOUNTED_BYTES = FILE_SEND_BYTES_MAX, UNCOUNTED_BYTES  # as C integers
+_TURN_BYTES, _UNCOUNTED_BYTES = PlainTransport.turn_bytes, UNCOUNTED_BYTES  # as C integers
 _QUEUED_MAX = RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
@@ -437,10 +436,10 @@ class Connection(LateReceiver):
         if cython.compiled and self._direct_fd >= 0:
             for each in shortcut.files:
                 if isinstance(each, bytes):  # the queue joins it with what is around it
-                    file_bytes = _FILE_BYTES + 1
+                    file_bytes = _TURN_BYTES + 1
                     break
                 file_bytes += each.size
-            if file_bytes <= _FILE_BYTES:  # more is sent in turns with other connections
+            if file_bytes <= _TURN_BYTES:  # more is sent in turns with other connections
                 ranges: Any = shortcut.files
                 sent = send_at_once(self._direct_fd, shortcut.out, size, shortcut.cuts, ranges)
                 if sent == size + file_bytes:

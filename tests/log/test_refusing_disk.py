@@ -12,6 +12,7 @@ from headrace.log import truncation, upkeep
 from headrace.log.files import Bytes, DiskFile, LocalFiles, LogFile, PathText
 from headrace.log.manager import LogManager
 from headrace.log.partition_log import PartitionLog
+from headrace.log.segment.txn_index import AbortedTransaction
 from tests.log.support import NOW_MS, PARTITION, append, config, open_log, purge, read_all
 
 EPOCHS = "leader-epoch-checkpoint"
@@ -29,6 +30,7 @@ class RefusingFiles(LocalFiles):
             raise OSError(errno.ENOSPC, f"no {call}", str(path))
 
     def open(self, path: PathText, *, create: bool = False) -> LogFile:
+        self.ask("open", path)
         return RefusingFile(self, path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
     def open_new(self, path: PathText) -> LogFile:
@@ -280,6 +282,65 @@ def test_a_recovery_that_is_interrupted_leaves_no_hole(tmp_path: Path, disk: Ref
     with pytest.raises(OSError, match="no rename"):
         open_log(tmp_path, SETTINGS, disk)
     assert [record.offset for record in read_all(open_log(tmp_path, SETTINGS))] == [0]
+
+
+@pytest.mark.parametrize("refused", ["2.log", "2.index", "2.timeindex", "2.snapshot"])
+def test_segments_that_retention_cannot_rename_are_deleted_by_the_next_one(
+    tmp_path: Path, disk: RefusingFiles, refused: str
+) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    for _ in range(6):
+        append(log, b"a")
+        log.roll(NOW_MS)
+    append(log, b"a")
+    log.restore_high_watermark(log.log_end_offset)
+    disk.refuses = lambda call, name: call == "rename" and name.lstrip("0") == refused
+    with pytest.raises(StorageError, match="no rename"):
+        upkeep.delete_records_before(log, 6, NOW_MS)
+    assert [segment.base_offset for segment in log.segments][-2:] == [5, 6]
+    disk.refuses = lambda call, name: False
+    upkeep.delete_old_segments(log, NOW_MS)
+    purge(log, NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [6]
+    assert not [
+        path.name for path in tmp_path.iterdir() if path.suffix in (".log", ".deleted") and "6" not in path.name
+    ]
+    assert log.log_start_offset == open_log(tmp_path, SETTINGS).log_start_offset == 6
+
+
+def test_an_aborted_transaction_that_could_not_be_written_leaves_no_file(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    append(log, b"a")
+    disk.refuses = lambda call, name: call == "write" and name.endswith(".txnindex")
+    with pytest.raises(OSError, match="no write"):
+        log.active.txn_index.append(disk, AbortedTransaction(1, 0, 0, 0))
+    disk.refuses = lambda call, name: False
+    append(log, b"a")
+    log.roll(NOW_MS)
+    append(log, b"a")
+    log.restore_high_watermark(log.log_end_offset)
+    upkeep.delete_records_before(log, 2, NOW_MS)
+    purge(log, NOW_MS)
+    assert not [path.name for path in tmp_path.iterdir() if "txnindex" in path.name]
+
+
+def test_a_flush_that_cannot_open_a_segment_is_tried_again(tmp_path: Path, disk: RefusingFiles) -> None:
+    log = open_log(tmp_path, SETTINGS, disk)
+    for _ in range(3):
+        append(log, b"a")
+        log.roll(NOW_MS)
+    append(log, b"a")
+    log.flusher.truncated(0)  # as after a crash: nothing is known to be on the disk
+    for segment in log.segments:
+        segment.release()
+    disk.refuses = lambda call, name: call == "open"
+    with pytest.raises(OSError, match="no open"):
+        log.flusher.flush_in_background(NOW_MS, log.active.base_offset)
+    assert log.flusher.recovery_point == 0
+    assert not log.flusher.is_under_way
+    disk.refuses = lambda call, name: False
+    log.flusher.flush_in_background(NOW_MS)
+    assert log.flusher.recovery_point == log.log_end_offset == 4
 
 
 def test_a_failed_sync_is_not_tried_again_and_also_refuses_duplicates(tmp_path: Path, disk: RefusingFiles) -> None:

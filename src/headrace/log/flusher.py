@@ -229,7 +229,7 @@ class Flusher:
         """Collect what to sync so that the disk has the log up to `end_offset` (exclusive; None is the log end offset).
 
         The active segment's indexes are left out, because recovery rebuilds them. Those of `rolled` are among `opened`,
-        open files to sync.
+        open files to sync. Raises OSError, and then changes nothing.
         """
         log = self._log
         if end_offset is None:
@@ -239,6 +239,7 @@ class Flusher:
         if self.unflushed_records:
             first = segments.number_of(self.recovery_point)
         unsynced = [segment for segment in segments[first:] if segment.base_offset < end_offset]
+        logs = [segment.file for segment in unsynced]  # opens closed ones, which may be refused
         paths, self._paths = list(self._paths), ()
         for segment in unsynced:
             if not segment.txn_index.has_no_file:
@@ -250,7 +251,6 @@ class Flusher:
             paths.append(epochs_path)
             self.note_names(log.directory)
         directories, self._directories = list(self._directories), ()
-        logs = [segment.file for segment in unsynced]
         return FlushWork(end_offset, self._generation, log.files, logs, opened, list(dict.fromkeys(paths)), directories)
 
     def finish(self, work: FlushWork, now_ms: int, error: Exception | None = None) -> None:
@@ -288,7 +288,7 @@ class Flusher:
 
         The flush begins after the one that is under way. `written` has further files to sync, by their paths: what the
         roll of the segment `rolled` has written. A flush that begins at once syncs the open files; a later one opens
-        them again.
+        them again. Raises OSError if a segment cannot be opened; the next call tries again.
         """
         log, held = self._log, self._scheduling.held
         self._wanted_to = max(self._wanted_to, log.log_end_offset if end_offset is None else end_offset)
@@ -297,9 +297,13 @@ class Flusher:
             written, rolled = NOTHING_WRITTEN, None
         if self.is_under_way:
             return
-        end_offset, self._wanted_to = min(self._wanted_to, log.log_end_offset), NOTHING_WANTED
+        try:
+            work = self.begin(min(self._wanted_to, log.log_end_offset), tuple(written.values()), rolled)
+        except OSError:
+            self.note_files(*written)
+            raise
+        self._wanted_to = NOTHING_WANTED
         self.is_under_way = True
-        work = self.begin(end_offset, tuple(written.values()), rolled)
         held.count += len(work.opened)
         self._scheduling.background(work.run, lambda error: self._ended(work, now_ms, error))
 

@@ -96,13 +96,15 @@ def _delete_oldest(log: PartitionLog, count: int, now_ms: int) -> None:
         log.roll(now_ms)
     going = log.drop_oldest(count)
     for number, segment in enumerate(going):
+        renamed: list[str] = []
         try:
-            renamed = segment.mark_deleted()
+            segment.mark_deleted(renamed)
+            if snapshot := mark_deleted(log.files, segment.text(SNAPSHOT)):
+                renamed.append(snapshot)
         except OSError:  # the oldest goes first, otherwise a crash would leave a hole in the log
             kept = number if log.files.exists(segment.text(LOG)) else number + 1
             log.take_back(going[kept:])
+            log.remove_later(renamed, now_ms)
             raise
         logger.info("%s: deleted segment %d", log.partition, segment.base_offset)
-        if snapshot := mark_deleted(log.files, segment.text(SNAPSHOT)):
-            renamed.append(snapshot)
         log.remove_later(renamed, now_ms)

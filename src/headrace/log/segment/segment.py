@@ -243,10 +243,15 @@ class Segment(SegmentEnd):
         self.indexes.cut(offset)
         self.indexes.trim()
 
-    def mark_deleted(self) -> list[str]:
-        """Rename the segment's files to `.deleted`, and return their new paths. Readers are not affected."""
-        suffixes = (LOG, INDEX, TIME_INDEX) if self.txn_index.has_no_file else (LOG, INDEX, TIME_INDEX, TXN_INDEX)
-        renamed = [new for suffix in suffixes if (new := mark_deleted(self.files, self.text(suffix)))]
+    def mark_deleted(self, renamed: list[str] | None = None) -> list[str]:
+        """Rename the segment's files to `.deleted`, and return their new paths. Readers are not affected.
+
+        The paths are added to `renamed`, which has those of the files before the refused one after an OSError.
+        """
+        renamed = [] if renamed is None else renamed
+        for suffix in (LOG, INDEX, TIME_INDEX) if self.txn_index.has_no_file else (LOG, INDEX, TIME_INDEX, TXN_INDEX):
+            if new := mark_deleted(self.files, self.text(suffix)):
+                renamed.append(new)
         self.release()
         return renamed
 

@@ -112,11 +112,10 @@ class TransactionIndex(AtPath):
         entries = self.entries(files)
         if entries and entries[-1].last_offset >= transaction.last_offset:
             return
-        files.open(self.text, create=True).write(ENTRY.pack(VERSION, *transaction), len(entries) * ENTRY.size)
         if entries is _NONE:
-            self._entries = [transaction]
-        else:
-            entries.append(transaction)
+            entries = self._entries = []  # a refused write may leave the file
+        files.open(self.text, create=True).write(ENTRY.pack(VERSION, *transaction), len(entries) * ENTRY.size)
+        entries.append(transaction)
 
     def truncate_to(self, files: Files, offset: int) -> None:
         """Drop the transactions whose marker is at or above `offset`. Raises OSError.

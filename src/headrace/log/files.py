@@ -276,7 +276,7 @@ class DiskLock:
         fcntl.flock(self._file.fd, fcntl.LOCK_UN)
 
 
-def folder_and_name(path: PathText | str) -> tuple[str, str]:
+def folder_and_name(path: PathText) -> tuple[str, str]:
     """What `AtPath` keeps of a path."""
     folder, _, name = os.fspath(path).rpartition("/")
     return intern(folder), intern(name)

@@ -14,6 +14,7 @@ from tests.simulation.plan import (
     ISOLATE,
     PAUSE,
     REASSIGN,
+    SESSION,
     STOP,
     Plan,
     with_instances,
@@ -39,6 +40,20 @@ _CRASHES_OF_OLD_FORMATS = Plan(
 
 _INSTANCES = with_instances(Plan(weather=Weather()))
 _LEADERS_MOVE = _INSTANCES._replace(faults=(PAUSE, CUT, ELECT))
+_SESSIONS_END = with_instances(
+    Plan(
+        replicas=2,
+        min_insync_replicas=1,
+        faults=(PAUSE, SESSION, ISOLATE),
+        weather=Weather(),
+        session_timeout_ms=1500,
+        has_group=True,
+        topic_settings={"segment.bytes": "600", "message.format.version": "3.0"},
+    )
+)
+_SESSIONS_END = _SESSIONS_END._replace(
+    gap_ms=900, settings={**_SESSIONS_END.settings, "headrace.flow.report.ms": "200"}
+)
 _REPLICAS_MOVE = _INSTANCES._replace(faults=(CRASH, ISOLATE, REASSIGN, STOP))
 
 REGRESSIONS = (
@@ -133,5 +148,10 @@ REGRESSIONS = (
     Regression(
         195944063099,
         "a new controller shared out what the one before, which had only lost its session, had leased to itself",
+    ),
+    Regression(
+        45,
+        "a lease for one direction of an instance held the other one at a share that had moved to another broker",
+        _SESSIONS_END,
     ),
 )

@@ -18,7 +18,7 @@ from headrace.instances.flow.meter import BucketMeter, Metered
 from headrace.quotas.token_bucket import TokenBucket
 
 Load = Callable[[str, int, float], float]
-"""The demand in bytes/s of an instance on a broker at a time; the same in both directions."""
+"""The demand in bytes/s of an instance on a broker at a time: in, and out if clients read what they write."""
 
 NOTHING = Metered(0.0, 0.0)
 REPEATED_WITHIN_S = 6.0
@@ -87,14 +87,17 @@ class FlowCluster:
         tick_s: float = 0.05,
         burst_s: float = 1.0,
         connections: int = 4,
+        are_read: bool = True,
     ) -> None:
-        """`repeated`: the share of messages that come once more, up to `REPEATED_WITHIN_S` later."""
+        """`repeated`: the share of messages that come once more, up to `REPEATED_WITHIN_S` later. `are_read`: whether
+        as much flows out as in; nothing does if not."""
         self.now = 0.0
         self.repeated = repeated
         self.random = random.Random(seed)
         self.allocate, self.delay_s, self.lost = allocate, delay_s, lost
         self.metadata_delay_s, self.tick_s = metadata_delay_s, tick_s
         self.burst_s, self.connections = burst_s, connections
+        self.are_read = are_read
         self.load: Load = lambda instance, broker, now: 0.0
         self.watch: Callable[[], None] = lambda: None
         self.messages = self.rows = self.leases_sent = 0
@@ -172,12 +175,13 @@ class FlowCluster:
     # ---- what can be asked
 
     def rate(self, name: str, broker_id: int) -> float:
-        """The rate in force on a broker; the same in both directions here."""
+        """The rate in force on a broker, in; out it is the same if messages are read."""
         return self.brokers[broker_id].leases.rates(name, self.now).rate_in
 
     def rates(self, name: str) -> float:
-        """The sum of the rates in force."""
-        return sum(self.rate(name, each) for each in self.brokers)
+        """The sum of the rates in force, of the direction in which it is larger."""
+        in_force = [each.leases.rates(name, self.now) for each in self.brokers.values()]
+        return max(sum(each.rate_in for each in in_force), sum(each.rate_out for each in in_force))
 
     def is_idle(self, name: str) -> bool:
         """Whether the master leaves an instance alone, as no broker uses much of its F."""
@@ -224,7 +228,7 @@ class FlowCluster:
         for name, clients in broker.clients.items():
             metered = clients.meter.take(self.now)
             if metered != NOTHING:
-                used.append((name, metered, metered))
+                used.append((name, metered, metered if self.are_read else NOTHING))
         broker.reported_at = self.now
         self._send(broker, broker.leases.report(used, self.now))
 

@@ -49,6 +49,7 @@ class Setting(NamedTuple):
     lost: float
     seed: int
     repeated: float = 0.0
+    are_read: bool = True
 
 
 def steps(*kinds: str) -> st.SearchStrategy[list[Step]]:
@@ -74,6 +75,7 @@ def all_settings(delays: list[float], lost: list[float]) -> st.SearchStrategy[Se
         st.sampled_from(lost),
         st.integers(0, 1_000_000),
         st.sampled_from([0.0, 0.3]),
+        st.booleans(),
     )
 
 
@@ -88,6 +90,7 @@ def play(setting: Setting, happens: list[Step], *, may_be_unreachable: bool) -> 
         repeated=setting.repeated,
         metadata_delay_s=METADATA_DELAY_S,
         tick_s=0.25,
+        are_read=setting.are_read,
     )
     cluster.start_master()
     cluster.add_instance("a", LIMIT, dict.fromkeys(cluster.brokers, 1))

@@ -170,3 +170,24 @@ def test_a_broker_that_left_and_is_back_is_shared_with_as_soon_as_it_is_heard() 
         rate_2 = lease.rate_in
         assert rate_1 + rate_2 <= 1000
     assert rate_2 > 900
+
+
+def test_a_lease_for_what_comes_in_holds_what_goes_out_too() -> None:
+    """Broker 1 leads all partitions. Its lease says 2000 for the quiet direction, too. When half of the partitions
+    move, broker 2 cannot have its 1000 of that before broker 1 has said that it obeys less."""
+    master = FlowMaster(5, 0)
+    master.set_instance("a", 1000, 2000, {1: 4, 2: 0}, 0)
+    one, two = Broker(master, 1), Broker(master, 2)
+    for now in (1.0, 2.0):
+        assert not one.report(now)
+        assert not two.report(now + 0.5)
+    (lease,) = one.report(3, BrokerUsage("a", 1000, 0, 0.9, 0, 1000, 2000, False))
+    assert lease.rate_out == 2000
+    master.set_instance("a", 1000, 2000, {1: 2, 2: 2}, 3.2)
+    (lease,) = two.report(3.5)
+    assert lease.rate_out == 0
+    (lease,) = one.report(4, BrokerUsage("a", 1000, 0, 0.9, 0, 1000, 2000, True))
+    assert lease.rate_out == 1000
+    one.report(4.1, BrokerUsage("a", 1000, 0, 0.9, 0, 1000, 1000, True))
+    (lease,) = two.report(4.5, BrokerUsage("a", 0, 0, 0, 0, 0, 0, True))
+    assert lease.rate_out == 1000

@@ -192,8 +192,9 @@ class FlowMaster:
                 yield lease
 
     def _lease(self, instance: _Instance, broker: PoolBroker, now: float) -> Lease | None:
-        rate_in, limit_in, stands_in = _grant(instance.pool_in, broker, now)
-        rate_out, limit_out, stands_out = _grant(instance.pool_out, broker, now)
+        is_idle = instance.is_idle()
+        rate_in, limit_in, stands_in = _grant(instance.pool_in, broker, now, is_idle=is_idle)
+        rate_out, limit_out, stands_out = _grant(instance.pool_out, broker, now, is_idle=is_idle)
         if stands_in and stands_out:
             if instance.is_idle():
                 broker.to_tell.pop(instance.name, None)
@@ -217,14 +218,18 @@ class FlowMaster:
         )
 
 
-def _grant(pool: Pool | None, broker: PoolBroker, now: float) -> tuple[float, float, bool]:
-    """Rate, limit, and whether F stands."""
+def _grant(pool: Pool | None, broker: PoolBroker, now: float, *, is_idle: bool) -> tuple[float, float, bool]:
+    """Rate, limit, and whether F stands.
+
+    `is_idle`: of the instance, not of the pool. A lease has a rate for both directions. One that is sent for the other
+    direction holds the broker at this rate also when F changes, so it has to be a grant that the pool remembers.
+    """
     if pool is None:
         return UNLIMITED, UNLIMITED, True
     member = pool.members.get(broker.broker_id)
     if member is None:
         return 0.0, pool.limit, False
-    if pool.idle:
+    if is_idle:
         return member.fair, pool.limit, True
     pool.allot(now)
     granted = pool.grant(member, now)

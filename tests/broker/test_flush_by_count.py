@@ -2,6 +2,8 @@
 reads it sooner."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from headrace.broker.services import Services
 from headrace.config import parse_broker
 from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
+from headrace.log.files import OpenRefused
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import read_header
 from tests.asker import Asker
@@ -116,6 +119,21 @@ async def test_an_answer_waits_for_the_disk_and_so_does_a_reader(
     disk.flush()
     assert await answer == ErrorCode.NONE
     assert disk.log.flusher.recovery_point == 1
+    assert await disk.seen() == (1, 1)
+
+
+async def test_an_answer_goes_on_waiting_for_a_flush_that_could_not_open_a_file(make: Make) -> None:
+    disk = await make({"headrace.flush.acks": "true"})
+    answer = disk.produce()
+    await disk.written(1)
+    disk.flush(OpenRefused(errno.EMFILE, os.strerror(errno.EMFILE), "t-0"))
+    assert disk.log.failure is None
+    assert not disk.flushes and not disk.log.flusher.is_due_soon, "not at once again: every second"
+    assert await disk.seen() == (0, 0)
+    assert not answer.done()
+    await disk.written(1)
+    disk.flush()
+    assert await answer == ErrorCode.NONE
     assert await disk.seen() == (1, 1)
 
 

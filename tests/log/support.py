@@ -1,8 +1,11 @@
 """What the tests of the log share: small batches, and a disk that loses what was not synced."""
 
+import os
 import random
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -186,6 +189,19 @@ class Background:
         while self.works:
             work, done = self.works.pop()
             inline(work, done)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Meanwhile this process cannot open anything more: EMFILE."""
+    free = os.open("/", os.O_RDONLY)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def hold_background(log: PartitionLog, works: list[Work]) -> None:

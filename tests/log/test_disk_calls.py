@@ -12,7 +12,7 @@ from headrace.log import disk_calls, files
 from headrace.log.disk_calls import NO_FAILURE
 from headrace.log.files import LocalFiles, sync_open
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
-from tests.log.support import NOW_MS, append, open_log
+from tests.log.support import NOW_MS, append, no_descriptors, open_log
 from tests.uncompiled import uncompiled
 
 FORMS = pytest.mark.parametrize("form", [disk_calls, uncompiled(disk_calls)], ids=["compiled", "uncompiled"])
@@ -36,6 +36,9 @@ def test_a_directory_is_synced_if_there_is_one(form: ModuleType, tmp_path: Path)
     assert form.sync_directory(os.fsencode(tmp_path)) == 0
     assert form.sync_directory(os.fsencode(tmp_path / "gone")) == errno.ENOENT
     assert form.sync_directory(os.fsencode(tmp_path / "file")) == errno.ENOTDIR
+    assert form.sync_directory(b"/proc") == -errno.EINVAL, "the sync failed, and not the open before it"
+    with no_descriptors():
+        assert form.sync_directory(os.fsencode(tmp_path)) == errno.EMFILE
     assert len(os.listdir("/proc/self/fd")) < 1000
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.files import LocalFiles
+from headrace.log.files import LocalFiles, OpenRefused
 from headrace.log.shared_syncs import SharedSyncs
 from tests.eventually import WITHIN_SECONDS
+from tests.log.support import no_descriptors
 
 HERE = "/data"
 
@@ -79,6 +80,20 @@ def test_a_failed_sync_fails_for_all_whom_it_was_to_be_good_for() -> None:
     assert directory.begun == 2, "nobody tried again and hoped"
 
 
+def test_a_directory_that_could_not_be_opened_is_refused_to_all_and_no_sync_failed() -> None:
+    directory = SlowDirectory()
+    directory.error = OpenRefused(24, "Too many open files", HERE)
+    with ThreadPoolExecutor(8) as pool:
+        first = ask(pool, directory, 1)
+        assert directory.has_begun.acquire(timeout=WITHIN_SECONDS)
+        others = ask(pool, directory, 3)
+        directory.may_end.release(2)
+        for each in (*first, *others):
+            with pytest.raises(OpenRefused, match="Too many open files: '/data'"):
+                each.result(WITHIN_SECONDS)
+    assert directory.begun == 2
+
+
 def test_different_directories_do_not_wait_for_each_other() -> None:
     directory = SlowDirectory()
     with ThreadPoolExecutor(2) as pool:
@@ -95,3 +110,8 @@ def test_the_real_disk_syncs_directories_and_says_which_is_not_there(tmp_path: P
     LocalFiles().sync_directory(tmp_path)
     with pytest.raises(FileNotFoundError):
         LocalFiles().sync_directory(tmp_path / "gone")
+    with pytest.raises(OSError, match="Invalid argument: '/proc'") as failed:
+        LocalFiles().sync_directory("/proc")
+    assert not isinstance(failed.value, OpenRefused)
+    with no_descriptors(), pytest.raises(OpenRefused, match="Too many open files"):
+        LocalFiles().sync_directory(tmp_path)

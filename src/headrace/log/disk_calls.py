@@ -47,7 +47,8 @@ def sync_files(fds: array[int]) -> tuple[int, int]:
 
 
 def sync_directory(path: bytes) -> int:
-    """Sync the names in a directory. Returns the errno, or 0. Any thread."""
+    """Sync the names in a directory. Returns 0, the errno if it could not be opened, or minus the errno if the sync
+    failed. Any thread."""
     if cython.compiled:
         data = path
         with cython.nogil:
@@ -55,12 +56,14 @@ def sync_directory(path: bytes) -> int:
         return failed
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
     except OSError as error:
         return error.errno or 0
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        return -(error.errno or 0)
+    finally:
+        os.close(fd)
     return 0
 
 

@@ -17,7 +17,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EIO
+from errno import EIO, ENOENT
 from pathlib import Path
 from stat import S_ISDIR
 from sys import intern
@@ -29,6 +29,12 @@ from headrace.log.shared_syncs import SharedSyncs
 Bytes = bytes | bytearray | memoryview
 PathText = Path | str
 """A path, or its text."""
+
+
+class OpenRefused(OSError):
+    """What is to be synced could not be opened. No sync was tried, so nothing is lost, and a later sync may succeed.
+
+    After a failed sync the kernel may have dropped what was not written: that is another OSError."""
 
 
 class LogFile(Protocol):
@@ -136,7 +142,10 @@ class Files(Protocol):
         """Remove a directory with everything in it."""
 
     def sync_directory(self, path: PathText) -> None:
-        """Return once the names in the directory are on the disk. Any thread."""
+        """Return once the names in the directory are on the disk. Any thread.
+
+        Raises FileNotFoundError, `OpenRefused`, and another OSError when the sync failed.
+        """
 
     def lock(self, path: PathText) -> DirectoryLock:
         """Lock the file at `path`, and create it when missing. Raises BlockingIOError when the lock is held."""
@@ -145,7 +154,8 @@ class Files(Protocol):
 def _sync_directory(path: str) -> None:
     failed = disk_calls.sync_directory(os.fsencode(path))
     if failed:
-        raise OSError(failed, os.strerror(failed), path)
+        code = abs(failed)
+        raise (OpenRefused if failed > 0 and code != ENOENT else OSError)(code, os.strerror(code), path)
 
 
 _shared_syncs = SharedSyncs(_sync_directory)

@@ -8,6 +8,12 @@ The flush does not cover records that are appended between the first and the las
 
 `flush_in_background` runs at most one flush of a log at a time. Requests that come meanwhile wait for the next flush,
 which serves all of them: a group commit. So no segment is synced twice for the same records.
+
+    a failed sync      fails the log: the kernel may have dropped what it could not write, and the next sync succeeds
+    a refused open     puts the flush off until `try_again`: no sync was tried, so the page cache still has everything
+
+While a flush is put off, nothing counts as flushed, and what waits for the flush goes on waiting. Apache Kafka fails
+the data directory in both cases.
 """
 
 import logging
@@ -21,7 +27,7 @@ from typing import NamedTuple, Protocol
 from headrace.config import TopicConfig
 from headrace.errors import StorageError
 from headrace.log.filenames import INDEX, TIME_INDEX, TXN_INDEX
-from headrace.log.files import Files, LogFile, PathText, sync_open
+from headrace.log.files import Files, LogFile, OpenRefused, PathText, sync_open
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.segment.segment import Segment
 from headrace.log.segment_list import SegmentList
@@ -92,6 +98,8 @@ class FlushWork(NamedTuple):
     generation: int
     """Identifies the log's state. A flush from before a truncation or a move does not advance the recovery point."""
 
+    directory: Path
+    """The log's directory when the flush began."""
     files: Files
     logs: list[LogFile]
     opened: Sequence[LogFile]
@@ -100,11 +108,19 @@ class FlushWork(NamedTuple):
     directories: list[str]
 
     def run(self) -> None:
-        """Sync everything, except files that were deleted meanwhile. Any thread. Raises OSError."""
+        """Sync everything, except files that were deleted meanwhile. Any thread.
+
+        Raises `OpenRefused` if something could not be opened, and no sync before failed; another OSError if one failed.
+        """
         sync_open([*self.logs, *self.opened])
         for path in self.paths:
-            with suppress(FileNotFoundError):
-                self.files.open_readonly(path).sync()
+            try:
+                file = self.files.open_readonly(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise OpenRefused(error.errno, error.strerror, path) from error
+            file.sync()
         for directory in self.directories:
             with suppress(FileNotFoundError):
                 self.files.sync_directory(directory)
@@ -155,7 +171,7 @@ class Flusher:
 
     __slots__ = (
         "_directories", "_generation", "_is_soon", "_last_ms", "_log", "_paths", "_scheduling", "_wanted_to",
-        "checkpointed_to", "is_under_way", "recovery_point",
+        "checkpointed_to", "is_put_off", "is_under_way", "recovery_point",
     )  # fmt: skip
 
     def __init__(self, log: FlushedLog, scheduling: FlushScheduling, recovery_point: int, now_ms: int) -> None:
@@ -166,6 +182,8 @@ class Flusher:
         self.checkpointed_to = recovery_point
         """The recovery point in the checkpoint file."""
         self.is_under_way = self._is_soon = False
+        self.is_put_off = False
+        """Whether the last flush was refused, and `try_again` is to begin it again."""
         self._wanted_to = NOTHING_WANTED  # the requested end (exclusive) of the flush after the one under way
         self._last_ms = now_ms
         self._generation = 0
@@ -229,7 +247,7 @@ class Flusher:
         """Collect what to sync so that the disk has the log up to `end_offset` (exclusive; None is the log end offset).
 
         The active segment's indexes are left out, because recovery rebuilds them. Those of `rolled` are among `opened`,
-        open files to sync. Raises OSError, and then changes nothing.
+        open files to sync. Raises OSError if a segment cannot be opened, and then changes nothing.
         """
         log = self._log
         if end_offset is None:
@@ -251,29 +269,63 @@ class Flusher:
             paths.append(epochs_path)
             self.note_names(log.directory)
         directories, self._directories = list(self._directories), ()
-        return FlushWork(end_offset, self._generation, log.files, logs, opened, list(dict.fromkeys(paths)), directories)
+        paths = list(dict.fromkeys(paths))
+        return FlushWork(
+            end_offset, self._generation, log.directory, log.files, logs, opened, paths, directories
+        )  # fmt: skip
 
     def finish(self, work: FlushWork, now_ms: int, error: Exception | None = None) -> None:
-        """Advance the recovery point after `work.run()`. After an error the log refuses appends for good.
+        """Advance the recovery point after `work.run()`. After a failed sync the log refuses appends for good.
 
-        A later fsync may succeed although the data is lost, so the recovery point never advances after an error.
+        A later fsync may succeed although the data is lost, so the recovery point never advances after an error. A
+        refused open puts the flush off.
         """
         log = self._log
+        is_refused = isinstance(error, OpenRefused)
+        if is_refused and work.directory == log.directory:  # else the log has moved: everything there is synced again
+            self.note_files(*work.paths)  # the open files came first, and are synced
+            for directory in work.directories:
+                self.note_names(directory)
         if log.failure is not None:
             return
-        if error is not None:
+        if is_refused:
+            self._put_off(work.end_offset, error)
+        elif error is not None:
             log.fail(f"{log.partition} could not be flushed: {error}")
             logger.error("%s; the partition refuses appends until the next start", log.failure)
         elif work.generation == self._generation:
             self.recovery_point = max(self.recovery_point, work.end_offset)
             self._last_ms = now_ms
+        if error is None and self.is_put_off:
+            self.is_put_off = False
+            logger.info("%s is flushed again", log.partition)
+
+    def _put_off(self, end_offset: int, error: object) -> None:
+        """Note that the disk refused to open something for a flush up to `end_offset` (exclusive)."""
+        self._wanted_to = max(self._wanted_to, end_offset)
+        if not self.is_put_off:
+            self.is_put_off = True
+            logger.warning("%s: a flush was refused, and is tried again every second: %s", self._log.partition, error)
+
+    def try_again(self, now_ms: int) -> None:
+        """Begin the flush again that was put off, in the background."""
+        if not self.is_under_way and self._log.failure is None:
+            self.flush_in_background(now_ms, self._wanted_to)
 
     def flush(self, now_ms: int) -> None:
-        """Flush at once, on this thread. Raises StorageError."""
+        """Flush at once, on this thread. Raises StorageError, and OSError if a segment cannot be opened."""
         work = self.begin()
-        self.finish(work, now_ms, work.try_run())
-        if self._log.failure is not None:
-            raise StorageError(self._log.failure)
+        error = work.try_run()
+        self.finish(work, now_ms, error)
+        self.check(error)
+
+    def check(self, error: Exception | None) -> None:
+        """Raise StorageError if the log has failed, or its flush ended with this error."""
+        log = self._log
+        if log.failure is not None:
+            raise StorageError(log.failure)
+        if error is not None:
+            raise StorageError(f"{log.partition} could not be flushed: {error}")
 
     # In the background
 
@@ -288,7 +340,7 @@ class Flusher:
 
         The flush begins after the one that is under way. `written` has further files to sync, by their paths: what the
         roll of the segment `rolled` has written. A flush that begins at once syncs the open files; a later one opens
-        them again. Raises OSError if a segment cannot be opened; the next call tries again.
+        them again. If a segment cannot be opened, the flush is put off.
         """
         log, held = self._log, self._scheduling.held
         self._wanted_to = max(self._wanted_to, log.log_end_offset if end_offset is None else end_offset)
@@ -299,9 +351,10 @@ class Flusher:
             return
         try:
             work = self.begin(min(self._wanted_to, log.log_end_offset), tuple(written.values()), rolled)
-        except OSError:
+        except OSError as error:
             self.note_files(*written)
-            raise
+            self._put_off(self._wanted_to, error)
+            return
         self._wanted_to = NOTHING_WANTED
         self.is_under_way = True
         held.count += len(work.opened)
@@ -312,7 +365,7 @@ class Flusher:
         self.is_under_way = False
         self._scheduling.held.count -= len(work.opened)
         self.finish(work, now_ms, error)
-        if self._log.failure is None:
+        if self._log.failure is None and not self.is_put_off:
             if self.unflushed_records >= self._log.config.flush_count:
                 self.flush_by_count(now_ms)
             elif self._wanted_to != NOTHING_WANTED:
@@ -332,12 +385,13 @@ class Flusher:
         """The offset (exclusive) that must be on the disk before the producer is answered; 0 when nothing has to wait.
 
         `flush.messages` decides. The flush begins soon, or after the one under way, and serves all waiting producers.
+        Not one that is put off: each waiting producer asks again when a flush has ended, and `try_again` begins it.
         """
         log = self._log
         end_offset = log.log_end_offset
         if end_offset - self.recovery_point < log.config.flush_count:
             return 0
-        if not (self.is_under_way or self._is_soon) and log.failure is None:
+        if not (self.is_under_way or self._is_soon or self.is_put_off) and log.failure is None:
             self._is_soon = True
             self._scheduling.soon(lambda: self._by_count_now(now_ms))
         return end_offset if self.recovery_point < end_offset else 0

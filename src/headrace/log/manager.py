@@ -422,12 +422,11 @@ class LogManager:
         removed: list[str] = []
 
         def look_after(log: PartitionLog) -> None:
-            try:
-                if are_flushes_due and log.flusher.is_due(now_ms):
-                    log.flusher.flush_in_background(now_ms)
-                self.checkpoints.secure_closed_segments(log, now_ms)
-            except OSError as error:
-                logger.error("%s: a flush could not begin, and is tried again: %s", log.partition, error)
+            if log.flusher.is_put_off:
+                log.flusher.try_again(now_ms)
+            elif are_flushes_due and log.flusher.is_due(now_ms):
+                log.flusher.flush_in_background(now_ms)
+            self.checkpoints.secure_closed_segments(log, now_ms)
             if log.removals:
                 removed.extend(log.removals.take_due(now_ms))
             if log.take_cleaned_to_lowered():

@@ -479,8 +479,7 @@ class PartitionLog(LogEnd):
         """Release the log after `work` has run. Raises StorageError when the next start must not skip recovery."""
         if work is not None:
             self.flusher.finish(work, now_ms, error)
-        if self.failure is not None:
-            raise StorageError(self.failure)
+        self.flusher.check(error)
         self.release()
 
     def close(self, now_ms: int) -> None:

@@ -6,7 +6,8 @@ asked before it began. So the first of the waiting threads syncs, and the others
     asked by:    a | b c d |         a syncs; b, c and d ask meanwhile, and one of them syncs for all three
     syncs:       --1-- --2--
 
-A failed sync fails for all threads that it would have served: a second attempt may succeed although data is lost.
+A failed sync fails for all threads that it would have served: a second attempt may succeed although data is lost. A
+directory that could not be opened is refused to all of them, with the same class of error.
 """
 
 import threading
@@ -43,7 +44,7 @@ class SharedSyncs:
         try:
             with directory.lock:
                 if directory.failed >= wanted and directory.failure is not None:
-                    raise OSError(directory.failure.errno, directory.failure.strerror, path)
+                    raise type(directory.failure)(directory.failure.errno, directory.failure.strerror, path)
                 if directory.succeeded < wanted:
                     self._do(path, directory)
         finally:

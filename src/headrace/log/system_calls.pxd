@@ -32,13 +32,13 @@ cdef extern from *:
         return fd;
     }
 
-    /* 0, or errno. */
+    /* 0, errno of the refused open, or minus errno of the failed sync. */
     static int headrace_sync_directory(const char *path) {
-        int code, fd = headrace_open(path, O_RDONLY | O_DIRECTORY);
+        int code = 0, fd = headrace_open(path, O_RDONLY | O_DIRECTORY);
         if (fd < 0) return errno;
-        code = headrace_sync_files(&fd, 1, &code) < 0 ? 0 : code;
+        int failed = headrace_sync_files(&fd, 1, &code) < 0 ? 0 : -code;
         close(fd);
-        return code;
+        return failed;
     }
 
     /* Removes the files whose paths follow each other, each with a zero behind it. errno of each in `codes`, or 0. */

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from headrace.log import disk_calls, files
+from headrace.log import disk_calls, files, truncation
 from headrace.log.disk_calls import NO_FAILURE
-from headrace.log.files import LocalFiles, sync_open
+from headrace.log.files import LocalFiles, PathText, sync_open
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from tests.log.support import NOW_MS, append, no_descriptors, open_log
 from tests.uncompiled import uncompiled
@@ -80,7 +80,7 @@ def test_what_could_not_be_removed_is_told_by_its_name(tmp_path: Path) -> None:
 
 
 def test_a_sync_that_fails_among_others_fails_the_log_and_the_data_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / ".lock").touch()
     watch = DirectoryWatch(LocalFiles(), [tmp_path])
@@ -98,6 +98,41 @@ def test_a_sync_that_fails_among_others_fails_the_log_and_the_data_directory(
     assert log.failure is not None and "Input/output error" in log.failure
     assert log.flusher.recovery_point == 0
     assert watch.failed == {tmp_path: "Input/output error (flights-0/00000000000000000000.log)"}
+    path = tmp_path / "flights-0" / "00000000000000000000.log"
+    assert f"[Errno 5] Input/output error: '{path}'; the partition refuses appends" in caplog.text
+    assert str(tmp_path) not in log.failure, "clients are told, too"
+
+
+def test_each_failed_sync_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class FailingFile(files.DiskFile):
+        """A file whose content cannot be synced."""
+
+        def sync(self) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    class FailingFiles(LocalFiles):
+        """A disk of such files."""
+
+        def open_readonly(self, path: PathText) -> FailingFile:
+            return FailingFile(path, os.O_RDONLY)
+
+        def open(self, path: PathText, *, create: bool = False) -> FailingFile:
+            return FailingFile(path, os.O_RDWR | os.O_CREAT)
+
+        def open_new(self, path: PathText) -> FailingFile:
+            return FailingFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    watched = WatchedFiles(FailingFiles(), DirectoryWatch(LocalFiles(), [tmp_path]))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=f"'{tmp_path / 'file'}'"):
+        watched.open_readonly(tmp_path / "file").sync()
+    log = open_log(tmp_path / "flights-0", files=watched)
+    append(log, b"a")
+    append(log, b"b")
+    truncation.truncate_to(log, 1, NOW_MS)
+    assert log.failure == "flights-0 could not be truncated: Input/output error"
+    path = tmp_path / "flights-0" / "00000000000000000000.log"
+    assert f"flights-0 could not be truncated: [Errno 5] Input/output error: '{path}'" in caplog.text
 
 
 def test_open_files_that_are_not_all_of_the_real_disk_are_synced_one_by_one(tmp_path: Path) -> None:

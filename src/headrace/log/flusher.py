@@ -66,6 +66,11 @@ def ignore_flush(_: TopicPartition) -> None:
     """An `on_flush` that does nothing."""
 
 
+def reason_for_clients(error: Exception) -> str:
+    """The reason of a failed log, which clients receive: without the path, which is for the broker's own log."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 class HeldFiles:
     """Counts the files that rolls keep open until they are synced."""
 
@@ -291,8 +296,10 @@ class Flusher:
         if is_refused:
             self._put_off(work.end_offset, error)
         elif error is not None:
-            log.fail(f"{log.partition} could not be flushed: {error}")
-            logger.error("%s; the partition refuses appends until the next start", log.failure)
+            log.fail(f"{log.partition} could not be flushed: {reason_for_clients(error)}")
+            logger.error(
+                "%s could not be flushed: %s; the partition refuses appends until the next start", log.partition, error
+            )
         elif work.generation == self._generation:
             self.recovery_point = max(self.recovery_point, work.end_offset)
             self._last_ms = now_ms

@@ -28,7 +28,7 @@ from headrace.log.append_state import LogEnd
 from headrace.log.directories.partition_metadata import format_topic_id, read_topic_id, write_topic_id
 from headrace.log.filenames import INDEX, LOG, TIME_INDEX, offset_file
 from headrace.log.files import Files
-from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork
+from headrace.log.flusher import INLINE, Flusher, FlushScheduling, FlushWork, reason_for_clients
 from headrace.log.high_watermark import HighWatermarkOwner, StoredHighWatermark
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.pending_deletions import PendingDeletions
@@ -374,7 +374,11 @@ class PartitionLog(LogEnd):
         if error is None:
             self.producers = producers
         elif self.failure is None:
-            self.fail(f"{self.partition} could not be truncated: {error}")
+            self.fail(f"{self.partition} could not be truncated: {reason_for_clients(error)}")
+            logger.error(
+                "%s could not be truncated: %s; the partition refuses appends until the next start",
+                self.partition, error,
+            )  # fmt: skip
 
     def relocate(self, directory: Path, segments: SegmentList, *, synced_to: int) -> None:
         """Continue in another directory with copies of the same segments, synced up to `synced_to` (exclusive).

@@ -177,7 +177,9 @@ class WatchedFiles:
 
 
 class WatchedFile(AtPath):
-    """An open file that reports refused calls. Every produce writes, so each method makes its call directly."""
+    """An open file that reports refused calls. Every produce writes, so each method makes its call directly.
+
+    The error of a sync names the file: it fails the log for good, and the operator has to know which disk it was."""
 
     __slots__ = ("_file", "_folder", "_name", "_watch", "fd", "plain_fd")
 
@@ -225,9 +227,11 @@ class WatchedFile(AtPath):
             self._file.sync()
         except OSError as error:
             self._watch.refused(self.text, error)
+            error.filename = self.text
             raise
 
     def sync_failed(self, code: int) -> OSError:
         error = self._file.sync_failed(code)
         self._watch.refused(self.text, error)
+        error.filename = self.text
         return error

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from headrace.errors import StorageError
 from headrace.log import disk_calls, files, truncation
 from headrace.log.disk_calls import NO_FAILURE
 from headrace.log.files import LocalFiles, PathText, sync_open
@@ -129,7 +130,8 @@ def test_each_failed_sync_names_the_file(tmp_path: Path, caplog: pytest.LogCaptu
     log = open_log(tmp_path / "flights-0", files=watched)
     append(log, b"a")
     append(log, b"b")
-    truncation.truncate_to(log, 1, NOW_MS)
+    with pytest.raises(StorageError):
+        truncation.truncate_to(log, 1, NOW_MS)
     assert log.failure == "flights-0 could not be truncated: Input/output error"
     path = tmp_path / "flights-0" / "00000000000000000000.log"
     assert f"flights-0 could not be truncated: [Errno 5] Input/output error: '{path}'" in caplog.text

@@ -307,7 +307,7 @@ class SimulatedDisk:
         for change in self.journal[: chance.randrange(len(self.journal) + 1)]:
             self._apply(names, change)
         survivors = {id(inode): inode.after_crash(chance) for inode in names.values()}
-        return SimulatedDisk({path: survivors[id(inode)] for path, inode in names.items()})
+        return type(self)({path: survivors[id(inode)] for path, inode in names.items()})
 
     def _change(self, what: str, path: Path, other: Path | Inode | None = None) -> None:
         self.journal.append((what, path, other))
@@ -333,8 +333,12 @@ class SimulatedDisk:
         if path not in self.names_now:
             if not create:
                 raise FileNotFoundError(path)
-            self._change("create", path, Inode())
+            self._change("create", path, self.make_inode(path))
         return SimulatedFile(self.names_now[path])
+
+    def make_inode(self, path: Path) -> Inode:
+        """The content of a new file."""
+        return Inode()
 
     def open_new(self, path: PathText) -> SimulatedFile:
         if Path(path) in self.names_now:

@@ -37,7 +37,7 @@ class SimBroker:
 
     def __init__(self, cluster: "Cluster", number: int) -> None:
         self.cluster, self.number, self.host = cluster, number, f"broker-{number}"
-        self.disk = HostDisk()
+        self.disk = HostDisk(is_plain=number in cluster.plan.plain_disks)
         self.chance = Random(f"{cluster.seed}/{self.host}/power")
         self.process: Process | None = None
         self.parts: Services | None = None
@@ -213,7 +213,7 @@ class SimBroker:
         early = end.on_bytes
         if len(self._served) > 64:
             self._served = [each for each in self._served if not each.is_closed]
-        self._served.append(Served(end, self._dispatcher))
+        self._served.append(Served(end, self._dispatcher, offers_produces=self.disk.is_plain))
         for frame in early.early if isinstance(early, _Early) else ():
             end.received(frame)
 

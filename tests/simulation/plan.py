@@ -57,6 +57,9 @@ class Plan(NamedTuple):
     checks_positions: bool = False
     """Whether the readers ask in each new leader epoch whether their positions still exist (KIP-320)."""
 
+    plain_disks: frozenset[int] = frozenset()
+    """The brokers whose disk is plain: to them, produces, fetches and followers take the compiled ways."""
+
     has_group: bool = False
     writers: tuple[int, ...] = ()
     """The transaction.version of each transactional writer."""
@@ -112,6 +115,7 @@ class Plan(NamedTuple):
             f"{self.replicas} replicas{spare}, min.insync.replicas={self.min_insync_replicas}, "
             f"{self.partitions} partitions, {faults}, up to {self.failures_max} at a time, "
             f"for {self.duration_ms / 1000:g} s{'' if self.has_epochs else f', {self.topic_settings}'}"
+            f"{f', plain disks at {sorted(self.plain_disks)}' if self.plain_disks else ''}"
             f"{self._transactions()}{self._members()}{self._sharers()}{self._instances()}"
         )
 
@@ -208,7 +212,15 @@ def draw(seed: int | str) -> Plan:
     plan = _with_sharers(plan, Random(f"{seed}/plan/sharers"))
     plan = _of_a_reliable_topic(plan, Random(f"{seed}/plan/reliable"))
     plan = _with_instances(plan, Random(f"{seed}/plan/instances"))
+    plan = _with_plain_disks(plan, Random(f"{seed}/plan/disks"))
     return plan._replace(checks_positions=plan.has_epochs and Random(f"{seed}/plan/positions").random() < 0.5)
+
+
+def _with_plain_disks(plan: Plan, chance: Random) -> Plan:
+    """Half of the plans with plain disks, at some brokers or all."""
+    share = chance.choice((0.0, 0.0, 0.5, 1.0))
+    brokers = range(1, plan.replicas + plan.spare_brokers + 1)
+    return plan._replace(plain_disks=frozenset(each for each in brokers if chance.random() < share))
 
 
 def _with_instances(plan: Plan, chance: Random) -> Plan:

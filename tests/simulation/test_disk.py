@@ -6,20 +6,28 @@ from random import Random
 import pytest
 
 from headrace.config import TopicConfig
+from headrace.log.append_state import NOT_APPENDED
 from headrace.log.manager import LogManager
+from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicPartition
-from tests.log.support import NOW_MS, append, read_all
+from tests.log.support import NOW_MS, append, batch_of, read_all
 from tests.simulation.disk import HostDisk, SimFiles
 from tests.simulation.scheduler import Process, Scheduler
 
 PARTITION = TopicPartition("events", 0)
 
 
+@pytest.fixture(params=[False, True], ids=["of single writes", "plain"])
+def is_plain(request: pytest.FixtureRequest) -> bool:
+    found: bool = request.param
+    return found
+
+
 class Host:
     """A disk and the processes that use it, one after the other."""
 
-    def __init__(self) -> None:
-        self.scheduler, self.disk = Scheduler(1), HostDisk()
+    def __init__(self, *, is_plain: bool = False) -> None:
+        self.scheduler, self.disk = Scheduler(1), HostDisk(is_plain=is_plain)
 
     def start(self) -> tuple[Process, LogManager]:
         process = self.scheduler.process("broker")
@@ -34,8 +42,14 @@ def values(logs: LogManager) -> list[bytes]:
     return [record.value for record in read_all(logs.create(PARTITION, None, NOW_MS))]
 
 
-def test_a_killed_process_leaves_everything_that_it_wrote() -> None:
-    host = Host()
+def append_plain(log: PartitionLog, value: bytes) -> int:
+    """Appends by the descriptor alone, as the compiled ways do."""
+    batch = batch_of(value)
+    return log.append_plain(memoryview(batch), 0, len(batch), 0, NOW_MS, 1, NOW_MS, -1, -1, -1)
+
+
+def test_a_killed_process_leaves_everything_that_it_wrote(is_plain: bool) -> None:
+    host = Host(is_plain=is_plain)
     process, logs = host.start()
     append(logs.create(PARTITION, None, NOW_MS), b"a", b"b")
     process.kill()
@@ -43,11 +57,39 @@ def test_a_killed_process_leaves_everything_that_it_wrote() -> None:
     assert values(logs) == [b"a", b"b"]
 
 
-@pytest.mark.slow
-def test_power_loss_takes_what_was_not_synced_and_nothing_else() -> None:
+def test_a_plain_disk_has_what_was_written_past_it_and_loses_it_with_the_power_unless_it_was_synced() -> None:
     kept = set()
     for seed in range(40):
-        host = Host()
+        host = Host(is_plain=True)
+        process, logs = host.start()
+        log = logs.create(PARTITION, None, NOW_MS)
+        append(log, b"first")
+        assert append_plain(log, b"synced") == 1
+        log.flusher.flush(NOW_MS)
+        assert append_plain(log, b"not synced") == 2
+        process.kill()
+        if seed:
+            host.disk.lose_power(Random(seed))
+        _, logs = host.start()
+        found = values(logs)
+        assert found in ([b"first", b"synced"], [b"first", b"synced", b"not synced"])
+        assert seed or len(found) == 3
+        kept.add(len(found))
+    assert kept == {2, 3}
+
+
+def test_a_disk_of_single_writes_is_written_to_by_its_interface_alone() -> None:
+    _, logs = Host().start()
+    log = logs.create(PARTITION, None, NOW_MS)
+    append(log, b"first")
+    assert append_plain(log, b"second") == NOT_APPENDED
+
+
+@pytest.mark.slow
+def test_power_loss_takes_what_was_not_synced_and_nothing_else(is_plain: bool) -> None:
+    kept = set()
+    for seed in range(40):
+        host = Host(is_plain=is_plain)
         process, logs = host.start()
         log = logs.create(PARTITION, None, NOW_MS)
         append(log, b"synced")

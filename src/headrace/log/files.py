@@ -177,9 +177,16 @@ def plain_fd_of(file: LogFile) -> int:
     return found
 
 
+def sync_fd_of(file: LogFile) -> int:
+    """The descriptor of a file for which a sync is a sync of it and nothing else; -1 for any other file. The memory of
+    a simulated disk is written to as a plain descriptor, but the disk has to know of each sync."""
+    found: int = getattr(file, "sync_fd", -1)
+    return found
+
+
 def sync_open(files: Sequence[LogFile]) -> None:
     """Sync open files. Any thread. Raises OSError, and then leaves the files behind the refused one alone."""
-    fds = array("i", map(plain_fd_of, files))
+    fds = array("i", map(sync_fd_of, files))
     if fds and min(fds) >= 0:
         place, code = disk_calls.sync_files(fds)
         if place >= 0:
@@ -209,6 +216,9 @@ class DiskFile:
     def plain_fd(self) -> int:
         """See `plain_fd_of`."""
         return self.fd if type(self) is DiskFile else -1
+
+    sync_fd = plain_fd
+    """See `sync_fd_of`."""
 
     def __init__(self, path: PathText, flags: int) -> None:
         self.fd = -1

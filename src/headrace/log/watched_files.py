@@ -27,6 +27,7 @@ from headrace.log.files import (
     PathText,
     folder_and_name,
     plain_fd_of,
+    sync_fd_of,
 )
 
 _ALWAYS_THERE = (meta_properties.FILE_NAME, ".lock")
@@ -181,12 +182,12 @@ class WatchedFile(AtPath):
 
     The error of a sync names the file: it fails the log for good, and the operator has to know which disk it was."""
 
-    __slots__ = ("_file", "_folder", "_name", "_watch", "fd", "plain_fd")
+    __slots__ = ("_file", "_folder", "_name", "_watch", "fd", "plain_fd", "sync_fd")
 
     def __init__(self, file: LogFile, path: PathText, watch: DirectoryWatch) -> None:
         self._file, self._watch = file, watch
         self._folder, self._name = folder_and_name(path)
-        self.fd, self.plain_fd = file.fd, plain_fd_of(file)
+        self.fd, self.plain_fd, self.sync_fd = file.fd, plain_fd_of(file), sync_fd_of(file)
 
     def write(self, data: Bytes, position: int) -> None:
         try:

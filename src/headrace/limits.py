@@ -92,6 +92,9 @@ get their turn."""
 RECEIVERS_PER_TURN_MAX = 256
 """Connections that are read in one turn of the event loop, before whatever else it has to do."""
 
+ROOM_BYTES = 128 << 10
+"""Up to a multiple of this the file of an active segment is extended with zeros. See `log.segment.preallocation`."""
+
 LATE_BYTES_MAX = 512 << 10
 """Of batches that one turn of the event loop appends before they are written."""
 

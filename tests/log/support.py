@@ -283,6 +283,10 @@ class SimulatedFile:
         if size > self.size():
             self.inode.write(None, size)
 
+    def make_room(self, position: int, size: int) -> int:
+        self.inode.write(bytes(size), position)
+        return size
+
     def sync(self) -> None:
         self.inode.durable = bytes(self.inode.content)
         self.inode.unsynced.clear()
@@ -380,6 +384,9 @@ class SimulatedDisk:
 
     def file_size(self, path: PathText) -> int:
         return len(self.open(path).inode.content)
+
+    def has_large_folios(self, directory: PathText) -> bool:
+        return True
 
     def allocated_bytes(self, path: PathText) -> int:
         return self.file_size(path)

@@ -128,6 +128,13 @@ class _File(SimulatedFile):
         self._files.check(is_growing=True)
         super().write(data, position)
 
+    def make_room(self, position: int, size: int) -> int:
+        try:
+            self._files.check(is_growing=True)
+        except OSError:
+            return 0
+        return super().make_room(position, size)
+
     def truncate(self, size: int) -> None:
         self._files.check()
         super().truncate(size)
@@ -219,6 +226,9 @@ class SimFiles:
 
     def space(self, directory: PathText) -> DiskSpace:
         return DiskSpace(1 << 40, 0 if self._disk.is_full else 1 << 39)
+
+    def has_large_folios(self, directory: PathText) -> bool:
+        return self._content.has_large_folios(directory)
 
     def make_directory(self, path: PathText) -> None:
         self.check()

@@ -10,11 +10,11 @@ from headrace.octets cimport Octets, Out, int16_at, int32_at, int64_at, put32, p
 cdef int64_t _ONE, _INT32_MAX
 cdef int _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS
 cdef bint _BY_INSTRUCTION
-cdef Py_ssize_t _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX
+cdef Py_ssize_t _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX, _ROOM_BYTES
 cdef int _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX, _REMEMBERED_MAX
 
 cdef class FileEnd:
-    cdef public int64_t size
+    cdef public int64_t size, room_end
     cdef public int plain_fd
     cdef public object _file
 
@@ -66,14 +66,14 @@ cdef class LogEnd:
 
     @cython.locals(
         active=SegmentEnd, records=FileEnd, indexes=IndexSteps, base_offset=int64_t, size=int64_t, position=int64_t,
-        fd=int, last_offset=int64_t, first_ms=int64_t, waited_ms=int64_t, producers=ProducersEnd, entry=ProducerEnd, batch=Out)
+        last_offset=int64_t, first_ms=int64_t, waited_ms=int64_t, producers=ProducersEnd, entry=ProducerEnd, batch=Out)
     cpdef int64_t append_plain(
         self, uint8_t[::1] buf, Py_ssize_t start, Py_ssize_t end, int64_t leader_epoch, int64_t now_ms,
         int64_t record_count, int64_t max_timestamp_ms, int64_t producer_id, int64_t producer_epoch,
         int64_t base_sequence, LateWrites late=*) except -2
 
     @cython.locals(
-        active=SegmentEnd, records=FileEnd, indexes=IndexSteps, file_end=int64_t, fd=int, first_ms=int64_t, offset=int64_t,
+        active=SegmentEnd, records=FileEnd, indexes=IndexSteps, file_end=int64_t, first_ms=int64_t, offset=int64_t,
         latest=int64_t, producers=dict, left=int64_t, taken=int64_t, expected=dict,
         last_id=int64_t, last_epoch=int64_t, next_sequence=int64_t, epoch=int64_t, pos=Py_ssize_t,
         size=int64_t, count=int64_t, max_timestamp_ms=int64_t, waited_ms=int64_t, producer_id=int64_t, sequence=int64_t, at=Py_ssize_t,
@@ -119,7 +119,7 @@ cdef class LateWrites:
     @cython.locals(failed=int64_t, slot=int, count=int, before=_Before)
     cpdef int64_t write(self) except -1
 
-    @cython.locals(before=_Before, log=LogEnd, records=FileEnd, size=int64_t)
+    @cython.locals(before=_Before, log=LogEnd, records=FileEnd, size=int64_t, zeros=int64_t, written=int64_t)
     cdef bint _write_one(self, int slot) except -1
 
     @cython.locals(before=_Before, log=LogEnd, records=FileEnd, size=int64_t, count=int64_t, mine=list)
@@ -145,6 +145,12 @@ cdef bint _follows(ProducerEnd entry, int64_t epoch, int64_t base_sequence) exce
 
 @cython.locals(crc=uint32_t)
 cdef inline uint32_t _crc(Octets buf, Py_ssize_t start, Py_ssize_t end) noexcept
+
+@cython.locals(position=int64_t, zeros=int64_t, written=Py_ssize_t)
+cdef Py_ssize_t _write_at_end(FileEnd records, Octets data, Py_ssize_t size) except -2
+
+@cython.locals(written=Py_ssize_t)
+cdef Py_ssize_t _write_with_zeros(int fd, Octets data, Py_ssize_t size, int64_t position, int64_t zeros) except -2
 
 @cython.locals(written=Py_ssize_t)
 cdef Py_ssize_t _write(int fd, Octets data, Py_ssize_t size, int64_t position) except -2

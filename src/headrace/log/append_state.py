@@ -4,7 +4,7 @@
 
     LogEnd          the base of `PartitionLog`:    both ends, the active segment
       SegmentEnd    the base of `Segment`:         the active one's rules for a roll
-        FileEnd     the base of `FileRecords`:     the size
+        FileEnd     the base of `FileRecords`:     the size, and the room behind it
         IndexSteps  the base of `SegmentIndexes`:  bytes since the last entry, the largest timestamp
 
 The derived classes have the rules. `LogEnd.append_plain` does what `appending.append` does, for the batch for which
@@ -29,7 +29,7 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.cpython.array import resize_smart
-    from cython.cimports.headrace.log.late_writes import write_pieces
+    from cython.cimports.headrace.log.late_writes import write_pieces, write_with_zeros
     from cython.cimports.headrace.records.codecs.crc32c_words import (
         crc32c_has_instruction,
         crc32c_prepare,
@@ -40,7 +40,7 @@ if cython.compiled:
 else:
     from headrace.octets import int16_at, int32_at, int64_at, put32, put64, uint32_at
 
-from headrace.limits import LATE_BATCHES_MAX, LATE_BYTES_MAX
+from headrace.limits import LATE_BATCHES_MAX, LATE_BYTES_MAX, ROOM_BYTES
 from headrace.log.segment.tail_cache import BATCHES_MAX, TailCache
 from headrace.records.codecs.crc import crc32c
 
@@ -53,7 +53,7 @@ NOT_APPENDED = -1
 
 _ONE, _INT32_MAX = 1, 0x7FFFFFFF  # C integers of 64 bits
 _NOT_APPENDED, _BATCHES_KEPT, _HELD_BYTES_MAX = -1, 5, 65536
-_REMEMBERED_MAX = BATCHES_MAX
+_REMEMBERED_MAX, _ROOM_BYTES = BATCHES_MAX, ROOM_BYTES
 _LATE_BYTES_MAX, _LATE_BATCHES_MAX, _LATE_LOGS_MAX = LATE_BYTES_MAX, LATE_BATCHES_MAX, 60  # a bit for each log
 _HEADER_BYTES, _LOG_OVERHEAD, _CHECKED_FROM, _MAGIC, _SPECIAL_BITS = 61, 12, 21, 2, 0x30
 
@@ -72,10 +72,12 @@ _BY_INSTRUCTION = _has_instruction()
 class FileEnd:
     """The end of a log file."""
 
-    __slots__ = ("_file", "plain_fd", "size")
+    __slots__ = ("_file", "plain_fd", "room_end", "size")
 
     size: int
     """The number of bytes of whole batches."""
+    room_end: int
+    """Where the next room is due: a write that ends behind it makes room. See `room_behind`."""
     plain_fd: int
     """The descriptor, if a write to the open file is no more than a write to this descriptor, else -1."""
     _file: Any
@@ -87,6 +89,10 @@ class FileEnd:
 
     def trim(self) -> bool:
         """Cut the file behind the last batch. Returns whether there was something to cut. Raises OSError."""
+        raise NotImplementedError
+
+    def room_behind(self, end: int) -> int:
+        """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
         raise NotImplementedError
 
 
@@ -254,7 +260,7 @@ class LogEnd:
         if self.active.records.plain_fd < 0 or self.failure is not None or self.is_truncating:
             return _NOT_APPENDED
         active, records, indexes = self.active, self.active.records, self.active.indexes
-        base_offset, size, position, fd = self.log_end_offset, end - start, records.size, records.plain_fd
+        base_offset, size, position = self.log_end_offset, end - start, records.size
         last_offset = base_offset + record_count - 1
         first = active._first_timestamp_ms
         if not position or first is None:
@@ -280,7 +286,7 @@ class LogEnd:
         put32(batch, 12, leader_epoch)
         if late is not None:
             late.put_off(self, batch, size, entry)
-        elif _write(fd, batch, size, position) != size:
+        elif _write_at_end(records, batch, size) != size:
             return _NOT_APPENDED  # appending.append writes the whole batch again, and finds out why
         else:
             self.writes_at_once = False
@@ -299,8 +305,8 @@ class LogEnd:
         checksum is wrong. They are in one write. Returns the position behind the last one; `start` with nothing done.
         """
         active, records, indexes = self.active, self.active.records, self.active.indexes
-        file_end, first, fd = records.size, active._first_timestamp_ms, records.plain_fd
-        if fd < 0 or self.failure is not None or self.is_truncating or not file_end or first is None:
+        file_end, first = records.size, active._first_timestamp_ms
+        if records.plain_fd < 0 or self.failure is not None or self.is_truncating or not file_end or first is None:
             return start
         if indexes.is_full or not indexes._knows_largest or indexes._loaded is None:
             return start
@@ -353,7 +359,7 @@ class LogEnd:
         if pos == start:
             return start
         first_batch = cython.address(buf[start]) if cython.compiled else buf[start:pos]
-        if _write(fd, first_batch, pos - start, file_end) != pos - start:
+        if _write_at_end(records, first_batch, pos - start) != pos - start:
             return start  # after a failed write, the general append finds out why
         records.size = file_end + (pos - start)
         at = start
@@ -526,18 +532,21 @@ class LateWrites:
         log = before.log
         assert log is not None
         records = log.active.records
-        size = records.size - before.size
+        size, zeros = records.size - before.size, 0
+        if records.size > records.room_end and size < _ROOM_BYTES:
+            zeros = records.room_behind(records.size)
         if cython.compiled:
             written: int = write_pieces(
                 records.plain_fd, cython.address(self._arena[0]), cython.address(self._starts[0]),
-                cython.address(self._ends[0]), cython.address(self._slots[0]), self._count, slot, before.size,
+                cython.address(self._ends[0]), cython.address(self._slots[0]), self._count, slot, before.size, zeros,
             )  # fmt: skip
-            return written == size
-        pieces = [self._arena[self._starts[n] : self._ends[n]] for n in range(self._count) if self._slots[n] == slot]
-        try:
-            return os.pwrite(records.plain_fd, b"".join(pieces), before.size) == size
-        except OSError:
-            return False
+        else:
+            mine = [number for number in range(self._count) if self._slots[number] == slot]
+            pieces = b"".join([self._arena[self._starts[number] : self._ends[number]] for number in mine])
+            written = _write_with_zeros(records.plain_fd, memoryview(pieces), size, before.size, zeros)
+        if written > size:
+            records.room_end = before.size + written
+        return written >= size
 
     def _write_again(self, slot: int) -> bool:
         """Make a write that failed again. If the disk refuses it, undo the appends to this log."""
@@ -630,6 +639,30 @@ def _crc(buf: memoryview, start: int, end: int) -> int:
         crc: int = crc32c_words(buf + start, end - start, _BY_INSTRUCTION)  # type: ignore[operator]
         return crc
     return crc32c(buf[start:end])
+
+
+def _write_at_end(records: FileEnd, data: memoryview, size: int) -> int:
+    """Write behind the last batch, and make room if it is due. Returns as `_write`."""
+    position = records.size
+    if position + size > records.room_end and size < _ROOM_BYTES:
+        zeros = records.room_behind(position + size)
+        if zeros:
+            written = _write_with_zeros(records.plain_fd, data, size, position, zeros)
+            if written > size:
+                records.room_end, written = position + written, size
+            return written
+    return _write(records.plain_fd, data, size, position)
+
+
+def _write_with_zeros(fd: int, data: memoryview, size: int, position: int, zeros: int) -> int:
+    """The number of bytes that were written, with the zeros behind the data; negative after a failure."""
+    if cython.compiled:
+        written: int = write_with_zeros(fd, data, size, position, zeros)
+        return written
+    try:
+        return os.pwritev(fd, [data, bytes(zeros)] if zeros else [data], position)
+    except OSError:
+        return -1
 
 
 def _write(fd: int, data: memoryview, size: int, position: int) -> int:

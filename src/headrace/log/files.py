@@ -23,7 +23,7 @@ from stat import S_ISDIR
 from sys import intern
 from typing import NamedTuple, Protocol
 
-from headrace.log import disk_calls
+from headrace.log import disk_calls, page_cache
 from headrace.log.shared_syncs import SharedSyncs
 
 Bytes = bytes | bytearray | memoryview
@@ -61,6 +61,9 @@ class LogFile(Protocol):
 
     def extend(self, size: int) -> None:
         """Extend the file to `size` bytes with a hole. Does nothing when the disk has no holes or no space."""
+
+    def make_room(self, position: int, size: int) -> int:
+        """Write `size` zeros at `position`. Returns how many were written; fewer when the disk has no space."""
 
     def sync(self) -> None:
         """Return once the content is on the disk. Any thread. Raises OSError."""
@@ -126,6 +129,9 @@ class Files(Protocol):
         """Set the file's modification time, in ms since the epoch."""
 
     def space(self, directory: PathText) -> DiskSpace: ...
+
+    def has_large_folios(self, directory: PathText) -> bool:
+        """Whether the page cache keeps the files below a directory in large folios."""
 
     def make_directory(self, path: PathText) -> None:
         """Create the directory and its parents. Does nothing when it exists."""
@@ -265,6 +271,12 @@ class DiskFile:
     def extend(self, size: int) -> None:
         disk_calls.extend(self.fd, size)
 
+    def make_room(self, position: int, size: int) -> int:
+        try:
+            return os.pwrite(self.fd, bytes(size), position)
+        except OSError:
+            return 0
+
     def sync(self) -> None:
         os.fdatasync(self.fd)
 
@@ -386,6 +398,9 @@ class LocalFiles:
     def space(self, directory: PathText) -> DiskSpace:
         found = os.statvfs(directory)
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def has_large_folios(self, directory: PathText) -> bool:
+        return page_cache.has_large_folios(str(directory))
 
     def make_directory(self, path: PathText) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)

@@ -148,6 +148,9 @@ class WatchedFiles:
     def space(self, directory: PathText) -> DiskSpace:
         return self._files.space(directory)
 
+    def has_large_folios(self, directory: PathText) -> bool:
+        return self._files.has_large_folios(directory)
+
     def make_directory(self, path: PathText) -> None:
         self._do(path, self._files.make_directory, path)
 
@@ -222,6 +225,9 @@ class WatchedFile(AtPath):
 
     def extend(self, size: int) -> None:
         self._file.extend(size)
+
+    def make_room(self, position: int, size: int) -> int:
+        return self._file.make_room(position, size)
 
     def sync(self) -> None:
         try:

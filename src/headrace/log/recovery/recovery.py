@@ -30,6 +30,7 @@ from headrace.log.producers.producer_state import Producers
 from headrace.log.recovery.leftovers import clear_leftovers
 from headrace.log.recovery.recovery_scan import CheckedScan, producer_batches
 from headrace.log.segment.aborted_transactions import note_aborted, replay
+from headrace.log.segment.preallocation import is_room, is_zeros
 from headrace.log.segment.segment import GAP_IN_SEGMENT_MAX, Segment
 from headrace.log.segment.time_index import TimestampOffset
 from headrace.records.format2.header import HEADER_BYTES, BatchHeader, read_header
@@ -49,6 +50,8 @@ class Recovered(NamedTuple):
 
     cut_bytes: int
     """The number of bytes cut off at its end, which were no whole batches."""
+    is_room: bool
+    """Whether these were preallocated space."""
     producer_positions: "array[int]"
     """The positions of the batches that the producer state depends on."""
     is_last: bool
@@ -227,7 +230,7 @@ def _recover(
         later = unflushed[number + 1 :]
         recovered = recover_segment(segment, epochs, later, on_read, cleaned_to=cleaned_to)
         found[segment.base_offset] = recovered.producer_positions
-        if recovered.cut_bytes:
+        if recovered.cut_bytes and not recovered.is_room:
             logger.warning(
                 "%s: cut off %d bytes at the end that were not complete, valid batches",
                 segment.path(LOG),
@@ -251,6 +254,7 @@ def recover_segment(
 
     If bytes are cut off, or records are missing before the next segment, the `later` segments are removed, the last one
     first, before this one is cut. A crash in between must not leave some of them behind a segment that looks complete.
+    Zeros behind the last record before the next segment are preallocated space, which a roll had not cut on the disk.
     """
     segment.indexes.reset()
     size = segment.file.size()
@@ -267,6 +271,9 @@ def recover_segment(
             epochs.assign(epoch, start_offset)
         on_read(stretch.size_bytes)
     is_last = scan.position < size
+    has_room = is_last and is_room(segment.files, segment.path(LOG), segment.file, scan.position)
+    if is_last and later and scan.next_offset == later[0].base_offset:
+        is_last = not is_zeros(segment.file, scan.position, size)
     if later and not is_last and cleaned_to < later[0].base_offset:
         missing = later[0].base_offset - scan.next_offset
         is_last = 0 < missing <= GAP_IN_SEGMENT_MAX
@@ -286,7 +293,7 @@ def recover_segment(
         scan.position, TimestampOffset(scan.largest_timestamp_ms, scan.offset_of_largest), scan.unindexed_bytes
     )
     segment.txn_index.truncate_to(segment.files, scan.next_offset)
-    return Recovered(size - scan.position, scan.producer_positions, is_last)
+    return Recovered(size - scan.position, has_room, scan.producer_positions, is_last)
 
 
 def _epochs_from_batches(segments: list[Segment], epochs: LeaderEpochs) -> None:

@@ -1,6 +1,6 @@
 """The log file of a segment: batches, one behind the other.
 
-    …000.log    batch | batch | batch | … | with `preallocate`, while the segment is active: zeros up to `segment.bytes`
+    …000.log    batch | batch | batch | … | while the segment is active: zeros, see `preallocation`
 
 `size` counts whole batches. A failed write leaves bytes behind them, which the next append overwrites. The file is
 opened at the first use, so a closed segment has only its name and its size in memory. Source: Kafka's FileRecords.
@@ -9,9 +9,12 @@ opened at the first use, so a closed segment has only its name and its size in m
 from collections.abc import Iterator
 from contextlib import suppress
 
+from headrace.config import TopicConfig
+from headrace.limits import INT64_MAX, ROOM_BYTES
 from headrace.log.append_state import FileEnd
 from headrace.log.filenames import LOG
 from headrace.log.files import AtPath, Bytes, Files, LogFile, PathText, folder_and_name, plain_fd_of
+from headrace.log.segment import preallocation
 from headrace.log.segment.batch_scan import read_headers
 from headrace.records.format2.header import BatchHeader
 
@@ -19,9 +22,11 @@ from headrace.records.format2.header import BatchHeader
 class FileRecords(FileEnd, AtPath):
     """The batches in one file."""
 
-    __slots__ = ("_files", "_folder", "_name")
+    __slots__ = ("_files", "_folder", "_name", "_rule")
 
     _file: LogFile | None
+    _rule: str
+    """The topic's rule for room."""
 
     def __init__(self, files: Files, path: PathText, size: int) -> None:
         self._files = files
@@ -29,6 +34,8 @@ class FileRecords(FileEnd, AtPath):
         self.size = size
         self._file = None
         self.plain_fd = -1
+        self._rule = preallocation.NEVER
+        self.forget_room()
 
     @classmethod
     def create(cls, files: Files, path: PathText, *, preallocated_bytes: int) -> "FileRecords":
@@ -61,14 +68,36 @@ class FileRecords(FileEnd, AtPath):
     def append(self, batches: Bytes) -> int:
         """Write at the end, and return the position in bytes. Raises OSError, and then changes nothing."""
         position = self.size
+        end = position + len(batches)
         try:
             (self._file or self.file).write(batches, position)
         except OSError:
             with suppress(OSError):  # recovery must not take the inside of a batch for a batch; else `trim` cuts it
                 self.file.truncate(position)
+                self.forget_room()
             raise
-        self.size = position + len(batches)
+        self.size = end
+        if end > self.room_end and len(batches) < ROOM_BYTES and (zeros := self.room_behind(end)):
+            made = self.file.make_room(end, zeros)
+            if made:
+                self.room_end = end + made
         return position
+
+    def configure(self, config: TopicConfig) -> None:
+        """Apply new settings of the topic."""
+        self._rule = preallocation.rule_of(config)
+        self.forget_room()
+
+    def room_behind(self, end: int) -> int:
+        """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
+        if not preallocation.makes_room(self._rule, self._files, self._folder):
+            self.room_end = INT64_MAX
+            return 0
+        return -end % ROOM_BYTES
+
+    def forget_room(self) -> None:
+        """Note that the file has no room, after it was cut. Where room does not pay, the next write finds out again."""
+        self.room_end = max(self.size, preallocation.ROOM_FROM_BYTES)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from `position` on, where a batch begins. Raises CorruptMessage."""
@@ -83,6 +112,7 @@ class FileRecords(FileEnd, AtPath):
         is_longer = self.file.size() != self.size
         if is_longer:
             self.file.truncate(self.size)
+            self.forget_room()
         return is_longer
 
     def release(self) -> None:

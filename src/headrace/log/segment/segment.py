@@ -6,7 +6,7 @@
     …000.txnindex    `txn_index`          aborted transactions, if any
 
 Appends go to the last segment of a log only, the active one. The files of the active segment may end with zeros: its
-indexes always do, and the log file does with `preallocate`. A roll and a clean stop cut them off.
+indexes always do, and the log file may, see `preallocation`. A roll and a clean stop cut them off.
 
 Invariants: `size` counts whole batches, and the next append overwrites what a failed write left behind them. Offsets
 ascend, with or without gaps. An offset fits the segment while it is less than 2^31 above the base offset.
@@ -109,6 +109,7 @@ class Segment(SegmentEnd):
         """Apply new settings. The jitter is computed from the segment's name, so that rolls spread out."""
         self.config = config
         self.bytes_max = config.segment_bytes
+        self.records.configure(config)
         self.indexes.configure(config)
         age_max_ms = config.segment_age_max_ms
         jitter_ms = min(config.segment_jitter_ms, age_max_ms - 1)
@@ -238,6 +239,7 @@ class Segment(SegmentEnd):
         self.txn_index.truncate_to(self.files, offset)
         if found is not None:
             self.records.size = found[0]
+            self.records.forget_room()
             if found[0] == 0:
                 self._first_timestamp_ms = None
         self.indexes.cut(offset)

@@ -47,13 +47,13 @@ import pytest
 sys.exit(pytest.main(sys.argv[1:]))
 """
 
-OF_WHAT_IS_COMPILED = ("test_append_plain", "test_connection", "test_late_writes")
+OF_WHAT_IS_COMPILED = ("broker/test_append_plain", "broker/test_connection", "broker/test_late_writes", "log/test_room")
 """Tests that use compiled classes by themselves, and not only in a broker."""
 
 
 @pytest.mark.slow
 def test_appends_late_writes_and_connections_do_the_same_uncompiled(tmp_path: Path) -> None:
-    tests = [str(Path(__file__).with_name(f"{name}.py")) for name in OF_WHAT_IS_COMPILED]
+    tests = [str(Path(__file__).parents[1] / f"{name}.py") for name in OF_WHAT_IS_COMPILED]
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "own")]
     environment = {name: value for name, value in child_environment().items() if not name.startswith("PYTEST_")}
     done = subprocess.run(

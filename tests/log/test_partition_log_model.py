@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.errors import OutOfOrderSequence
 from headrace.log import truncation, upkeep
+from headrace.log.segment import file_records, preallocation
 from headrace.records.format2.batch import Record, encode_batch
 from tests.examples import examples
 from tests.log.cleaning import cleaner_of, compacted
@@ -32,14 +33,15 @@ PRODUCERS = 3
 class LogAgainstList(RuleBasedStateMachine):
     """The log on a disk that forgets what was not synced; the list of records; the sequences of three producers."""
 
-    preallocate = False
+    preallocate, room = False, "never"
 
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
         self.settings = compacted(
-            segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, preallocate=self.preallocate
-        )
+            segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, preallocate=self.preallocate,
+            preallocate_room=self.room,
+        )  # fmt: skip
         self.log = open_log(DIRECTORY, self.settings, self.disk)
         self.records: list[Stored] = []
         self.batches: list[tuple[int, int, int, int]] = []  # producer, first sequence, first offset, last offset
@@ -212,9 +214,27 @@ class LogMadeInAdvance(LogAgainstList):
     preallocate = True
 
 
+class LogWithRoom(LogAgainstList):
+    """The same with room behind the last batch of segments that are small, as they all are here."""
+
+    room = "always"
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(preallocation, "ROOM_FROM_BYTES", 200)
+        for module in (preallocation, file_records):
+            self.patch.setattr(module, "ROOM_BYTES", 256)
+        super().__init__()
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+
 TestLogAgainstList = LogAgainstList.TestCase
 TestLogAgainstList.settings = settings(
     max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogMadeInAdvance = LogMadeInAdvance.TestCase
 TestLogMadeInAdvance.settings = settings(TestLogAgainstList.settings, max_examples=examples(30))
+TestLogWithRoom = LogWithRoom.TestCase
+TestLogWithRoom.settings = settings(TestLogAgainstList.settings, max_examples=examples(30))

@@ -20,6 +20,8 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.services import Services
 from headrace.coordinators.transactions.transaction import TransactionState
 from headrace.errors import ErrorCode
+from headrace.limits import ROOM_BYTES
+from headrace.log.segment import file_records, preallocation
 from headrace.metadata import znodes
 from headrace.metadata.model import PartitionLeadership, Replicas
 from headrace.metastore.store import Create, Delete, Op, Set
@@ -661,6 +663,19 @@ def _overhearing(cluster: Cluster) -> Iterator[None]:
         logger.propagate = propagates
 
 
+@contextmanager
+def _small_room() -> Iterator[None]:
+    """Logs of a few kilobytes have room, as those of a mebibyte and more have outside."""
+    before = preallocation.ROOM_FROM_BYTES, ROOM_BYTES
+    preallocation.ROOM_FROM_BYTES = 1_000
+    preallocation.ROOM_BYTES = file_records.ROOM_BYTES = 4_096
+    try:
+        yield
+    finally:
+        preallocation.ROOM_FROM_BYTES, preallocation.ROOM_BYTES = before
+        file_records.ROOM_BYTES = before[1]
+
+
 def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], None] | None = None) -> Result:
     """One run. `prepare` may change the cluster before it starts."""
     plan = plan or draw(seed)
@@ -668,7 +683,7 @@ def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], 
     if prepare is not None:
         prepare(cluster)
     network, scheduler = cluster.network, cluster.scheduler
-    with _overhearing(cluster):
+    with _overhearing(cluster), _small_room():
         try:
             cluster.run()
         except Exhausted as error:

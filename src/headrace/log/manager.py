@@ -41,6 +41,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.pending_deletions import PendingDeletions, remove_files, remove_trees
 from headrace.log.recovery.loading import Opening
 from headrace.log.recovery.progress import LoadingStopped, RecoveryProgress
+from headrace.log.upkeep import SEGMENTS_PER_SLICE
 from headrace.log.writes_under_way import WritesUnderWay
 from headrace.rare_collections import Lasting
 from headrace.types import TopicPartition
@@ -420,6 +421,7 @@ class LogManager:
         if are_flushes_due:
             self._flush_check_due_ms = now_ms + period_ms if period_ms > TICK_MS else 0
         removed: list[str] = []
+        trimmed: list[PartitionLog] = []
 
         def look_after(log: PartitionLog) -> None:
             if log.flusher.is_put_off:
@@ -427,8 +429,10 @@ class LogManager:
             elif are_flushes_due and log.flusher.is_due(now_ms):
                 log.flusher.flush_in_background(now_ms)
             self.checkpoints.secure_closed_segments(log, now_ms)
-            if log.removals:
+            if log.removals:  # as long as a slice of a deletion of records is followed by another, too
                 removed.extend(log.removals.take_due(now_ms))
+                if upkeep.has_segments_below_start(log):
+                    trimmed.append(log)
             if log.take_cleaned_to_lowered():
                 self.checkpoints.save_cleaner_offsets(log.directory.parent)
 
@@ -439,6 +443,7 @@ class LogManager:
             if now_ms >= due_ms:
                 self._due[task] = (now_ms + task_period_ms, task_period_ms)
                 yield from task(now_ms)
+        yield from self._delete_segments(trimmed, upkeep.delete_below_start, now_ms)
         self.cleaner.tick(now_ms)
 
     def _each_log(self, do: Callable[[PartitionLog], object]) -> Iterator[None]:
@@ -458,15 +463,32 @@ class LogManager:
 
     def delete_old_segments(self, now_ms: int) -> Iterator[None]:
         """Apply retention to all logs, in slices."""
+        return self._delete_segments(list(self.logs.values()), upkeep.delete_old_segments, now_ms)
 
-        def delete(log: PartitionLog) -> None:
-            if log.failure is None and not log.is_truncating:  # a truncation may rename its directory
+    def _delete_segments(
+        self, logs: Iterable[PartitionLog], delete: Callable[[PartitionLog, int, int], int], now_ms: int
+    ) -> Iterator[None]:
+        """Delete segments of logs, in slices: `delete` deletes up to so many of a log, and returns how many it did."""
+        left = SEGMENTS_PER_SLICE
+        for number, log in enumerate(logs, 1):
+            has_more = True
+            while has_more and self._may_delete_from(log):
                 try:
-                    upkeep.delete_old_segments(log, now_ms)
+                    deleted = delete(log, now_ms, left)
                 except (OSError, KafkaError) as error:
                     logger.error("%s: segments could not be deleted: %s", log.partition, error)
+                    break
+                has_more = deleted == left
+                left -= deleted
+                if not left:
+                    yield
+                    left = SEGMENTS_PER_SLICE
+            if number % ELEMENTS_PER_SLICE == 0:
+                yield
 
-        return self._each_log(delete)
+    def _may_delete_from(self, log: PartitionLog) -> bool:
+        """Whether a log is still there and can lose segments. A truncation may rename its directory."""
+        return self.logs.get(log.partition) is log and log.failure is None and not log.is_truncating
 
     def expire_producers(self, now_ms: int) -> Iterator[None]:
         """Remove the state of producers that wrote nothing for `producer.id.expiration.ms`, in slices."""

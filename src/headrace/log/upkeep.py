@@ -7,24 +7,32 @@ A segment is deleted, oldest first and never past the high watermark, when one o
     retention.bytes   the rest of the log has at least this size
     log start         all its records are below the log start offset
 
-Its files are renamed to `.deleted` and removed after `file.delete.delay.ms`. Source: Kafka's UnifiedLog, LocalLog.
+Its files are renamed to `.deleted` and removed after `file.delete.delay.ms`. A rename takes some 20 us, so the caller
+deletes thousands of segments in slices. Each slice is a deletion by itself, and the log may change in any way between
+two: the log begins with the first segment that is left, in memory as on the disk.
+Source: Kafka's UnifiedLog, LocalLog.
 """
 
 import logging
 
 from headrace.errors import OffsetOutOfRange, StorageError
+from headrace.limits import INT32_MAX
 from headrace.log.filenames import LOG, SNAPSHOT
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment.segment import Segment, mark_deleted
 
 logger = logging.getLogger(__name__)
 
+SEGMENTS_PER_SLICE = 32
+"""Segments that are deleted in one turn of the event loop, with four or five files each: a few milliseconds."""
+
 
 def delete_records_before(log: PartitionLog, offset: int, now_ms: int) -> int:
     """Advance the log start offset to `offset`, delete the segments below it, and return the log start offset.
 
-    An offset at or below the log start offset changes nothing. Raises OffsetOutOfRange for an offset above the high
-    watermark; StorageError.
+    Deletes one slice of segments. While there are more, `has_segments_below_start`, and `delete_below_start` deletes
+    the next slice. An offset at or below the log start offset changes nothing. Raises OffsetOutOfRange for an offset
+    above the high watermark; StorageError.
     """
     if offset > log.high_watermark:
         raise OffsetOutOfRange(
@@ -32,16 +40,30 @@ def delete_records_before(log: PartitionLog, offset: int, now_ms: int) -> int:
         )
     if offset > log.log_start_offset:
         log.start_at(offset)
-        _delete(log, _below_log_start(log, _deletable(log)), now_ms)
+        delete_below_start(log, now_ms, SEGMENTS_PER_SLICE)
     return log.log_start_offset
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
-    """Delete the segments that `retention.ms`, `retention.bytes` or the log start offset allow, and return how many.
+def has_segments_below_start(log: PartitionLog) -> bool:
+    """Whether the oldest segment has only records below the log start offset."""
+    return log.segments.end_of(0, log.log_end_offset) <= log.log_start_offset
+
+
+def delete_below_start(log: PartitionLog, now_ms: int, most: int) -> int:
+    """Delete up to `most` segments with records below the log start offset only, the oldest first. Returns how many.
 
     Raises StorageError.
     """
-    most = _deletable(log)
+    count = _below_log_start(log, min(most, _deletable(log)))
+    _delete(log, count, now_ms)
+    return count
+
+
+def delete_old_segments(log: PartitionLog, now_ms: int, most: int = INT32_MAX) -> int:
+    """Delete the segments that `retention.ms`, `retention.bytes` or the log start offset allow, the oldest first, up to
+    `most`. Returns how many. Raises StorageError.
+    """
+    most = min(most, _deletable(log))
     if not most:
         return 0
     segments, config = log.segments, log.config
@@ -95,16 +117,17 @@ def _delete_oldest(log: PartitionLog, count: int, now_ms: int) -> None:
     if count == len(log.segments):
         log.roll(now_ms)
     going = log.drop_oldest(count)
-    for number, segment in enumerate(going):
-        renamed: list[str] = []
-        try:
-            segment.mark_deleted(renamed)
-            if snapshot := mark_deleted(log.files, segment.text(SNAPSHOT)):
-                renamed.append(snapshot)
-        except OSError:  # the oldest goes first, otherwise a crash would leave a hole in the log
-            kept = number if log.files.exists(segment.text(LOG)) else number + 1
-            log.take_back(going[kept:])
-            log.remove_later(renamed, now_ms)
-            raise
-        logger.info("%s: deleted segment %d", log.partition, segment.base_offset)
+    renamed: list[str] = []
+    try:
+        for number, segment in enumerate(going):
+            try:
+                segment.mark_deleted(renamed)
+                if snapshot := mark_deleted(log.files, segment.text(SNAPSHOT)):
+                    renamed.append(snapshot)
+            except OSError:  # the oldest goes first, otherwise a crash would leave a hole in the log
+                kept = number if log.files.exists(segment.text(LOG)) else number + 1
+                log.take_back(going[kept:])
+                raise
+            logger.info("%s: deleted segment %d", log.partition, segment.base_offset)
+    finally:
         log.remove_later(renamed, now_ms)

@@ -2,9 +2,9 @@
 
 2     flexible
 When the response is sent, each partition's log starts at the requested offset, or at the high watermark (-1). Readers
-below it get OFFSET_OUT_OF_RANGE, also those that wait. Segments entirely below the log start offset are removed. A log
-start offset inside a segment is written to `log-start-offset-checkpoint` within a second; a crash before that may bring
-records back.
+below it get OFFSET_OUT_OF_RANGE, also those that wait. Segments entirely below the log start offset are removed; if
+there are many, in slices from the next second on. A log start offset that no segment's name has is written to
+`log-start-offset-checkpoint` within a second; a crash before that may bring records back.
 Left out: waiting until the followers have moved their log start offsets too.
 """
 

@@ -28,6 +28,8 @@ COMPILED = (
     "headrace.network.outbound",
     "headrace.network.receive_pass",
     "headrace.network.answer_order",
+    "headrace.network.answer_buffer",
+    "headrace.network.answer_sender",
     "headrace.network.late_answers",
     "headrace.network.connection",
     "headrace.network.peers.loan",

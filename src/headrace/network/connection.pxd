@@ -2,46 +2,34 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from headrace.network.answer_order cimport AnswerOrder, Slot
+from headrace.network.answer_order cimport Slot
+from headrace.network.answer_sender cimport AnswerSender
 from headrace.network.late_answers cimport LateAnswers, LateReceiver, LateWriter
-from headrace.network.outbound cimport Outbound
 from headrace.network.receive_pass cimport ReceivePass, Turn
+from headrace.octets cimport bytes_at
 from headrace.protocol.conversation.frames cimport FrameReader
 
 cdef int _THROTTLE, _FULL, _PER_TURN_MAX, _WAITS, _SLOTS_MAX
-cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES, _TURN_BYTES, _UNCOUNTED_BYTES, _QUEUED_MAX
+cdef Py_ssize_t _SIZE_BYTES, _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES
 cdef object _NO_FRAMES, _DONE, _COLD
 
 cdef class Connection(LateReceiver)
 
 cdef class Shortcut(LateWriter):
-    cdef readonly list files
-    cdef readonly int64_t[::1] cuts
-    cpdef share(self, Shortcut other)
     cpdef Py_ssize_t answer(
         self, Connection connection, uint8_t[::1] octets, Py_ssize_t start, Py_ssize_t end, Py_ssize_t at) except -1
     cpdef timed(self, Connection connection)
 
-    @cython.locals(files=list, chunks=list, pos=Py_ssize_t, number=Py_ssize_t, cut=Py_ssize_t)
-    cpdef list take(self, Py_ssize_t size)
-
 cdef Shortcut _shortcut_of(dispatch)
-
-@cython.locals(found=bytes)
-cdef bytes _written(uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
 
 cdef class Connection(LateReceiver):
     cdef ReceivePass _receive_pass
     cdef Turn _turn
     cdef LateAnswers _late
     cdef object _transport, _loop, _owner, _dispatch, _receive_into, _frames, _throttle
-    cdef object _memory
     cdef FrameReader _inbound
-    cdef Outbound _outbound
+    cdef AnswerSender _answers
     cdef Shortcut _shortcut
-    cdef list _unsent
-    cdef AnswerOrder _order
-    cdef Py_ssize_t _counted_bytes
     cdef int _reasons, _fd, _direct_fd, _left
     cdef double _throttled_until_ms
     cdef bint _is_beginning, _is_buffering, _is_reading, _is_sending, _goes_on, _is_guarded, _is_postponed
@@ -83,12 +71,6 @@ cdef class Connection(LateReceiver):
     cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
     cpdef send_written(self, bytes answers)
 
-    @cython.locals(sent=Py_ssize_t, size=Py_ssize_t)
-    cdef _send_shortly(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
-
-    @cython.locals(sent=Py_ssize_t, file_bytes=Py_ssize_t)
-    cdef _send_with_files(self, Shortcut shortcut, Py_ssize_t size)
-
     cdef _keep(self, list frames)
     cdef _own_frames(self)
 
@@ -106,21 +88,13 @@ cdef class Connection(LateReceiver):
     cpdef answer_frame_later(self, Slot slot, bytes frame, request)
     cdef bint _is_only(self, Slot slot) except -1
 
-    @cython.locals(sent=Py_ssize_t, octets=bytes)
-    cdef _send_only(self, bytes frame)
+    cdef _send_only(self, Slot slot, bytes frame)
+    cdef _fill(self, Slot slot, list chunks, request)
 
-    @cython.locals(is_plain=bint)
+    @cython.locals(answers=AnswerSender, is_plain=bint, is_sent=bint)
     cpdef answer_written_later(self, Slot slot, Shortcut shortcut, Py_ssize_t size, request)
 
-    cdef _fill(self, Slot slot, list chunks, request)
-    cdef _put_out(self, list chunks, request)
-    cdef _note_sent(self)
-
     cdef _flush(self)
-
-    @cython.locals(slot=Slot)
-    cdef _put_out_in_order(self)
-
     cpdef _send(self)
     @cython.locals(outbound=object)
     cdef _warm_up(self)
@@ -129,10 +103,6 @@ cdef class Connection(LateReceiver):
     cdef _pace(self)
     cdef bint _is_held(self) except -1
 
-    @cython.locals(queued=Py_ssize_t)
-    cdef bint _is_full(self) except -1
-
-    cdef _count(self)
     cdef _throttle_until(self, double until_ms)
     cdef _unthrottle(self)
     cdef _read_again(self)

@@ -19,10 +19,9 @@ its responses, or sends requests faster than they are answered, no request of it
 
 import asyncio
 import logging
-from array import array
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Protocol
 
 try:
     import cython
@@ -34,27 +33,28 @@ from headrace.limits import (
     LATE_FRAME_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     REQUESTS_PER_TURN_MAX,
-    RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX,
     SENT_AHEAD_BYTES_MAX,
     SHORT_ANSWER_BYTES_MAX,
 )
-from headrace.network.answer_order import AnswerOrder, Slot
+from headrace.network.answer_buffer import OUT_BYTES
+from headrace.network.answer_order import Slot
+from headrace.network.answer_sender import AnswerSender
 from headrace.network.held import Held
-from headrace.network.late_answers import OUT_BYTES, LateAnswers, LateReceiver, LateWriter
-from headrace.network.outbound import Chunks, Outbound, Progress
+from headrace.network.late_answers import LateAnswers, LateReceiver, LateWriter
+from headrace.network.outbound import Chunks, Progress
 from headrace.network.receive_pass import ReceivePass
 from headrace.network.request_times import Timed
-from headrace.network.response_memory import UNCOUNTED_BYTES, ResponseMemory
-from headrace.network.transport import PlainTransport, Transport, Wants
+from headrace.network.response_memory import ResponseMemory
+from headrace.network.transport import Transport, Wants
 from headrace.protocol.conversation.frames import SCRATCH_BYTES, Announced, FrameReader
 from headrace.security.access import ANONYMOUS, Decisions
 
 if cython.compiled:
-    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
     from cython.cimports.headrace.clock_calls import monotonic
-    from cython.cimports.headrace.network.outbound import send_at_once
-    from cython.cimports.headrace.network.socket_calls import MSG_NOSIGNAL, recv, send
+    from cython.cimports.headrace.network.socket_calls import recv
+else:
+    from headrace.octets import bytes_at
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,7 @@ _SIZE_BYTES = 4  # before each frame
 _FRAME_BYTES = 256  # that a kept frame costs beside its own
 _PER_TURN_MAX = REQUESTS_PER_TURN_MAX  # as a C integer
 _SHORT_MAX, _OUT_BYTES, _LATE_FRAME_BYTES = SHORT_ANSWER_BYTES_MAX, OUT_BYTES, LATE_FRAME_BYTES_MAX
-_FILES_MAX = 64  # of one answer
 _SLOTS_MAX = REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX  # as a C integer
-_TURN_BYTES, _UNCOUNTED_BYTES = PlainTransport.turn_bytes, UNCOUNTED_BYTES  # as C integers
-_QUEUED_MAX = RESPONSE_BYTES_QUEUED_PER_CONNECTION_MAX
 WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
 
@@ -88,38 +85,13 @@ class Shortcut(LateWriter):
     objects. Ranges of files that belong into the answer are the exception. Connections of one event loop may share a
     shortcut."""
 
-    __slots__ = ("cuts", "files")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.files: Chunks = []
-        """The file ranges of the last answer, or their bytes. The connection takes them out."""
-        self.cuts = memoryview(array("q", bytes(8 * _FILES_MAX)))
-        """For each of the file ranges the place in `out` before which it is sent, ascending."""
-
-    def share(self, other: "Shortcut") -> None:
-        """Writes to the buffers of another one from now on."""
-        self.out, self.files, self.cuts = other.out, other.files, other.cuts
+    __slots__ = ()
 
     def answer(self, connection: "Connection", octets: memoryview, start: int, end: int, at: int) -> int:
         """Writes the whole answer to the request in `octets[start:end]` to `out[at:]`, where `SHORT_ANSWER_BYTES_MAX`
         have room, and perhaps more. Returns its end. `WAITS` if the request has to wait and has a place in the order.
         0, with nothing done, if the dispatcher has to handle it. `octets` may be written to, as a frame may."""
         return 0
-
-    def take(self, size: int) -> Chunks:
-        """The first `size` bytes of `out` with the file ranges between them, which are taken out."""
-        files, pos = self.files, 0
-        chunks: Chunks = []
-        for number in range(len(files)):
-            cut = self.cuts[number]
-            if cut > pos:
-                chunks.append(_written(self.out, pos, cut))
-            chunks.append(files[number])
-            pos = cut
-        files.clear()
-        chunks.append(_written(self.out, pos, size))
-        return chunks
 
     def timed(self, connection: "Connection") -> Timed:
         """The times of the request that was just answered, if they are measured."""
@@ -129,14 +101,6 @@ class Shortcut(LateWriter):
 def _shortcut_of(dispatch: "Dispatch") -> Shortcut | None:
     """The way past the dispatcher."""
     return getattr(dispatch, "shortcut", None)
-
-
-def _written(out: memoryview, start: int, end: int) -> bytes:
-    """What a shortcut has written."""
-    if cython.compiled:
-        found: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(out[start])), end - start)
-        return found
-    return bytes(out[start:end])
 
 
 class Dispatch(Protocol):
@@ -157,10 +121,10 @@ class Connection(LateReceiver):
     """One accepted stream, owned by the event loop."""
 
     __slots__ = (
-        "_counted_bytes", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
+        "_answers", "_direct_fd", "_dispatch", "_fd", "_frames", "_goes_on", "_inbound", "_is_beginning",
         "_is_buffering", "_is_guarded", "_is_postponed", "_is_reading", "_is_sending", "_late", "_left", "_loop",
-        "_memory", "_order", "_outbound", "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut",
-        "_throttle", "_throttled_until_ms", "_transport", "_turn", "_unsent", "admitted", "host", "is_timed",
+        "_owner", "_reasons", "_receive_into", "_receive_pass", "_shortcut",
+        "_throttle", "_throttled_until_ms", "_transport", "_turn", "admitted", "host", "is_timed",
         "listener", "looked_ns", "principal", "received_ns", "session", "software",
     )  # fmt: skip
 
@@ -186,11 +150,7 @@ class Connection(LateReceiver):
         self._fd, self._direct_fd = transport.fileno(), transport.direct_fd
         self._receive_into = transport.receive_into
         self._is_buffering = transport.is_buffering
-        self._inbound, self._outbound = inbound, Outbound()
-        self._order = AnswerOrder()
-        self._unsent: list[Timed] = []  # requests whose responses are in `_outbound`
-        self._memory = memory
-        self._counted_bytes = 0  # this connection's part of `memory`
+        self._inbound, self._answers = inbound, AnswerSender(transport, memory, is_timed)
         self._frames = _NO_FRAMES  # received, not yet dispatched
         self._reasons = 0  # of `Held`
         self._throttle: asyncio.TimerHandle | None = None
@@ -254,7 +214,7 @@ class Connection(LateReceiver):
         self._left = _PER_TURN_MAX
         answered = self._answer_by_shortcut(count)
         if answered == count or self._is_closed:
-            if self._order.count:
+            if self._answers.order.count:
                 self._pace()
             if self._is_buffering:
                 self._read_pending()
@@ -286,15 +246,15 @@ class Connection(LateReceiver):
 
     def _is_quiet(self) -> bool:
         """Whether nothing waits in the connection: what is answered now can be sent now."""
-        return not self._order.count and self._is_free()
+        return not self._answers.order.count and self._is_free()
 
     def _is_free(self) -> bool:
         """Whether a shortcut may be asked: nothing waits but answers, for their time."""
-        if self._reasons or self._is_closed or self._is_sending or self._outbound.queued_bytes:
+        if self._reasons or self._is_closed or self._is_sending or self._answers.outbound.queued_bytes:
             return False
         if self._frames is not _NO_FRAMES and self._frames:
             return False
-        return self._order.count < _SLOTS_MAX
+        return self._answers.order.count < _SLOTS_MAX
 
     def _answer_by_shortcut(self, count: int) -> int:
         """Answers the frames at the beginning of what was received, as long as the shortcut does. Returns their end."""
@@ -342,12 +302,12 @@ class Connection(LateReceiver):
                 if answer_end == _WAITS:
                     if not self._is_free():
                         break
-                elif self._order.count:  # it tells of nothing that was put off
+                elif self._answers.order.count:  # it tells of nothing that was put off
                     self._answer_behind(shortcut, at, answer_end)
                 else:
                     late.note(self, shortcut, at, answer_end)
                     if self.is_timed:
-                        self._unsent.append(shortcut.timed(self))
+                        self._answers.note(shortcut.timed(self))
         except Exception:  # as in `_take_up`
             log.exception("a request could not be handled", extra={"peer": self.peer})
             late.flush()
@@ -359,22 +319,20 @@ class Connection(LateReceiver):
     @property
     def has_waiting(self) -> bool:
         """Whether an answer has to wait for that to an earlier request."""
-        return self._order.count > 0
+        return self._answers.order.count > 0
 
     def _answer_behind(self, shortcut: Shortcut, start: int, end: int) -> None:
         """Lets an answer that a shortcut wrote wait for those before it."""
-        self.answer([_written(shortcut.out, start, end)], shortcut.timed(self) if self.is_timed else None)
+        self._answers.add([bytes_at(shortcut.out, start, end)], shortcut.timed(self) if self.is_timed else None)
 
     def send_late(self, out: memoryview, start: int, end: int) -> None:
         """See `LateReceiver`."""
-        if self._is_sending or self._outbound.queued_bytes:
-            self.send_written(_written(out, start, end))
-        else:
-            self._send_shortly(out, start, end)
+        if not self._answers.send_octets(out, start, end):
+            self._flush()
 
     def send_written(self, answers: bytes) -> None:
         """See `LateReceiver`."""
-        self._outbound.add(answers)
+        self._answers.outbound.add(answers)
         self._flush()
 
     def _answer_shortly(self, shortcut: Shortcut, pos: int, count: int) -> int:
@@ -385,7 +343,7 @@ class Connection(LateReceiver):
                 end = inbound.end_of_frame(pos, count)
                 if end < 0 or filled > _OUT_BYTES - _SHORT_MAX:
                     break
-                if self._order.count and (inbound._octets[pos + 4] or inbound._octets[pos + 5]):
+                if self._answers.order.count and (inbound._octets[pos + 4] or inbound._octets[pos + 5]):
                     break  # of those behind a request that waits, only produces
                 answer_end = shortcut.answer(self, inbound._octets, pos + _SIZE_BYTES, end, filled)
                 if not answer_end:
@@ -396,14 +354,15 @@ class Connection(LateReceiver):
                     if not self._is_free():
                         break
                     continue
-                if self._order.count:
+                if self._answers.order.count:
                     self._answer_behind(shortcut, filled, answer_end)
                     continue
                 filled = answer_end
                 if self.is_timed:
-                    self._unsent.append(shortcut.timed(self))
+                    self._answers.note(shortcut.timed(self))
                 if shortcut.files:
-                    self._send_with_files(shortcut, filled)
+                    if not self._answers.send_with_files(shortcut, filled):
+                        self._flush()
                     filled = 0
                     if self._is_closed or not self._is_quiet():
                         break
@@ -413,44 +372,9 @@ class Connection(LateReceiver):
             self.close("an internal error")
             return pos
         self._left = left
-        if filled:
-            self._send_shortly(shortcut.out, 0, filled)
+        if filled and not self._answers.send_octets(shortcut.out, 0, filled):
+            self._flush()
         return pos
-
-    def _send_shortly(self, out: memoryview, start: int, end: int) -> None:
-        """Sends answers that a shortcut wrote, where nothing waits in the connection; queues what is left."""
-        sent, size = 0, end - start
-        if cython.compiled and self._direct_fd >= 0:
-            sent = send(self._direct_fd, cython.address(out[start]), size, MSG_NOSIGNAL)
-            if sent == size:
-                if self._unsent:
-                    self._note_sent()
-                return
-            sent = max(sent, 0)  # sent again, a failure raises
-        self._outbound.add(_written(out, start + sent, end))
-        self._flush()
-
-    def _send_with_files(self, shortcut: Shortcut, size: int) -> None:
-        """Sends the answers that a shortcut wrote, with the file ranges of the last one; queues what is left."""
-        sent = file_bytes = 0
-        if cython.compiled and self._direct_fd >= 0:
-            for each in shortcut.files:
-                if isinstance(each, bytes):  # the queue joins it with what is around it
-                    file_bytes = _TURN_BYTES + 1
-                    break
-                file_bytes += each.size
-            if file_bytes <= _TURN_BYTES:  # more is sent in turns with other connections
-                ranges: Any = shortcut.files
-                sent = send_at_once(self._direct_fd, shortcut.out, size, shortcut.cuts, ranges)
-                if sent == size + file_bytes:
-                    shortcut.files.clear()
-                    if self._unsent:
-                        self._note_sent()
-                    return
-        for chunk in shortcut.take(size):
-            self._outbound.add(chunk)
-        self._outbound.skip(sent)
-        self._flush()
 
     def _keep(self, frames: list[memoryview]) -> None:
         """Keeps frames that cannot be dispatched yet. A peer that has yet to authenticate may send few ahead."""
@@ -563,132 +487,77 @@ class Connection(LateReceiver):
 
     def place(self) -> Slot:
         """Reserves the next place in the order of the responses."""
-        return self._order.place()
+        return self._answers.order.place()
 
     def answer(self, chunks: Chunks, request: Timed | None) -> None:
         """Queues the response to the current request; it is sent when the read callback ends. `request`: None if its
         times are not measured."""
-        if self._order.count:
-            self._fill(self._order.place(), chunks, request)
-        elif chunks:
-            self._put_out(chunks, request)
+        self._answers.add(chunks, request)
 
     def answer_later(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
         """Sends the response to a request that had to wait. Without chunks it has none (acks=0)."""
         if len(chunks) == 1 and self._is_only(slot):
             chunk = chunks[0]
             if isinstance(chunk, bytes):
-                self._order.take_only(slot)
-                self._send_only(chunk)
+                self._send_only(slot, chunk)
                 return
         self._fill(slot, chunks, request)
-        if self._order.first is slot:
-            self._flush()
 
     def answer_frame_later(self, slot: Slot, frame: bytes, request: Timed) -> None:
         """As `answer_later`, for an answer of few bytes in one piece."""
         if self._is_only(slot):
-            self._order.take_only(slot)
-            self._send_only(frame)
+            self._send_only(slot, frame)
         else:
             self._fill(slot, [frame], request)
-            if self._order.first is slot:
-                self._flush()
 
     def _is_only(self, slot: Slot) -> bool:
         """Whether the answer in this place is all that the connection has to do."""
-        if not self._is_reading or self.is_timed or self._counted_bytes:
+        if not self._is_reading or self.is_timed or self._answers.counted_bytes:
             return False
-        return self._order.count == 1 and self._order.first is slot and self._is_free()
+        return self._answers.order.count == 1 and self._answers.order.first is slot and self._is_free()
 
-    def _send_only(self, frame: bytes) -> None:
-        """Sends an answer past the queue, where nothing waits in the connection; queues what is left."""
-        sent = 0
-        if cython.compiled and self._direct_fd >= 0:
-            octets: Any = frame
-            sent = send(self._direct_fd, cython.cast(cython.p_char, octets), len(octets), MSG_NOSIGNAL)
-            if sent == len(octets):
-                return
-            sent = max(sent, 0)  # sent again, a failure raises
-        self._outbound.add(frame)
-        if sent:
-            self._outbound.skip(sent)
-        self._flush()
+    def _send_only(self, slot: Slot, frame: bytes) -> None:
+        self._answers.order.take_only(slot)
+        if not self._answers.send_frame(frame):
+            self._flush()
+
+    def _fill(self, slot: Slot, chunks: Chunks, request: Timed) -> None:
+        self._answers.fill(slot, chunks, request)
+        if self._answers.order.first is slot:
+            self._flush()
 
     def answer_written_later(self, slot: Slot, shortcut: Shortcut, size: int, request: Timed) -> None:
         """As `answer_later`, for an answer that a shortcut has written to the first `size` bytes of its buffer."""
-        is_plain = self._is_reading and not self._counted_bytes
-        if not (is_plain and self._is_free() and self._order.take_only(slot)):
+        answers = self._answers
+        is_plain = self._is_reading and not answers.counted_bytes
+        if not (is_plain and self._is_free() and answers.order.take_only(slot)):
             self.answer_later(slot, shortcut.take(size), request)
             return
         if self.is_timed:
-            self._unsent.append(request)
+            answers.note(request)
         if shortcut.files:
-            self._send_with_files(shortcut, size)
+            is_sent = answers.send_with_files(shortcut, size)
         else:
-            self._send_shortly(shortcut.out, 0, size)
-
-    def _fill(self, slot: Slot, chunks: Chunks, request: Timed | None) -> None:
-        self._order.fill(slot, chunks, request)
-        if slot.memory > _UNCOUNTED_BYTES:
-            self._count()
-
-    def _put_out(self, chunks: Chunks, request: Timed | None) -> None:
-        for chunk in chunks:
-            self._outbound.add(chunk)
-        if self.is_timed and request is not None:
-            self._unsent.append(request)
-
-    def _note_sent(self) -> None:
-        """Ends the times of queued requests: their responses are sent, or too many wait to be tracked apart."""
-        now_ns = monotonic_ns()
-        for request in self._unsent:
-            request.times.add(request, now_ns)
-        self._unsent.clear()
+            is_sent = answers.send_octets(shortcut.out, 0, size)
+        if not is_sent:
+            self._flush()
 
     def _flush(self) -> None:
         if self._is_closed:
             return
-        if self._order.count:
-            self._put_out_in_order()
-        if self._outbound.queued_bytes and not self._is_sending:
+        if self._answers.order.count:
+            self._answers.put_out()
+        if self._answers.outbound.queued_bytes and not self._is_sending:
             self._send()
         else:
             self._pace()
 
-    def _put_out_in_order(self) -> None:
-        """Queues the answers that wait for none before them, or sends them, if they are short ones and nothing else."""
-        frames: list[bytes] = []
-        slot = self._order.take()
-        while slot is not None:
-            chunks = slot.chunks
-            if chunks:
-                first = chunks[0]
-                is_short = len(chunks) == 1 and isinstance(first, bytes) and len(first) <= _SHORT_MAX
-                if is_short and not self.is_timed:
-                    frames.append(first)  # type: ignore[arg-type]
-                else:
-                    for frame in frames:
-                        self._outbound.add(frame)
-                    frames = []
-                    self._put_out(chunks, slot.request)
-            slot = self._order.take()
-        if not frames:
-            return
-        together = frames[0] if len(frames) == 1 else b"".join(frames)
-        if self._is_sending or self._outbound.queued_bytes:
-            self._outbound.add(together)
-        else:
-            self._send_only(together)
-
     def _send(self) -> None:
         try:
-            progress = self._outbound.send(self._transport)
+            progress = self._answers.send()
         except OSError as error:
             self.close(error.strerror or str(error))
             return
-        if self._unsent and (progress is _DONE or len(self._unsent) > _SLOTS_MAX):
-            self._note_sent()
         if progress is _DONE:
             if self._is_sending:
                 self._loop.remove_writer(self._fd)
@@ -705,7 +574,9 @@ class Connection(LateReceiver):
             self._is_sending = True
         else:
             self._loop.remove_writer(self._fd)
-        outbound = self._outbound  # compiled, an attribute without a type: its methods can be called by the executor
+        outbound = (
+            self._answers.outbound
+        )  # compiled, an attribute without a type: its methods can be called by the executor
         self._loop.run_in_executor(None, outbound.warm).add_done_callback(self._warmed)
 
     def _warmed(self, warming: "asyncio.Future[None]") -> None:
@@ -733,24 +604,11 @@ class Connection(LateReceiver):
             self._read_again()
 
     def _is_held(self) -> bool:
-        if self._is_full():
+        if self._answers.is_full():
             self._reasons |= _FULL
         else:
             self._reasons &= ~_FULL
         return self._reasons != 0
-
-    def _is_full(self) -> bool:
-        queued = self._outbound.queued_bytes + self._order.waiting_bytes
-        if queued > _UNCOUNTED_BYTES or self._counted_bytes:
-            self._count()
-            if self._counted_bytes and self._memory.is_exhausted:
-                return True
-        return queued > _QUEUED_MAX or self._order.count > _SLOTS_MAX
-
-    def _count(self) -> None:
-        """Updates this connection's part of the broker's total."""
-        queued = self._outbound.memory_bytes + self._order.waiting_memory
-        self._counted_bytes = self._memory.recount(self._counted_bytes, queued)
 
     def _read_again(self) -> None:
         self._is_reading = True
@@ -783,7 +641,7 @@ class Connection(LateReceiver):
     def is_idle(self) -> bool:
         """Whether no request waits for a response. A throttled connection is idle once its peer has closed its side:
         nothing is read until the throttle ends, which may take days."""
-        if self._order.count or self._outbound or self._reasons & ~_THROTTLE:
+        if self._answers.order.count or self._answers.outbound or self._reasons & ~_THROTTLE:
             return False
         return self._transport.is_left() if self._reasons else not self._frames
 
@@ -795,7 +653,7 @@ class Connection(LateReceiver):
     def is_left_behind(self) -> bool:
         """Whether the peer has closed its side while the connection is full, and so does not read the end of the stream
         (Linux)."""
-        if not self._is_full() or self._is_closed:
+        if not self._answers.is_full() or self._is_closed:
             return False
         return self._transport.is_left()
 
@@ -803,10 +661,10 @@ class Connection(LateReceiver):
         """Sends a last response, as far as the socket takes it, and closes the connection."""
         if self._is_closed:
             return
-        if not self._order.count and not self._is_sending:
-            self._put_out(chunks, None)
+        if not self._answers.order.count and not self._is_sending:
+            self._answers.add(chunks, None)
             try:
-                self._outbound.send(self._transport)
+                self._answers.send()
             except OSError:
                 pass  # the peer has gone
         self.close(reason)
@@ -823,9 +681,6 @@ class Connection(LateReceiver):
         if self._is_sending:
             self._loop.remove_writer(self._fd)
         self._transport.close()
-        self._outbound.clear()
-        self._counted_bytes = self._memory.recount(self._counted_bytes, 0)
-        self._order.abandon()
+        self._answers.clear()
         self._frames = _NO_FRAMES
-        self._unsent.clear()
         self._owner.connection_closed(self, reason)

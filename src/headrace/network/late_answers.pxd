@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from headrace.network.answer_buffer cimport AnswerBuffer
 from headrace.network.receive_pass cimport Receiver, Turn
 
 cdef Py_ssize_t _FILLED_MAX, _NOTES_MAX
@@ -17,8 +18,7 @@ cdef class LateReceiver(Receiver):
 
 cdef class LateAnswers(Turn)
 
-cdef class LateWriter:
-    cdef readonly uint8_t[::1] out
+cdef class LateWriter(AnswerBuffer):
     cdef public LateAnswers late
     cdef public int64_t mask
 

@@ -16,16 +16,10 @@ import logging
 from array import array
 from contextlib import suppress
 
-from headrace.limits import REQUESTS_PER_TURN_MAX, SHORT_ANSWER_BYTES_MAX
+from headrace.network.answer_buffer import OUT_BYTES, AnswerBuffer
 from headrace.network.receive_pass import Receiver, Turn
 
 log = logging.getLogger(__name__)
-
-OUT_BYTES = REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
-"""How far a buffer is filled with answers."""
-
-LONG_ANSWER_BYTES_MAX = 72 << 10
-"""Of the last answer in a buffer, which has room behind the others."""
 
 _FILLED_MAX = OUT_BYTES // 2
 _NOTES_MAX = 1_024  # of one turn
@@ -53,13 +47,13 @@ class LateReceiver(Receiver):
         raise NotImplementedError
 
 
-class LateWriter:
+class LateWriter(AnswerBuffer):
     """Writes answers into a buffer, and may put off to write what they tell of."""
 
-    __slots__ = ("late", "mask", "out")
+    __slots__ = ("late", "mask")
 
     def __init__(self) -> None:
-        self.out = memoryview(bytearray(OUT_BYTES + LONG_ANSWER_BYTES_MAX))
+        super().__init__()
         self.late: LateAnswers | None = None
         """Set while the answers are sent at the end of the turn: what they tell of may be written by `write_late`."""
         self.mask = 0

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.fetch.plain_session import FOUND_FD, FOUND_FIELDS, FOUND_SOURCE, PlainSessionFetch
 from headrace.broker.fetch.small_reads import READ_AT_ONCE_BYTES_MAX
 from headrace.log.plain_read import read_plain
+from headrace.network.answer_buffer import LONG_ANSWER_BYTES_MAX, OUT_BYTES
 from headrace.network.connection import WAITS, Connection
-from headrace.network.late_answers import LONG_ANSWER_BYTES_MAX, OUT_BYTES
 from headrace.network.request_times import RequestTimes
 from headrace.octets import Buffer
 from headrace.protocol.plain_fetch import (

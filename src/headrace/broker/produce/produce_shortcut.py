@@ -299,7 +299,7 @@ class ProduceShortcut(Shortcut):
             return False
         if cython.compiled and isinstance(connection, Connection):
             own = connection
-            return own._order.count > 0
+            return own._answers.order.count > 0
         return bool(connection.has_waiting)
 
     def _wait(

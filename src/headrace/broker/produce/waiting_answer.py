@@ -107,7 +107,7 @@ def waiting_answer(
     if isinstance(connection, Connection):
         own = connection
         made._own = own
-        slot = own._order.place() if cython.compiled else own.place()
+        slot = own._answers.order.place() if cython.compiled else own.place()
         now_ns = made.started_ns = own.looked_ns
         made.received_ns = own.received_ns
         if own.is_timed:

@@ -22,7 +22,6 @@ from headrace.limits import INT64_MAX
 DELETE = "delete"
 SEGMENT_MS_LEAST = 60_000
 """Segments are not rolled more often for a short retention: each is several open files."""
-_FOR_EVER = -1
 
 
 @dataclass(frozen=True, slots=True)

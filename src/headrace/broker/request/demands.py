@@ -7,7 +7,7 @@ A demand names an operation on a type of resource, where the names are in the re
     by_handler   the handler asks (`Admission.permits`), since it learns the names while it answers; `RefusalEffect`
                  says what becomes of what is refused
 
-Source: Kafka's KafkaApis and ControllerApis, which the differential tests compare with this (`differential.rights`).
+Source: Kafka's KafkaApis and ControllerApis; `tests/rights` compares both.
 """
 
 from __future__ import annotations

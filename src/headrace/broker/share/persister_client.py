@@ -201,20 +201,13 @@ class PersisterClient:
             await turns.count()
         answers = await asyncio.gather(
             *(
-                self._ask_here(api, group_id, some, local)
-                if broker == self._broker_id
-                else self._ask_broker(api, broker, group_id, some)
+                local(group_id, some) if broker == self._broker_id else self._ask_broker(api, broker, group_id, some)
                 for broker, some in by_broker.items()
             )
         )
         for answer in answers:
             results.update(answer)
         return results
-
-    async def _ask_here(
-        self, api: StateApi, group_id: str, items: Mapping[TopicIdPartition, Any], local: Ask
-    ) -> Mapping[TopicIdPartition, Any]:
-        return await local(group_id, items)
 
     # Requests to other brokers
 

@@ -10,9 +10,9 @@
     2 (KIP-890)             the broker adds it with its first batch   EndTxn returns the next epoch
 
 The version is that of the coordinator's broker: brokers of one cluster agree on it. It may change between transactions,
-when Apache Kafka's brokers join or leave a cluster of headrace. The producer's thread calls `init`,
-`begin`, `commit` and so on; the sender's thread asks `may_send` and reports failures. Source: Kafka's
-`TransactionManager`.
+when Apache Kafka's brokers join or leave a cluster of headrace. The producer's thread calls `init`, `begin`, `commit`
+and so on; the sender's thread calls `add` before a partition's first batch, and reports failures (`failed`). Source:
+Kafka's `TransactionManager`.
 """
 
 from __future__ import annotations

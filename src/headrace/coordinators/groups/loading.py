@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.group import Group
 
 ReplayRecord: TypeAlias = "Callable[[GroupLoading, int, bytes, bytes | None], None]"
-"""Replays one record of a group, given the version of its key: changes, creates or removes a group in `Loading.groups`.
+"""Replays one record of a group, given the version of its key: changes, creates or removes a group in its `groups`.
 The value is None for a tombstone. Raises `CorruptMessage`."""
 
 GroupOffsets = dict[OffsetKey, CommittedOffset]

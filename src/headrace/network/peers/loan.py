@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 _SIZE_BYTES, _ID_BYTES, _ID_MASK = 4, 4, INT32_MAX
 _SCRATCH_BYTES, _GROWTH = SCRATCH_BYTES, 16
 
-Lent = "asyncio.Future[memoryview | None]"
-
 
 class Asker:
     """Writes requests, and takes in their answers."""

@@ -49,7 +49,7 @@ def server_context(settings: Mapping[str, str]) -> ServerTls:
         raise InvalidConfig("a TLS listener needs a certificate: set ssl.keystore.location or ssl.keystore.key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_common(context, settings)
-    facts = _load_key(context, material, settings)
+    facts = _load_key(context, material)
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_SINGLE_ECDH_USE
     context.num_tickets = 0
     kernel.prepare(context, settings)
@@ -76,7 +76,7 @@ def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     material = read_key_store(settings)
     if material is not None:
-        _load_key(context, material, settings)
+        _load_key(context, material)
     return context
 
 
@@ -131,7 +131,7 @@ def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> bool:
     return True
 
 
-def _load_key(context: ssl.SSLContext, material: KeyMaterial, settings: Mapping[str, str]) -> CertificateFacts:
+def _load_key(context: ssl.SSLContext, material: KeyMaterial) -> CertificateFacts:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     try:

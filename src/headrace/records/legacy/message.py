@@ -32,7 +32,6 @@ CHECKED_FROM = 4
 """The position in a message from which on the CRC covers its bytes."""
 
 _KEY_AT = (6, 14)
-_ATTRIBUTES_AT = 5
 _MAGIC_AT = 4
 
 _heads = (Struct(">IbB"), Struct(">IbBq"))

@@ -126,7 +126,8 @@ def test_a_broker_without_an_authorizer_says_so(headrace: Run) -> None:
     done = headrace("acl", "list")
     assert (done.returncode, done.stderr) == (
         1,
-        b"headrace: SECURITY_DISABLED: No Authorizer is configured on the broker\n",
+        b"headrace: SECURITY_DISABLED: No Authorizer is configured on the broker; "
+        b"set authorizer.class.name on the brokers, see `headrace settings`\n",
     )
 
 

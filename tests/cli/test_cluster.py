@@ -35,7 +35,8 @@ def test_how_a_healthy_cluster_is(apache_kafka: str, topic: str) -> None:
     assert status["ready"] is True
     assert status["brokers"] == [1] and status["controller"] == 1
     assert status["partitions"] >= 2
-    assert "ready" in said(apache_kafka, "status").splitlines()[0]
+    first, second, *_ = said(apache_kafka, "status").splitlines()
+    assert "ready" in first and second.split() == ["broker", "ids", "1;", "controller", "1"]
     (broker,) = json.loads(said(apache_kafka, "brokers", "--json"))
     assert broker["address"] == apache_kafka and broker["leaders"] == broker["replicas"] == broker["in_sync"] >= 2
     assert apache_kafka in said(apache_kafka, "brokers")

@@ -94,4 +94,8 @@ def test_what_is_no_log_is_a_usage_problem(tmp_path: Path) -> None:
     done = run_headrace("log", "verify", str(tmp_path / "notes.txt"))
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"is not a segment" in done.stderr
-    assert run_headrace("log", "verify", str(tmp_path / "gone")).returncode == 1
+    done = run_headrace("log", "verify", str(gone := tmp_path / "gone"))
+    assert (done.returncode, done.stderr.decode().lower()) == (
+        1,
+        f"headrace: {gone}: no such file or directory\n".lower(),
+    )

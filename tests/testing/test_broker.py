@@ -149,7 +149,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(in_process_of_its_own: b
         Broker(data=tmp_path, subprocess=in_process_of_its_own).start()
     with Broker() as first:
         second = Broker(port=first.port, subprocess=in_process_of_its_own)
-        with pytest.raises(BrokerFailed, match="did not start: .*Address already in use"):
+        with pytest.raises(BrokerFailed, match="did not start: .*Address already in use; stop what listens there"):
             second.start()
         assert not second.is_running
 

@@ -10,6 +10,7 @@ compiled at the first request of their kind.
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -196,4 +197,5 @@ async def _started(config: BrokerConfig, stack: AsyncExitStack) -> Running:
     except StoreError as error:
         raise StartRefused(f"the metadata store failed: {type(error).__name__}: {error}") from error
     except OSError as error:
-        raise StartRefused(f"{error.filename or 'start'}: {error.strerror or error}") from error
+        advice = "; stop what listens there, or set another address" if error.errno == errno.EADDRINUSE else ""
+        raise StartRefused(f"{error.filename or 'start'}: {error.strerror or error}{advice}") from error

@@ -12,11 +12,16 @@ from headrace.cli.access import UsageProblem, use_context, with_access_options
 from headrace.cli.commands import COMMANDS
 from headrace.cli.output import complain
 from headrace.client.core.failures import BrokerUnreachable, SecurityMismatch
-from headrace.errors import InvalidConfig, InvalidTopic, KafkaError
+from headrace.errors import ErrorCode, InvalidConfig, InvalidTopic, KafkaError
 
 _FAILED = 1
 _USAGE = 2
 _INTERRUPTED = 130
+
+_ADVICE = {
+    ErrorCode.SECURITY_DISABLED: "; set authorizer.class.name on the brokers, see `headrace settings`",
+}
+"""What to do about an error of a broker whose message, which is Apache Kafka's, does not say it."""
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:
@@ -75,9 +80,12 @@ def run(arguments: Sequence[str], context: str | None = None) -> int:
         complain(f"{gone.message}; is a broker running there? `headrace serve` starts one, --bootstrap names another")
         return _FAILED
     except KafkaError as failed:
-        complain(str(failed))
+        complain(f"{failed}{_ADVICE.get(failed.code, '')}")
         return _FAILED
-    except (OSError, UnicodeError) as failed:
+    except OSError as failed:
+        complain(f"{failed.filename}: {failed.strerror}" if failed.filename and failed.strerror else str(failed))
+        return _FAILED
+    except UnicodeError as failed:
         complain(str(failed))
         return _FAILED
     except Exception as wrong:

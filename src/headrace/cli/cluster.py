@@ -49,7 +49,7 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: AsJson = False) -> No
         print_json({**about, **counted, "ready": health.is_ready})
     else:
         print(f"cluster {printable(view.cluster_id or '-')}: {'ready' if health.is_ready else 'not ready'}")
-        lines = [("brokers", f"{_numbers(sorted(view.brokers))}; controller {_known(view.controller)}")]
+        lines = [("broker ids", f"{_numbers(sorted(view.brokers))}; controller {_known(view.controller)}")]
         if health.missing_brokers:
             lines.append(("missing brokers", _numbers(health.missing_brokers)))
         lines.append(("topics", str(len(view.topics))))

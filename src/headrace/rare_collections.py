@@ -1,6 +1,6 @@
-"""Rare garbage collections while a great deal is built that stays, and none of what stays.
+"""Rare garbage collections while many objects are built that stay; objects that stay are left out of later ones.
 
-The collector of cycles looks at young objects after every few hundred allocations, and at all objects after the old
+The garbage collector looks at young objects after every few hundred allocations, and at all objects after the old
 ones have grown by a quarter. Where tens of thousands of objects are built that live on, it finds nothing, for a quarter
 of the time that building them takes.
 """

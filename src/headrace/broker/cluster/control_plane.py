@@ -30,7 +30,7 @@ from headrace.rare_collections import ALLOCATIONS_OF_REQUESTS, rare_collections
 
 NO_BROKER_EPOCH = -1
 MANY_PARTITIONS = 1000
-"""In a request: the collector of cycles would look at them again and again while they are applied."""
+"""In a request: the garbage collector would look at them again and again while they are applied."""
 
 
 class ControlPlane:

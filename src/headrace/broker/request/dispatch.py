@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RARELY_COLLECTED_BYTES = 128 << 10
-"""While a larger request is decoded, the collector of cycles would look at its elements again and again, and at all
-else that the process has, for many milliseconds each time."""
+"""While a larger request is decoded, the garbage collector would look at its elements again and again, and at all else
+that the process has, for many milliseconds each time."""
 
 
 class Decodable(Protocol):

@@ -14,7 +14,7 @@ cdef class Batch:
 
     cpdef expect(self, object callback)
 
-# No cycle lasts: a batch forgets its callbacks when it is done. So the collector of cycles need not look at deliveries,
+# No cycle lasts: a batch forgets its callbacks when it is done. So the garbage collector need not look at deliveries,
 # of which a program may keep millions.
 @cython.final
 @cython.no_gc

@@ -1,4 +1,4 @@
-# Rows that the collector of cycles does not look at, in C for rows.py.
+# Rows that the garbage collector does not look at, in C for rows.py.
 #
 # A tuple of text, numbers and bytes can be in no cycle. The collector notices that of plain tuples, and not of those of
 # a class: it would look at each record that a program holds, again and again, for half of what reading them costs.

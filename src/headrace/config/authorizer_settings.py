@@ -21,7 +21,7 @@ def principals_of(text: str) -> tuple[str, ...]:
 # fmt: off
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)
 class AuthorizerSettings(Settings):
-    """Who decides what a client may do. `BrokerConfig` has its slots."""
+    """The settings of the authorizer. `BrokerConfig` has their slots."""
 
     __slots__ = ()
 

@@ -17,12 +17,12 @@ from headrace.network.request_times import Timed
 
 
 class Waiter:
-    """Who works on the answer to a request."""
+    """Works on the answer to a request."""
 
     __slots__ = ()
 
     def abandon(self) -> None:
-        """Takes in that nobody waits for the answer: the connection has closed."""
+        """Gives the work up: the connection has closed."""
         raise NotImplementedError
 
 
@@ -109,7 +109,7 @@ class AnswerOrder:
         self.count -= 1
 
     def abandon(self) -> None:
-        """Tells who works on the answers that nobody waits for them."""
+        """Abandons the work on all answers: the connection has closed."""
         slot, self.first, self._last, self.count = self.first, None, None, 0
         while slot is not None:
             if slot.waiter is not None:

@@ -182,7 +182,7 @@ class AnswerSender:
         self.counted_bytes = self._memory.recount(self.counted_bytes, queued)
 
     def clear(self) -> None:
-        """Drops what is not sent, and tells who works on answers that nobody waits for them: the connection closes."""
+        """Drops what is not sent, and abandons the work on answers: the connection closes."""
         self.direct_fd = -1
         self.outbound.clear()
         self.counted_bytes = self._memory.recount(self.counted_bytes, 0)

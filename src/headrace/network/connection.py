@@ -69,7 +69,7 @@ WAITS = _WAITS = 1
 """The end of no answer: a shortcut returns it for a request that waits."""
 
 _NO_FRAMES: "deque[memoryview]" = deque()
-"""Of everybody for whom nothing waits: an empty one of their own would take 0.6 kB of each idle connection."""
+"""The frames of each connection where none wait: an empty deque of its own would take 0.6 kB."""
 
 
 def _kept(frame: memoryview) -> memoryview:

@@ -1,7 +1,7 @@
 """Room that entrances share, so that a flood through one of them takes its own places, and not those of the others.
 
-    FairRoom     who waits, the oldest first. When there is no room left, the oldest of the entrance that takes most of
-                 it has to go
+    FairRoom     the places of an entrance's clients, the oldest first. When there is no room left, the oldest of the
+                 entrance that takes most of it has to go
     FairQueue    work for a thread: the entrances take turns
 
 An entrance is a listener, or the port of an instance. Clients of instances that share a port share its places, too.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class FairRoom(Generic[T]):
-    """Who waits, by entrance. One thread."""
+    """The places that are taken, by entrance. One thread."""
 
     def __init__(self) -> None:
         self._all: dict[T, tuple[str, int]] = {}  # with entrance and size, the oldest first

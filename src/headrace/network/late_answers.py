@@ -1,15 +1,15 @@
 # cython: language_level=3, annotation_typing=False, binding=False, boundscheck=False, wraparound=False
 # cython: initializedcheck=False
-"""The answers of one turn to requests of which the writes are put off, of many connections.
+"""The answers of one turn to requests whose writes are put off, of many connections.
 
     each connection ── begin, note ──▶ LateAnswers ── flush: all is written, then each connection's answers are sent
                                             │
                           LateWriter: has the answers in its buffer, and writes what was put off
 
-Answers that tell of no write, as those to heartbeats, are sent with the others: whom they wake would take the processor
-in the middle of the turn. Whatever is not put off, and may see what is not written, comes after a `flush`. The
-connection (`LateReceiver`) and its shortcut (`LateWriter`) derive from what is here. Compiled, since most produces pass
-it; it also runs uncompiled.
+Answers without a write, such as those to heartbeats, are sent with the others: the clients that they wake would take
+the processor in the middle of the turn. A request that is not put off, and may see what is not written, comes after a
+`flush`. The connection (`LateReceiver`) and its shortcut (`LateWriter`) derive from what is here. Compiled, since most
+produces pass it; it also runs uncompiled.
 """
 
 import logging
@@ -72,7 +72,7 @@ class LateWriter(AnswerBuffer):
         raise NotImplementedError
 
     def wake_late(self) -> None:
-        """Wakes who waits for what `write_late` has written. It may write to `out`."""
+        """Wakes the requests that wait for what `write_late` has written. It may write to `out`."""
 
 
 class LateAnswers(Turn):

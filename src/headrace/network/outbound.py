@@ -38,7 +38,7 @@ if cython.compiled:
     )
 
 _EMPTY: "deque[bytes | FileRange]" = deque()
-"""The queue of everybody who has nothing to send: an empty one of its own would take 0.6 kB of each idle connection."""
+"""The queue of each connection that has nothing to send: an empty deque of its own would take 0.6 kB."""
 
 _JOIN_BYTES_MAX = 256 << 10
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)

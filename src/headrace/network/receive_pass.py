@@ -7,7 +7,7 @@
 The event loop has a handle for each descriptor that it watches, and calls it with a context. A pass has a row for each
 and calls it directly: with many connections, the loop has one handle for all of them. The first few stay with the loop,
 because a pass of one socket would only add a system call. A turn has a limit, so that whatever else the loop has to do
-is not kept waiting; the kernel tells those first in the next turn that had none in this one.
+is not kept waiting. In the next turn the kernel reports first the sockets that had none.
 
     turn    answers to several receivers, which leave together at the end of a pass
     after   what follows from all that was received: at the end of a pass, behind the answers, and of each receiver
@@ -34,7 +34,7 @@ _PER_TURN_MAX = RECEIVERS_PER_TURN_MAX  # as a C integer
 
 
 class Receiver:
-    """Who is told that a descriptor is readable."""
+    """Is called when a descriptor is readable."""
 
     __slots__ = ()
 

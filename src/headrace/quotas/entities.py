@@ -1,4 +1,4 @@
-"""Who has a quota: users, client ids and their defaults, in Apache Kafka's order of precedence. Pure.
+"""The entities that have quotas: users, client ids and their defaults, in Apache Kafka's order of precedence. Pure.
 
       node of the metadata store                who shares one bucket
     1 /config/users/U/clients/C                 user and client

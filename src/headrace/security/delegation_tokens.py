@@ -17,7 +17,7 @@ class DelegationToken(NamedTuple):
     id: str
     owner: str
     requester: str
-    """Who asked for it: the owner, or somebody who may create tokens of the owner."""
+    """The principal that asked for it: the owner, or another that may create tokens of the owner."""
     renewers: tuple[str, ...]
     issued_ms: int
     max_ms: int

@@ -20,7 +20,7 @@ _JAAS = "sasl.jaas.config"
 
 
 class KerberosLogin(NamedTuple):
-    """Who a process is, and where the proof is."""
+    """The principal of a process, and where its keys or tickets are."""
 
     principal: str = ""
     """Empty: that of the tickets."""

@@ -53,8 +53,6 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.headrace.network.socket_calls import read_cached
-else:
-    pass
 
 if TYPE_CHECKING:
     from headrace.broker.fetch.fetch_sessions import FetchSession, SessionPartition

@@ -1,7 +1,7 @@
 # cython: language_level=3, annotation_typing=False, binding=False
 """The purgatory: holds requests until a partition changes or their time-out ends.
 
-A waiting request is an `DelayedOperation` registered under the keys that it watches. `touch(key)` reports a change. All
+A waiting request is a `DelayedOperation` registered under the keys that it watches. `touch(key)` reports a change. All
 touches of one turn are handled together when it ends, so a thousand produces wake a fetcher once. It is a turn of
 `network.receive_pass`, which is open while requests are received, or else of the event loop.
 Each operation ends exactly once: when `try_complete` returns True, at its deadline, or when it is cancelled because its

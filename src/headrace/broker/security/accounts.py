@@ -1,4 +1,4 @@
-"""Whom a name in a SCRAM exchange stands for: a user in the metadata store, or the owner of a delegation token."""
+"""The account behind a name in a SCRAM exchange: a user in the metadata store, or the owner of a delegation token."""
 
 from headrace.broker.security.delegation_tokens import DelegationTokens
 from headrace.metadata.scram_users import ScramUsers

@@ -42,7 +42,7 @@ class Accounts(Protocol):
     """The users of SCRAM."""
 
     def account(self, mechanism: str, name: str, is_token: bool, /) -> Account | None:
-        """Whom a name, or the id of a delegation token, stands for."""
+        """The account behind a name, or behind the id of a delegation token."""
 
     def decoy(self, mechanism: str, name: str, /) -> ScramCredential:
         """A credential for a name that nobody has."""

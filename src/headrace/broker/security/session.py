@@ -23,7 +23,7 @@ class SessionGate(Protocol):
 
 
 class Session:
-    """Who the client is, how it has proven that, and until when. `Connection.session` of its connection."""
+    """An authenticated client: its mechanism, and when its session ends. `Connection.session` of its connection."""
 
     __slots__ = ("begun_ns", "dispatch", "end", "expires_at_ms", "gate", "is_token", "mechanism")
 

@@ -51,7 +51,7 @@ class Used(Protocol):
 
     @property
     def usage(self) -> CallingThread:
-        """Who is in a call."""
+        """The thread that is in a call."""
 
     def check_process(self) -> None:
         """Raises ClientForked in a fork, where nobody would end the call of a thread that was in one."""

@@ -64,7 +64,7 @@ class ColumnSlice(NamedTuple):
 
 
 class Helper(Protocol):
-    """Who sends batches, and can be helped by a thread that waits for one."""
+    """Sends batches. A thread that waits for one can help it."""
 
     def help(self, batch: Batch, timeout_s: float | None) -> float | None:
         """Wait, working; returns the time that is left. The batch may not be done then."""
@@ -101,7 +101,7 @@ class Batch:
         """Whether the batch was acknowledged or has failed."""
         self.is_error_told: bool = False
         self.helper: Helper | None = None
-        """Whom the first thread that waits helps."""
+        """The first thread that waits helps it."""
 
     def __del__(self) -> None:
         """Notes records that were lost although the program goes on: nobody can ask for their result any more."""

@@ -4,10 +4,10 @@
     prepare_transaction() ──▶ PreparedTransaction ──▶ end_prepared(cluster, prepared, is_commit=True)
     close()                   (may be pickled)        again, as often as necessary
 
-This is the first phase of a commit in two phases: workers write, and one process decides for all of them. Whoever has
-the PreparedTransaction can end it, since it names the producer's id and epoch. A prepared transaction ends in three
-other ways: the coordinator aborts it at its `transaction_timeout_ms`, which counts from its first record; a producer
-with the same transactional id is initialized, which aborts it; an operator aborts it.
+This is the first phase of a commit in two phases: workers write, and one process decides for all of them. Any process
+that has the PreparedTransaction can end it, since it names the producer's id and epoch. A prepared transaction ends in
+three other ways: the coordinator aborts it at its `transaction_timeout_ms`, which counts from its first record; a
+producer with the same transactional id is initialized, which aborts it; an operator aborts it.
 
 `end_prepared` may be repeated: the coordinator answers a repeated request as the first one, as long as no later
 producer with the same id was initialized. Source: Kafka's `TransactionCoordinator.endTransaction`. KIP-939 adds

@@ -1,4 +1,4 @@
-"""Who a batch is from, for a broker that drops repeated batches and knows transactions."""
+"""The producer of a batch, by which a broker drops repeated batches and knows transactions."""
 
 from typing import NamedTuple
 

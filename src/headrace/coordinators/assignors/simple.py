@@ -44,7 +44,7 @@ def assign_simple(
 
 
 class _Sharing:
-    """Who has what so far. Members are numbered in their order, partitions through all topics."""
+    """The partitions of each member so far. Members are numbered in their order, partitions through all topics."""
 
     def __init__(
         self,

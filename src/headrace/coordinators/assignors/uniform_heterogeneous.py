@@ -37,7 +37,7 @@ def assign_heterogeneous(members: Mapping[str, AssignorMember], counts: Mapping[
 
 
 class _Balance:
-    """Who owns what so far. Members are numbered in their order."""
+    """The owners of partitions so far. Members are numbered in their order."""
 
     def __init__(self, members: Sequence[AssignorMember], counts: Mapping[TopicId, int]) -> None:
         self._members = members

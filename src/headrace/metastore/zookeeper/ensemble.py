@@ -34,7 +34,7 @@ MakeKerberos = Callable[["LoginModule"], Callable[[str], "ClientExchange"]]
 
 
 class SaslLogin:
-    """Who the broker is by SASL: DIGEST-MD5, or Kerberos."""
+    """The broker's identity for SASL: DIGEST-MD5, or Kerberos."""
 
     def __init__(
         self, username: str, password: str = "", kerberos: Callable[[str], "ClientExchange"] | None = None

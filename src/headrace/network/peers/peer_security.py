@@ -153,8 +153,8 @@ class PeerLogin:
         self._refusals.pop(peer, None)
 
     def refused(self, peer: str, why: str) -> None:
-        """Logs a failed authentication, once until one succeeds or the reason is another. Whoever wanted the connection
-        may not log it."""
+        """Logs a failed authentication, once until one succeeds or the reason is another. The caller that wanted the
+        connection may not log it."""
         if self._refusals.get(peer) != why:
             self._refusals[peer] = why
             log.error("%s", why)

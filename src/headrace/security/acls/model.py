@@ -50,7 +50,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Who may, or may not, do what from where."""
+    """A principal that may, or may not, do an operation from a host."""
 
     principal: str
     host: str

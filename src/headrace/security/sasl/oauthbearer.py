@@ -28,7 +28,7 @@ _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(_VALUE)
 
 
 class VerifiedToken:
-    """Whom a token is of, and when it expires, in ms since 1970."""
+    """The name that a token proves, and when it expires, in ms since 1970."""
 
     __slots__ = ("expires_at_ms", "name")
 

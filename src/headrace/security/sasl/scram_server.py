@@ -19,7 +19,7 @@ from headrace.security.sasl.scram import ClientFirst, ScramCredential
 
 
 class Account(NamedTuple):
-    """Whom a name stands for."""
+    """The account behind a name."""
 
     credential: ScramCredential | Callable[[], ScramCredential]
     """Or what derives it, which takes milliseconds and may run on any thread."""

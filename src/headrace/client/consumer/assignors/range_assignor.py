@@ -41,7 +41,7 @@ def assign_range(
 
 
 class _Topic:
-    """Who has which partitions of a topic so far."""
+    """The assignment of a topic's partitions so far."""
 
     def __init__(
         self, name: str, count: int, member_racks: Mapping[str, str | None], racks: Sequence[frozenset[str]]

@@ -14,7 +14,7 @@ from headrace.types import TopicPartition
 
 
 class Balance:
-    """Who owns what so far."""
+    """The owners of partitions so far."""
 
     def __init__(
         self,

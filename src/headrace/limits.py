@@ -63,7 +63,7 @@ AUDIT_LINES_PER_SECOND_MAX = 200
 """Lines of the audit log in one second. Decisions beyond it are counted."""
 
 AUDIT_LINES_PER_CLIENT_MAX = 20
-"""Of these, the lines about one principal at one host."""
+"""Lines of the audit log in one second about one principal at one host."""
 
 LOGGED_NAME_CHARS_MAX = 256
 """Characters of a name that clients choose in the log lines that strangers and denied clients cause. Names of topics
@@ -96,13 +96,13 @@ ROOM_BYTES = 128 << 10
 """Up to a multiple of this the file of an active segment is extended with zeros. See `log.segment.preallocation`."""
 
 LATE_BYTES_MAX = 512 << 10
-"""Of batches that one turn of the event loop appends before they are written."""
+"""Bytes of batches that one turn of the event loop appends before they are written."""
 
 LATE_BATCHES_MAX = 2048
-"""Of the same."""
+"""The number of these batches."""
 
 LATE_FRAME_BYTES_MAX = 64 << 10
-"""Of a produce request whose batches are written with those of others."""
+"""The size of a produce request whose batches are written with those of others."""
 
 RECEIVERS_OF_THE_LOOP = 4
 """Connections that the event loop watches itself: one pass over the sockets of a few gains nothing."""

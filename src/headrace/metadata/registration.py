@@ -35,7 +35,7 @@ class Registration:
         self._store = store
         self._broker = broker
         self.epoch = BrokerEpoch(broker.epoch)
-        """Of the last registration."""
+        """The epoch of the last registration."""
         self._now_ms = now_ms
         self._patience_ms = patience_ms
         self._listeners: list[Callable[[Broker], None]] = []

@@ -79,7 +79,7 @@ class MirrorSettings:
 
     selection: Selection
     name: str | None = None
-    """Of the mirror and its source; None: the source's cluster id."""
+    """The name of the mirror and its source; None: the source's cluster id."""
     begins_at_end: bool = False
     """Whether a partition without progress is mirrored from its end on."""
     skips_lost: bool = False

@@ -25,7 +25,7 @@ OUT_BYTES = REQUESTS_PER_TURN_MAX * SHORT_ANSWER_BYTES_MAX
 """How far a buffer is filled with answers."""
 
 LONG_ANSWER_BYTES_MAX = 72 << 10
-"""Of the last answer in a buffer, which has room behind the others."""
+"""The size of the last answer in a buffer, which has room behind the others."""
 
 _FILES_MAX = 64  # of one answer
 

@@ -88,7 +88,7 @@ class LateAnswers(Turn):
         self._notes = memoryview(array("q", bytes(8 * _NOTES_MAX * _NOTE_FIELDS)))
         """For each one the start and the end of its answers in the buffer, and their writes."""
         self.filled = 0
-        """Of the buffer."""
+        """How much of the buffer has answers."""
         self.has_declined = False
         """Whether the last request was none for the writer."""
 

@@ -52,12 +52,12 @@ def with_time(events: "DataFrame") -> "DataFrame":
 
 
 def not_ahead(events: "DataFrame") -> "DataFrame":
-    """Those that had happened when they arrived, by a clock that may be a bit ahead."""
+    """The events that had happened when they arrived, by a clock that may be a bit ahead."""
     return events.where(_late_ms() >= -AHEAD_MAX_MS)
 
 
 def in_time(events: "DataFrame") -> "DataFrame":
-    """Those that were not too late, and not ahead."""
+    """The events that were not too late, and not ahead."""
     return not_ahead(events).where(_late_ms() <= LATE_MAX_MS)
 
 
@@ -66,6 +66,6 @@ def _late_ms() -> "Column":
 
 
 def each_once(events: "DataFrame") -> "DataFrame":
-    """Those in time, each `id` once. Spark keeps an id for `WATERMARK_MS` of the stream's time."""
+    """The events in time, each `id` once. Spark keeps an id for `WATERMARK_MS` of the stream's time."""
     kept = in_time(events).withWatermark("time", f"{WATERMARK_MS} milliseconds")
     return kept.dropDuplicatesWithinWatermark(["id"])

@@ -40,7 +40,7 @@ class Entity(NamedTuple):
 
 
 class Sharers(NamedTuple):
-    """Those who share one bucket: an empty part means everyone."""
+    """The clients that share one bucket: an empty part means all."""
 
     user: str = ""
     client: str = ""

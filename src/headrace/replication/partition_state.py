@@ -41,7 +41,7 @@ class LeaderAndIsr(NamedTuple):
     partition_epoch: int
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
-    """Those of the replicas that a reassignment adds."""
+    """The replicas that a reassignment adds."""
 
 
 class Transition(Enum):

@@ -129,7 +129,7 @@ class Rules(Protocol):
     def permitted(
         self, origin: RequestOrigin, operations: Sequence[Operation], resource: ResourceType, name: str
     ) -> Sequence[Operation]:
-        """Those of `operations` that `origin` may do to the resource."""
+        """The `operations` that `origin` may do to the resource."""
 
     def permits_any(
         self, origin: RequestOrigin, operation: Operation, resource: ResourceType, *, prefix: str = ""

@@ -81,7 +81,7 @@ class SessionPartition:
         self.name: bytes | None = None  # see `FetchSession.name_of`
         self.wanted = wanted
         self.high_watermark = self.log_start_offset = -1
-        """Of the last response."""
+        """Both offsets as the last response told them."""
         self.place: PartitionKey | None = None  # in a session, once it has moved
         self.replica: Any = None
         self.follower: Any = None

@@ -88,7 +88,7 @@ class PlainFollows(PlainSessionFetch):
         config = services.config
         names = (config.inter_broker_listener_name.upper(), config.control_plane_listener_name.upper())
         self._listeners = names if names[0] else ()
-        """Those that brokers come through, as in `admission`; empty for all."""
+        """The listeners through which brokers come, as in `admission`; empty for all."""
         self._is_alone, self._metadata = services.is_alone, services.metadata
         self._brokers: Any = ()
         """Of the last snapshot of the metadata; not the snapshot itself, which may be of many topics."""

@@ -84,6 +84,6 @@ def grown(numbers: Numbers, topic: TopicMetadata, broker: BrokerId) -> Numbers:
 
 
 def not_led(numbers: Sequence[int], topic: TopicMetadata, broker: BrokerId) -> list[int]:
-    """Those of the partitions that the broker does not lead."""
+    """The partitions that the broker does not lead."""
     found = topic.partitions
     return [number for number in numbers if number not in found or found[number].leader != broker]

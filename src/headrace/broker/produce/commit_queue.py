@@ -94,7 +94,7 @@ class Place:
 
     request: WaitingRequest
     number: int
-    """Of the batch in the request."""
+    """The batch's place in the request."""
     partition: Partition
     """The queue itself has none: an empty one would keep the files of a partition that is deleted."""
     base_offset: int

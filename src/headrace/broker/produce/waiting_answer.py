@@ -54,9 +54,9 @@ class WaitingAnswer(WaitingProduce):
     _own: Connection | None
     """The connection, if its kind is known."""
     _key: TopicPartition
-    """Of the partition of the only batch, or of the first one."""
+    """The partition of the only batch, or of the first one."""
     _keys: Sequence[TopicPartition] | None
-    """Of the partitions of several batches."""
+    """The partitions of several batches."""
     _refuse_it: Refuse
 
     @property

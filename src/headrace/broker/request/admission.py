@@ -169,7 +169,7 @@ class Admission(RulesInForce):
         return permitted
 
     def permitted(self, ctx: AskedRequest, demand: Demand, elements: Iterable[T], name: str) -> list[T]:
-        """Those of `elements` whose attribute `name` is of a resource for which the demand is met."""
+        """The elements whose attribute `name` names a resource for which the demand is met."""
         return [each for each in elements if self.permits(ctx, demand, getattr(each, name))]
 
     def authorized_operations(self, ctx: AskedRequest, resource: ResourceType, name: str) -> int:

@@ -81,9 +81,9 @@ class ShareFetch:
         self._errors: FetchResults = {}
         self._found: list[_Found] = []
         self._looked: dict[TopicIdPartition, None] = {}
-        """Those that could acquire, with records or without: the first response of a session contains them."""
+        """The partitions that could acquire, with records or without: the first response of a session contains them."""
         self._used: dict[TopicIdPartition, LedSharePartition] = {}
-        """Those that the fetch has found in use: one that was dropped meanwhile is an error for this fetch."""
+        """The partitions that the fetch has found in use: one that was dropped meanwhile is an error for this fetch."""
         self._cursor = self._size = 0
         self._is_done = self._is_going_on = False
 

@@ -144,7 +144,7 @@ class ShareManager:
 
     @property
     def share_partitions(self) -> Iterable[LedSharePartition]:
-        """Those in use."""
+        """The share partitions in use."""
         return self._led.values()
 
     # Settings of groups

@@ -106,7 +106,7 @@ class _Core(threaded.Producer):
         return self._interceptors
 
     def room(self) -> Room:
-        """Those who wait for the buffer."""
+        """The queue of tasks that wait for the buffer."""
         return Room(self._sender, self._accumulator, self.settings.buffer_memory_bytes)
 
     def flushing(self) -> AbstractContextManager[list[Batch]]:

@@ -61,7 +61,7 @@ class _Core(threaded.ShareConsumer):
         return self._fetcher.records[TopicPartition(record.topic, record.partition)]
 
     def _current(self, found: list[_Ahead]) -> list[_Ahead]:
-        """Those that are still this member's: the end of a subscription has released the others."""
+        """The records that are still this member's: the end of a subscription has released the others."""
         records = self._fetcher.records
         return [each for each in found if records.get(TopicPartition(*each.record[:2])) is each.held]
 

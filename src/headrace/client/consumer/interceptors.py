@@ -20,7 +20,7 @@ ON_CONSUME, ON_COMMIT = "on_consume", "on_commit"
 
 
 class ConsumerInterceptors:
-    """Those of one consumer."""
+    """The interceptors of one consumer."""
 
     def __init__(self, interceptors: tuple[Any, ...]) -> None:
         self._interceptors = interceptors

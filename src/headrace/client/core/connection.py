@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.network.sasl.login import Login
 
 READABLE, WRITABLE = 1, 4
-"""Those of `poll`, which Windows does not have."""
+"""The events of `poll`, which Windows does not have."""
 _NO_VERSIONS = BrokerVersions("(not negotiated)", {})
 
 

@@ -43,7 +43,7 @@ COMPILED: bool = cython.compiled
 """Whether this is the C version."""
 
 _EARLIEST_PLAUSIBLE_MS, _LATEST_PLAUSIBLE_MS = 10_000_000_000, 100_000_000_000_000
-"""Those of `record_times`, as C integers."""
+"""The bounds of `record_times`, as C integers."""
 
 
 class Destination:

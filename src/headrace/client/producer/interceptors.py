@@ -31,7 +31,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptors:
-    """Those of one producer. Threads may share it."""
+    """The interceptors of one producer. Threads may share it."""
 
     def __init__(self, interceptors: tuple[Any, ...]) -> None:
         self._interceptors = interceptors

@@ -78,7 +78,7 @@ class WrittenFile(NamedTuple):
     rows: int
     statistics: str
     values: Mapping[str, str | None] = NO_VALUES
-    """Those of its partition, by the column."""
+    """The values of its partition, by the column."""
 
 
 class LiveFile(NamedTuple):

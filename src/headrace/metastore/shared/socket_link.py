@@ -24,7 +24,7 @@ _RECONNECT_SECONDS = 0.1
 
 
 class StoreUnreachable(OSError):
-    """Nobody serves the tree."""
+    """No process serves the metadata store at the socket."""
 
 
 async def open_store(socket: Path, session_timeout_ms: int) -> ZooKeeperStore:

@@ -23,7 +23,7 @@ class FetchSessionClient:
 
     def __init__(self) -> None:
         self.id, self.epoch = _NO_SESSION, _INITIAL_EPOCH
-        """Of the next request."""
+        """The session id and the epoch of the next request."""
 
     @property
     def is_full(self) -> bool:

@@ -23,7 +23,7 @@ from headrace.errors import InvalidRequest
 Announced = Callable[[int], None]
 
 SCRATCH_BYTES = 256 << 10
-"""Of the buffer that a broker's connections share."""
+"""The size of the buffer that a broker's connections share."""
 
 REQUEST = "a request of {size} bytes: it must have 1 to {limit} (socket.request.max.bytes)"
 """What is said of a request with an impossible size."""

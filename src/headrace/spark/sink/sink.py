@@ -92,7 +92,7 @@ def _context() -> TaskContext:
 
 
 def _transactions(messages: Messages) -> list[TaskTransaction]:
-    """Those of the tasks that succeeded; none unless the mode is transactional."""
+    """The transactions of the tasks that succeeded; none unless the mode is transactional."""
     return [message.transaction for message in messages if isinstance(message, PreparedTask)]
 
 

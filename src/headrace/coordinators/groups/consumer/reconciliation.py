@@ -117,6 +117,6 @@ class Reconciliation(NamedTuple):
         return member.moved_to(self.target_epoch, state, assigned, NOTHING)
 
     def _available(self, topic: TopicId, missing: Collection[int], own: Collection[int]) -> list[int]:
-        """Those of the missing partitions that nobody else owns, in order."""
+        """The missing partitions that no other member owns, in order."""
         owned = self.owners(topic)
         return sorted(each for each in missing if each not in owned or each in own) if owned else sorted(missing)

@@ -73,7 +73,7 @@ class Downgraded(NamedTuple):
     classic: ClassicGroup
     leaving: Collection[ConsumerMember]
     writes: list[GroupWrite[ConsumerGroup]]
-    """Those that waited, and its own; the classic group's record is behind them in the batch."""
+    """The writes that waited, and its own; the classic group's record is behind them in the batch."""
 
     def stored(self, error: ErrorCode, record_offset: int, group_event: GroupEvent) -> None:
         self.end(self, error, group_event)

@@ -46,7 +46,7 @@ class Topics(Protocol):
 
 
 def existing(names: Collection[str], topics: Topics) -> list[ModernTopic]:
-    """Those of these topics that exist. Costs no more than one look at each of the fewer: subscriptions or topics."""
+    """The topics of these names that exist. Looks each name up, or each topic, whichever are fewer."""
     known = topics.names()
     if len(names) > len(known):
         names = [each for each in known if each in names]

@@ -22,9 +22,12 @@ cpdef bint is_of_follower(const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end
 cpdef int read_follower_fetch(
     const uint8_t[::1] buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found, int64_t[::1] rows) noexcept
 
+@cython.locals(version=int, length=int64_t, fixed=int, isolation=int)
+cdef Py_ssize_t _read_head(Octets buf, Py_ssize_t pos, Py_ssize_t end, int64_t[::1] found) noexcept
+
 @cython.locals(
-    version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, isolation=int,
-    fixed=int, topics=int64_t, count=int64_t, row=Py_ssize_t, row_bytes=int64_t, topic_end=Py_ssize_t, partitions=int64_t)
+    version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, topics=int64_t,
+    count=int64_t, row=Py_ssize_t, row_bytes=int64_t, topic_end=Py_ssize_t, partitions=int64_t)
 cdef int _read_fetch(
     Octets buf, Py_ssize_t pos, Py_ssize_t end, bint is_follower, int64_t[::1] found,
     int64_t[::1] rows) noexcept

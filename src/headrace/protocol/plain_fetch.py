@@ -92,15 +92,13 @@ def read_follower_fetch(buf: Buffer, pos: int, end: int, found: Ints, rows: Ints
     return _read_fetch(octets, pos, at, True, found, rows)
 
 
-def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints, rows: Ints) -> int:
-    """The number of partitions. A follower's is read up to its tagged field."""
+def _read_head(buf: Buffer, pos: int, end: int, found: Ints) -> int:
+    """Reads what is before the topics. Returns their position, or `NOT_PLAIN`."""
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1] != _FETCH:
         return _NOT_PLAIN
     version = int16_at(buf, pos + 2)
     if version < _MIN or version > _MAX:
         return _NOT_PLAIN
-    is_flexible = version >= _FLEXIBLE_FROM
-    string_width, array_width = (0, 0) if is_flexible else (2, 4)
     found[_VERSION], found[_CORRELATION] = version, int32_at(buf, pos + 4)
     length, pos = length_at(buf, pos + 8, end, 2)
     if length > 0:
@@ -109,7 +107,7 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
         pos += length
     elif length < -1:
         return _NOT_PLAIN
-    if is_flexible:
+    if version >= _FLEXIBLE_FROM:
         if pos >= end or buf[pos]:  # tagged fields of the header
             return _NOT_PLAIN
         pos += 1
@@ -138,6 +136,17 @@ def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints,
     if version >= _SESSIONS_FROM:
         found[_SESSION_ID], found[_SESSION_EPOCH] = int32_at(buf, pos), int32_at(buf, pos + 4)
         pos += 8
+    return pos
+
+
+def _read_fetch(buf: Buffer, pos: int, end: int, is_follower: bool, found: Ints, rows: Ints) -> int:
+    """The number of partitions. A follower's is read up to its tagged field."""
+    pos = _read_head(buf, pos, end, found)
+    if pos < 0:
+        return _NOT_PLAIN
+    version = found[_VERSION]
+    is_flexible = version >= _FLEXIBLE_FROM
+    string_width, array_width = (0, 0) if is_flexible else (2, 4)
     topics, pos = length_at(buf, pos, end, array_width)
     if pos < 0 or topics < 0 or topics > _ROWS_MAX:
         return _NOT_PLAIN

@@ -14,9 +14,12 @@ cdef int _MIN, _MAX, _LOG_START_FROM, _MESSAGES_FROM, _FLEXIBLE_FROM, _IDS_FROM
 cdef int _REQUEST_BYTES_MIN, _UUID_BYTES
 cdef int _ANSWER_HEAD_BYTES, _ANSWER_TOPIC_BYTES, _ANSWER_ROW_BYTES
 
+@cython.locals(version=int, is_flexible=bint, length=int64_t, acks=int)
+cdef Py_ssize_t _read_head(Octets buf, Py_ssize_t pos, Py_ssize_t end, Fields found) noexcept
+
 @cython.locals(
-    version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, acks=int,
-    topics=int64_t, answer_bytes=int64_t, count=int64_t, row=Py_ssize_t, topic_at=Py_ssize_t, topic_end=Py_ssize_t,
+    version=int, is_flexible=bint, string_width=int, array_width=int, length=int64_t, start=Py_ssize_t, topics=int64_t,
+    answer_bytes=int64_t, count=int64_t, row=Py_ssize_t, topic_at=Py_ssize_t, topic_end=Py_ssize_t,
     of_topic=int64_t, left=int64_t)
 cdef int read_places(Octets buf, Py_ssize_t pos, Py_ssize_t end, Fields found) noexcept
 

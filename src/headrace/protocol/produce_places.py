@@ -55,15 +55,14 @@ def read_produce_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
     return read_places(buf, pos, end, found)
 
 
-def read_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
-    """The same, for compiled callers."""
+def _read_head(buf: Buffer, pos: int, end: int, found: Ints) -> int:
+    """Reads what is before the topics. Returns their position, or 0 if the request is not plain."""
     if end - pos < _REQUEST_BYTES_MIN or buf[pos] or buf[pos + 1]:
         return 0
     version = int16_at(buf, pos + 2)
     if version < _MIN or version > _MAX:
         return 0
     is_flexible = version >= _FLEXIBLE_FROM
-    string_width, array_width = (0, 0) if is_flexible else (2, 4)
     found[_VERSION], found[_CORRELATION] = version, int32_at(buf, pos + 4)
     length, pos = length_at(buf, pos + 8, end, 2)
     if length > 0:
@@ -77,14 +76,25 @@ def read_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
             return 0
         pos += 1
     found[_HEADER_END] = pos
-    length, pos = length_at(buf, pos, end, string_width)
+    length, pos = length_at(buf, pos, end, 0 if is_flexible else 2)  # the transactional id
     if pos < 0 or length != -1 or end - pos < 6:
         return 0
     acks = int16_at(buf, pos)
     if acks != 1 and acks != -1:
         return 0
     found[_ACKS], found[_TIMEOUT] = acks, int32_at(buf, pos + 2)
-    topics, pos = length_at(buf, pos + 6, end, array_width)
+    return pos + 6
+
+
+def read_places(buf: Buffer, pos: int, end: int, found: Ints) -> int:
+    """The same, for compiled callers."""
+    pos = _read_head(buf, pos, end, found)
+    if not pos:
+        return 0
+    version = found[_VERSION]
+    is_flexible = version >= _FLEXIBLE_FROM
+    string_width, array_width = (0, 0) if is_flexible else (2, 4)
+    topics, pos = length_at(buf, pos, end, array_width)
     if pos < 0 or topics < 1 or topics > _ROWS_MAX:
         return 0
     found[_TOPICS], answer_bytes = topics, _ANSWER_HEAD_BYTES

@@ -1,6 +1,5 @@
 # The C types of answer_sender.py's names; answer_sender.py itself stays plain Python.
 cimport cython
-from libc.stdint cimport uint8_t
 
 from headrace.network.answer_buffer cimport AnswerBuffer
 from headrace.network.answer_order cimport AnswerOrder, Slot
@@ -30,7 +29,7 @@ cdef class AnswerSender:
     cdef _put(self, list chunks, request)
 
     @cython.locals(sent=Py_ssize_t, size=Py_ssize_t)
-    cdef bint send_octets(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef bint send_written(self, AnswerBuffer buffer, Py_ssize_t start, Py_ssize_t end) except -1
 
     @cython.locals(sent=Py_ssize_t, octets=bytes)
     cdef bint send_frame(self, bytes frame) except -1

@@ -3,7 +3,7 @@
 """Sends the answers of one connection, in the order of its requests.
 
     place ──▶ AnswerOrder: waits for an earlier answer ── put_out ──▶ Outbound: waits for the socket ── send ──▶ socket
-    send_octets, send_frame, send_with_files: past both, where nothing waits; they queue what the socket does not take
+    send_written, send_frame, send_with_files: past both, where nothing waits; they queue what the socket does not take
 
 It knows no event loop: the connection calls `send` again when the socket is writable. It counts what waits (`is_full`).
 Compiled, since each answer passes it; it also runs uncompiled.
@@ -102,17 +102,17 @@ class AnswerSender:
 
     # -- sending
 
-    def send_octets(self, out: memoryview, start: int, end: int) -> bool:
-        """Sends answers that were written to `out`; queues what the socket does not take. Whether it took all."""
+    def send_written(self, buffer: AnswerBuffer, start: int, end: int) -> bool:
+        """Sends answers that were written to a buffer; queues what the socket does not take. Whether it took all."""
         sent, size = 0, end - start
         if cython.compiled and self.direct_fd >= 0 and not self.outbound.queued_bytes:
-            sent = send(self.direct_fd, cython.address(out[start]), size, MSG_NOSIGNAL)
+            sent = send(self.direct_fd, cython.address(buffer.out[start]), size, MSG_NOSIGNAL)
             if sent == size:
                 if self._unsent:
                     self._note_sent()
                 return True
             sent = max(sent, 0)  # sent again, a failure raises
-        self.outbound.add(bytes_at(out, start + sent, end))
+        self.outbound.add(bytes_at(buffer.out, start + sent, end))
         return False
 
     def send_frame(self, frame: bytes) -> bool:

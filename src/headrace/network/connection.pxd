@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from headrace.network.answer_buffer cimport AnswerBuffer
 from headrace.network.answer_order cimport Slot
 from headrace.network.answer_sender cimport AnswerSender
 from headrace.network.late_answers cimport LateAnswers, LateReceiver, LateWriter
@@ -68,7 +69,7 @@ cdef class Connection(LateReceiver):
     cdef Py_ssize_t _answer_late(self, Shortcut shortcut, LateAnswers late, Py_ssize_t count) except -1
 
     cdef _answer_behind(self, Shortcut shortcut, Py_ssize_t start, Py_ssize_t end)
-    cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
+    cpdef send_late(self, AnswerBuffer buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef send_written(self, bytes answers)
 
     cdef _keep(self, list frames)

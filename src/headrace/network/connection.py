@@ -36,7 +36,7 @@ from headrace.limits import (
     SENT_AHEAD_BYTES_MAX,
     SHORT_ANSWER_BYTES_MAX,
 )
-from headrace.network.answer_buffer import OUT_BYTES
+from headrace.network.answer_buffer import OUT_BYTES, AnswerBuffer
 from headrace.network.answer_order import Slot
 from headrace.network.answer_sender import AnswerSender
 from headrace.network.held import Held
@@ -325,9 +325,9 @@ class Connection(LateReceiver):
         """Lets an answer that a shortcut wrote wait for those before it."""
         self._answers.add([bytes_at(shortcut.out, start, end)], shortcut.timed(self) if self.is_timed else None)
 
-    def send_late(self, out: memoryview, start: int, end: int) -> None:
+    def send_late(self, buffer: AnswerBuffer, start: int, end: int) -> None:
         """See `LateReceiver`."""
-        if not self._answers.send_octets(out, start, end):
+        if not self._answers.send_written(buffer, start, end):
             self._flush()
 
     def send_written(self, answers: bytes) -> None:
@@ -372,7 +372,7 @@ class Connection(LateReceiver):
             self.close("an internal error")
             return pos
         self._left = left
-        if filled and not self._answers.send_octets(shortcut.out, 0, filled):
+        if filled and not self._answers.send_written(shortcut, 0, filled):
             self._flush()
         return pos
 
@@ -538,7 +538,7 @@ class Connection(LateReceiver):
         if shortcut.files:
             is_sent = answers.send_with_files(shortcut, size)
         else:
-            is_sent = answers.send_octets(shortcut.out, 0, size)
+            is_sent = answers.send_written(shortcut, 0, size)
         if not is_sent:
             self._flush()
 

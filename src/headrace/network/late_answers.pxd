@@ -1,6 +1,6 @@
 # The C types of late_answers.py's names; late_answers.py itself stays plain Python.
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 
 from headrace.network.answer_buffer cimport AnswerBuffer
 from headrace.network.receive_pass cimport Receiver, Turn
@@ -12,7 +12,7 @@ cdef class LateReceiver(Receiver):
     cdef bint _is_closed
     cdef readonly str peer
 
-    cpdef send_late(self, uint8_t[::1] out, Py_ssize_t start, Py_ssize_t end)
+    cpdef send_late(self, AnswerBuffer buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef send_written(self, bytes answers)
     cpdef close(self, str reason)
 

@@ -34,8 +34,8 @@ class LateReceiver(Receiver):
     _is_closed: bool
     peer: str
 
-    def send_late(self, out: memoryview, start: int, end: int) -> None:
-        """Sends the answers of `out[start:end]`, behind what the socket has not taken of those before."""
+    def send_late(self, buffer: AnswerBuffer, start: int, end: int) -> None:
+        """Sends the answers in this part of the buffer, behind what the socket has not taken of those before."""
         raise NotImplementedError
 
     def send_written(self, answers: bytes) -> None:
@@ -135,7 +135,7 @@ class LateAnswers(Turn):
                 if failed & mask:
                     connection.send_written(writer.refused_late(start, end))
                 else:
-                    connection.send_late(writer.out, start, end)
+                    connection.send_late(writer, start, end)
             except Exception:  # a bug of the broker: the others get their answers
                 log.exception("an answer could not be sent", extra={"peer": connection.peer})
                 with suppress(Exception):

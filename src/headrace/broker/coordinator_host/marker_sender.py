@@ -115,7 +115,7 @@ class MarkerSender:
         if isinstance(effect, SendMarkers):
             if not self._is_closed:
                 self._current[effect.transactional_id] = _Sending(effect, set(effect.partitions))
-                self._send([_Missing(effect, each) for each in effect.partitions])
+                self._send([_Missing(effect, each) for each in sorted(effect.partitions)])
         elif isinstance(effect, DropMarkers):
             self._current = {
                 key: each

@@ -18,6 +18,7 @@ from headrace.broker.services import Services
 from headrace.broker.storage import open_storage
 from headrace.config import BROKER_SETTINGS, BrokerConfig, parse_broker
 from headrace.metadata.model import Endpoint
+from headrace.network.connection import Connection
 from headrace.network.listeners import Listener
 from tests.simulation.disk import HostDisk, SimFiles
 from tests.simulation.frames import Served, SimPeers
@@ -25,6 +26,7 @@ from tests.simulation.network import End
 from tests.simulation.plan import SHARE_STATE_PARTITIONS
 from tests.simulation.scheduler import Life, Process
 from tests.simulation.server import SimServer
+from tests.simulation.sockets import SocketHost
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -43,7 +45,8 @@ class SimBroker:
         self.parts: Services | None = None
         self._stop: asyncio.Event | None = None
         self._waiting: list[End] = []
-        self._served: list[Served] = []
+        self._served: list[Served | Connection] = []
+        self._sockets: SocketHost | None = None
         self._dispatcher: Dispatcher | None = None
         self.clock_skew_ms = self.slow_disk_us = 0
 
@@ -65,7 +68,7 @@ class SimBroker:
         self.process = self.cluster.scheduler.process(self.host)
         self.process.clock_skew_ms = self.clock_skew_ms
         self.process.loop.slow_disk_us = self.slow_disk_us
-        self._waiting, self._served = [], []
+        self._waiting, self._served, self._sockets = [], [], None
         self.cluster.network.listen(self.host, self.process, self._accept)
         self.process.call(self._begin, self.process)
         self.note("starts")
@@ -133,6 +136,9 @@ class SimBroker:
             endpoint = Endpoint("PLAINTEXT", self.host, PORT)
             parts = await assembly.assemble(config, storage, (endpoint,), stack, environment)
             self._dispatcher = Dispatcher(parts)
+            if self.disk.is_plain:
+                self._sockets = SocketHost(process, parts.purgatory)
+                stack.callback(self._sockets.close)
             cluster.network.listen(self.host, process, self._serve)
             self.parts, self._stop = parts, stop
             for end in self._waiting:
@@ -147,7 +153,7 @@ class SimBroker:
         self, parts: Services, process: Process, endpoint: Endpoint, stack: AsyncExitStack, environment: Environment
     ) -> None:
         """As `assembly.start` does, with listeners in the simulated network."""
-        server: Any = SimServer(self.cluster.network, process, self.host)
+        server: Any = SimServer(self.cluster.network, process, self.host, self._connected)
         stack.callback(server.close)
         assert self._dispatcher is not None
         listener = Listener(endpoint.listener, "127.0.0.1", PORT)
@@ -213,9 +219,15 @@ class SimBroker:
         early = end.on_bytes
         if len(self._served) > 64:
             self._served = [each for each in self._served if not each.is_closed]
-        self._served.append(Served(end, self._dispatcher, offers_produces=self.disk.is_plain))
+        self._served.append(self._connected(end, self._dispatcher, "PLAINTEXT"))
         for frame in early.early if isinstance(early, _Early) else ():
             end.received(frame)
+
+    def _connected(self, end: End, dispatch: Any, listener: str) -> Served | Connection:
+        """Takes up a connection: with sockets, where the files have descriptors to send from."""
+        if self._sockets is not None:
+            return self._sockets.serve(end, dispatch, listener)
+        return Served(end, dispatch, listener)
 
     def _stop_serving(self) -> None:
         self.parts = None

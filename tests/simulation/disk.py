@@ -107,7 +107,7 @@ class HostDisk:
     """One host's disk, over all lives of its processes."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
-        self.is_plain = is_plain
+        self.is_plain = is_plain = is_plain and hasattr(os, "memfd_create")  # which only Linux has
         self.content = _PlainContent() if is_plain else SimulatedDisk()
         self.locks: dict[Path, Process] = {}
         self.is_full = False

@@ -233,16 +233,7 @@ class Served:
     received_ns = looked_ns = 0
     offers_produces = False
 
-    def __init__(
-        self,
-        end: End,
-        dispatch: Callable[[Any, memoryview], None],
-        listener: str = "PLAINTEXT",
-        *,
-        offers_produces: bool = False,
-    ) -> None:
-        if offers_produces:
-            self.offers_produces = True
+    def __init__(self, end: End, dispatch: Callable[[Any, memoryview], None], listener: str = "PLAINTEXT") -> None:
         self._end, self._dispatch, self.listener = end, dispatch, listener
         self._slots: deque[Slot] = deque()
         self._held: deque[bytes] = deque()

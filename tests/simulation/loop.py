@@ -16,6 +16,7 @@ from tests.simulation.scheduler import Handle, Life
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
+    from tests.simulation.sockets import Sockets
 
 T = TypeVar("T")
 
@@ -56,6 +57,25 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
         return self._scheduler.add_timer(Handle(self._process, callback, args, context, math.ceil(when * 1e6)))
+
+    # Sockets
+
+    def add_reader(self, fd: int, callback: Callable[[], object]) -> None:  # type: ignore[override]
+        self._sockets.add_reader(fd, callback)
+
+    def remove_reader(self, fd: int) -> bool:  # type: ignore[override]
+        return self._sockets.remove_reader(fd)
+
+    def add_writer(self, fd: int, callback: Callable[[], object]) -> None:  # type: ignore[override]
+        self._sockets.add_writer(fd, callback)
+
+    def remove_writer(self, fd: int) -> bool:  # type: ignore[override]
+        return self._sockets.remove_writer(fd)
+
+    @property
+    def _sockets(self) -> "Sockets":
+        assert self._process.sockets is not None
+        return self._process.sockets
 
     # Futures and tasks
 

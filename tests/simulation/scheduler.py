@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimLoop
+    from tests.simulation.sockets import Sockets
 
 EPOCH_MS = 1_700_000_000_000
 """The time of day at which every simulation begins."""
@@ -89,6 +90,7 @@ class Process:
         self.random = Random(f"{scheduler.seed}/{name}/{len(scheduler.processes)}")
         self.clock_skew_ms = 0
         self.tasks: list[asyncio.Task[object]] = []
+        self.sockets: Sockets | None = None
         self.loop: SimLoop = Loop(self)  # type: ignore[abstract]  # what a broker does not use is not there
 
     @property
@@ -106,6 +108,8 @@ class Process:
         """Ends it as SIGKILL does."""
         self.life = Life.DEAD
         self.ready.clear()
+        if self.sockets is not None:
+            self.sockets.end()
 
     def pause(self) -> None:
         """Stops it as SIGSTOP does."""
@@ -200,6 +204,8 @@ class Scheduler:
                 handle = ready.popleft()
                 if not handle.is_cancelled:
                     handle.run()
+                    if process.sockets is not None:
+                        process.sockets.settle()
         finally:
             self.running = None
             asyncio._set_running_loop(None)
@@ -248,6 +254,8 @@ class Scheduler:
                     task.exception()
             process.tasks.clear()
             process.ready.clear()
+            if process.sockets is not None:
+                process.sockets.dispose()
 
     def _run_out(self, process: Process) -> None:
         asyncio._set_running_loop(process.loop)

@@ -8,7 +8,9 @@ route of its instance, as behind a real socket: the route may refuse it, names i
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Any
 
+from headrace.network.connection import Connection
 from headrace.network.entrances import Route
 from headrace.network.listeners import Listener
 from tests.simulation.frames import Served
@@ -30,10 +32,14 @@ class NoLimits:
 class SimServer:
     """The listeners of one process that are opened at run time."""
 
-    def __init__(self, network: Network, process: Process, host: str) -> None:
+    def __init__(
+        self, network: Network, process: Process, host: str, serve: Callable[[End, Any, str], Served | Connection]
+    ) -> None:
+        """`serve`: makes a connection of an end, for a dispatcher and a listener."""
+        self._serve = serve
         self._network, self._process, self._host = network, process, host
         self._ports: dict[str, int] = {}
-        self._served: dict[str, list[Served]] = {}
+        self._served: dict[str, list[Served | Connection]] = {}
         self.limits = NoLimits()
         self.tls = self.handshakes = None
 
@@ -71,7 +77,7 @@ class SimServer:
             for served in some:
                 served.close("the broker is shutting down")
 
-    def _open_of(self, name: str) -> list[Served]:
+    def _open_of(self, name: str) -> list[Served | Connection]:
         some = self._served[name] = [each for each in self._served.get(name, ()) if not each.is_closed]
         return list(some)
 
@@ -82,6 +88,6 @@ class SimServer:
             return
         dispatch = route.dispatch
         assert dispatch is not None
-        served = Served(end, dispatch, route.name)
+        served = self._serve(end, dispatch, route.name)
         self._served[route.name].append(served)
         route.opened(served)  # type: ignore[arg-type]

@@ -102,12 +102,19 @@ def test_instances_stay_apart_and_keep_to_their_limits(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", ("None", "with_instances(Plan(faults=(CRASH, ISOLATE, REASSIGN), partitions=3))"))
-def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise(plan: str) -> None:
+@pytest.mark.parametrize(
+    ("seed", "plan"),
+    [
+        (6, "None"),
+        (6, "with_instances(Plan(faults=(CRASH, ISOLATE, REASSIGN), partitions=3))"),
+        (1, "Plan(partitions=3, writers=(2, 2), processors=(0,), committed_readers=1, plain_disks=frozenset({1, 2}))"),
+    ],
+)
+def test_a_seed_gives_the_same_run_in_another_process_whose_strings_hash_otherwise(seed: int, plan: str) -> None:
     program = (
         "from tests.simulation.cluster import run; "
         "from tests.simulation.plan import CRASH, ISOLATE, REASSIGN, Plan, with_instances; "
-        f"print(run(6, {plan}).timeline)"
+        f"print(run({seed}, {plan}).timeline)"
     )
     stories = set()
     for hash_seed in ("1", "2"):

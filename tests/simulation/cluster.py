@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+import pytest
+
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.services import Services
 from headrace.coordinators.transactions.transaction import TransactionState
 from headrace.errors import ErrorCode
-from headrace.limits import ROOM_BYTES
 from headrace.log.segment import file_records, preallocation
 from headrace.metadata import znodes
 from headrace.metadata.model import PartitionLeadership, Replicas
@@ -666,14 +667,11 @@ def _overhearing(cluster: Cluster) -> Iterator[None]:
 @contextmanager
 def _small_room() -> Iterator[None]:
     """Logs of a few kilobytes have room, as those of a mebibyte and more have outside."""
-    before = preallocation.ROOM_FROM_BYTES, ROOM_BYTES
-    preallocation.ROOM_FROM_BYTES = 1_000
-    preallocation.ROOM_BYTES = file_records.ROOM_BYTES = 4_096
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preallocation, "ROOM_FROM_BYTES", 1_000)
+        for module in (preallocation, file_records):
+            patch.setattr(module, "ROOM_BYTES", 4_096)
         yield
-    finally:
-        preallocation.ROOM_FROM_BYTES, preallocation.ROOM_BYTES = before
-        file_records.ROOM_BYTES = before[1]
 
 
 def run(seed: int | str, plan: Plan | None = None, prepare: Callable[[Cluster], None] | None = None) -> Result:

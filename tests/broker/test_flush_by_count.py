@@ -15,7 +15,7 @@ from headrace.broker.services import Services
 from headrace.config import parse_broker
 from headrace.controller.decisions.topics import RequestedTopic
 from headrace.errors import ErrorCode
-from headrace.log.files import OpenRefused
+from headrace.log.shared_syncs import OpenRefused
 from headrace.protocol import messages as m
 from headrace.records.format2.batch import read_header
 from tests.asker import Asker

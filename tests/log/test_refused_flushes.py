@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StorageError
-from headrace.log.files import OpenRefused, PathText
+from headrace.log.files import PathText
 from headrace.log.manager import LogManager
+from headrace.log.shared_syncs import OpenRefused
 from headrace.types import TopicPartition
 from tests.log.strict_disk import StrictDisk
 from tests.log.support import NOW_MS, Background, SimulatedFile, append, config, no_descriptors, open_log, read_all

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.files import LocalFiles, OpenRefused
-from headrace.log.shared_syncs import SharedSyncs
+from headrace.log.files import LocalFiles
+from headrace.log.shared_syncs import OpenRefused, SharedSyncs, _Directory
 from tests.eventually import WITHIN_SECONDS
 from tests.log.support import no_descriptors
 
@@ -92,6 +92,61 @@ def test_a_directory_that_could_not_be_opened_is_refused_to_all_and_no_sync_fail
             with pytest.raises(OpenRefused, match="Too many open files: '/data'"):
                 each.result(WITHIN_SECONDS)
     assert directory.begun == 2
+
+
+class Gates:
+    """A lock that lets each thread in when the test says so."""
+
+    def __init__(self) -> None:
+        self.gates: dict[str, threading.Event] = {}
+
+    def __enter__(self) -> None:
+        assert self.gates[threading.current_thread().name].wait(WITHIN_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_refusal_does_not_hide_a_failed_sync_from_those_who_have_not_heard_of_it() -> None:
+    """A lock is not fair: who asks later may get it before those whom the failed sync was to serve."""
+    errors = [None, OSError(28, "No space left on device"), OpenRefused(24, "Too many open files")]
+
+    def sync(path: str) -> None:
+        error = errors.pop(0)
+        if error is not None:
+            raise error
+
+    syncs, gates, found, threads = SharedSyncs(sync), Gates(), {}, {}
+
+    def asks(name: str) -> None:
+        def run() -> None:
+            try:
+                syncs.sync(HERE)
+            except OSError as error:
+                found[name] = type(error), error.errno
+
+        gates.gates[name] = threading.Event()
+        before = syncs._directories[HERE].waiting
+        threads[name] = threading.Thread(target=run, name=name)
+        threads[name].start()
+        while syncs._directories[HERE].waiting == before:
+            threading.Event().wait(0.001)
+
+    def goes_on(name: str) -> None:
+        gates.gates[name].set()
+        threads[name].join(WITHIN_SECONDS)
+
+    shared = syncs._directories[HERE] = _Directory()
+    shared.waiting, shared.lock = 1, gates  # type: ignore[assignment]
+    asks("first")
+    goes_on("first")
+    asks("second")
+    asks("late")
+    goes_on("second")
+    asks("third")
+    goes_on("third")
+    goes_on("late")
+    assert found == {"second": (OSError, 28), "third": (OpenRefused, 24), "late": (OSError, 28)}
 
 
 def test_different_directories_do_not_wait_for_each_other() -> None:

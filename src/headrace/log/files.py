@@ -24,17 +24,11 @@ from sys import intern
 from typing import NamedTuple, Protocol
 
 from headrace.log import disk_calls, page_cache
-from headrace.log.shared_syncs import SharedSyncs
+from headrace.log.shared_syncs import OpenRefused, SharedSyncs
 
 Bytes = bytes | bytearray | memoryview
 PathText = Path | str
 """A path, or its text."""
-
-
-class OpenRefused(OSError):
-    """What is to be synced could not be opened. No sync was tried, so nothing is lost, and a later sync may succeed.
-
-    After a failed sync the kernel may have dropped what was not written: that is another OSError."""
 
 
 class LogFile(Protocol):

@@ -27,10 +27,11 @@ from typing import NamedTuple, Protocol
 from headrace.config import TopicConfig
 from headrace.errors import StorageError
 from headrace.log.filenames import INDEX, TIME_INDEX, TXN_INDEX
-from headrace.log.files import Files, LogFile, OpenRefused, PathText, sync_open
+from headrace.log.files import Files, LogFile, PathText, sync_open
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.segment.segment import Segment
 from headrace.log.segment_list import SegmentList
+from headrace.log.shared_syncs import OpenRefused
 from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)

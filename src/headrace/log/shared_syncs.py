@@ -7,23 +7,30 @@ asked before it began. So the first of the waiting threads syncs, and the others
     syncs:       --1-- --2--
 
 A failed sync fails for all threads that it would have served: a second attempt may succeed although data is lost. A
-directory that could not be opened is refused to all of them, with the same class of error.
+directory that could not be opened is refused to all of them, but for those whom a failed sync would have served too.
 """
 
 import threading
 from collections.abc import Callable
 
 
+class OpenRefused(OSError):
+    """What is to be synced could not be opened. No sync was tried, so nothing is lost, and a later sync may succeed.
+
+    After a failed sync the kernel may have dropped what was not written: that is another OSError."""
+
+
 class _Directory:
     """The syncs of one directory, numbered from 1."""
 
-    __slots__ = ("begun", "failed", "failure", "lock", "succeeded", "waiting")
+    __slots__ = ("begun", "failed", "failure", "lock", "refusal", "refused", "succeeded", "waiting")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held by the thread that syncs
         self.waiting = 0
-        self.begun = self.succeeded = self.failed = 0
+        self.begun = self.succeeded = self.failed = self.refused = 0
         self.failure: OSError | None = None
+        self.refusal: OSError | None = None
 
 
 class SharedSyncs:
@@ -43,8 +50,8 @@ class SharedSyncs:
             wanted = directory.begun + 1
         try:
             with directory.lock:
-                if directory.failed >= wanted and directory.failure is not None:
-                    raise type(directory.failure)(directory.failure.errno, directory.failure.strerror, path)
+                _check(directory.failed >= wanted, directory.failure, path)  # first: the lock is not fair
+                _check(directory.refused >= wanted, directory.refusal, path)
                 if directory.succeeded < wanted:
                     self._do(path, directory)
         finally:
@@ -59,7 +66,15 @@ class SharedSyncs:
             number = directory.begun
         try:
             self._sync(path)
+        except OpenRefused as error:
+            directory.refused, directory.refusal = number, error
+            raise
         except OSError as error:
             directory.failed, directory.failure = number, error
             raise
         directory.succeeded = number
+
+
+def _check(is_so: bool, error: OSError | None, path: str) -> None:
+    if is_so and error is not None:
+        raise type(error)(error.errno, error.strerror, path)

@@ -25,7 +25,7 @@ from headrace.offline.verify import CheckedSegment, Damage, verify
 from headrace.records.format2.header import set_base_offset
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
 from tests.broker.refusing_disk import refusing
-from tests.log.support import NOW_MS, SimulatedDisk, append_batch, batch_of, config, open_log, read_all
+from tests.log.support import NOW_MS, Background, SimulatedDisk, append_batch, batch_of, config, open_log, read_all
 
 VALUE = bytes(range(256)) * 60
 """Of a record; 15 KiB."""
@@ -265,6 +265,48 @@ def test_refused_late_writes_leave_no_room(tmp_path: Path) -> None:
 
 
 # After a power failure
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_flush_that_ends_behind_a_roll_does_not_vouch_for_the_cut(seed: int) -> None:
+    disk, background = SimulatedDisk(), Background(waits=True)
+    settings = config(segment_bytes=3000, preallocate=True)
+    log = open_log(Path("/data/flights-0"), settings, disk, scheduling=background.scheduling)
+    filled_to = 8
+    for number in range(filled_to):
+        append_batch(log, numbered(number, bytes(200)))
+    log.flusher.flush_in_background(NOW_MS)
+    ((flush, done),) = background.works
+    background.works.clear()
+    flush()
+    log.roll(NOW_MS)
+    done(None)
+    found = open_log(
+        Path("/data/flights-0"), settings, disk.after_crash(random.Random(seed)),
+        recovery_point=log.flusher.recovery_point,
+    )  # fmt: skip
+    assert numbers_in(found) == list(range(filled_to))
+    background.run_all()
+    assert log.flusher.recovery_point == filled_to
+
+
+def test_rolls_that_come_faster_than_flushes_do_not_hold_the_recovery_point(tmp_path: Path) -> None:
+    background = Background(waits=True)
+    log = open_log(
+        tmp_path / "flights-0", config(segment_bytes=3000, preallocate=True), scheduling=background.scheduling
+    )
+    bases = []
+    for number in range(50):
+        append_batch(log, numbered(number, bytes(200)))
+        if log.active.base_offset and log.active.base_offset not in bases:
+            bases.append(log.active.base_offset)
+            if len(bases) > 1:
+                ((flush, done),) = background.works
+                background.works.clear()
+                flush()
+                done(None)
+                assert log.flusher.recovery_point == bases[-2], "all but the segment that was cut meanwhile"
+    assert len(bases) > 2
 
 
 def test_records_behind_room_that_a_roll_had_not_cut_on_the_disk_are_kept(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.config import TopicConfig
 from headrace.errors import StorageError
+from headrace.limits import INT64_MAX
 from headrace.log.filenames import INDEX, TIME_INDEX, TXN_INDEX
 from headrace.log.files import Files, LogFile, PathText, sync_open
 from headrace.log.leader_epochs import LeaderEpochs
@@ -176,8 +177,8 @@ class Flusher:
     """Tracks how much of one log is on the disk, and flushes the rest. One thread owns it together with its log."""
 
     __slots__ = (
-        "_directories", "_generation", "_is_soon", "_last_ms", "_log", "_paths", "_scheduling", "_wanted_to",
-        "checkpointed_to", "is_put_off", "is_under_way", "recovery_point",
+        "_counts_to", "_directories", "_generation", "_is_soon", "_last_ms", "_log", "_paths", "_scheduling",
+        "_wanted_to", "checkpointed_to", "is_put_off", "is_under_way", "recovery_point",
     )  # fmt: skip
 
     def __init__(self, log: FlushedLog, scheduling: FlushScheduling, recovery_point: int, now_ms: int) -> None:
@@ -193,6 +194,7 @@ class Flusher:
         self._wanted_to = NOTHING_WANTED  # the requested end (exclusive) of the flush after the one under way
         self._last_ms = now_ms
         self._generation = 0
+        self._counts_to = INT64_MAX  # where the flush under way ends to count (exclusive)
         # Texts, which take less than paths, and nothing of its own where there are none: each partition has a flusher.
         self._paths: tuple[str, ...] = ()
         self._directories: tuple[str, ...] = ()
@@ -230,6 +232,14 @@ class Flusher:
         """Note that the log ends at `offset` now. The flush under way no longer advances the recovery point."""
         self._generation += 1
         self.recovery_point = min(self.recovery_point, offset)
+
+    def closed_was_cut(self, base_offset: int) -> None:
+        """Note that a roll cut the file of the closed segment that begins at `base_offset`.
+
+        The flush under way may have synced the file before. So it advances the recovery point to the segment only:
+        after a crash recovery has to look at the file, which may end with zeros again.
+        """
+        self._counts_to = min(self._counts_to, base_offset)
 
     def log_is_deleted(self) -> None:
         """Refer to the log no longer. The two refer to each other: deleted ones are freed at once so, and need no
@@ -275,6 +285,7 @@ class Flusher:
             paths.append(epochs_path)
             self.note_names(log.directory)
         directories, self._directories = list(self._directories), ()
+        self._counts_to = INT64_MAX
         paths = list(dict.fromkeys(paths))
         return FlushWork(
             end_offset, self._generation, log.directory, log.files, logs, opened, paths, directories
@@ -302,7 +313,7 @@ class Flusher:
                 "%s could not be flushed: %s; the partition refuses appends until the next start", log.partition, error
             )
         elif work.generation == self._generation:
-            self.recovery_point = max(self.recovery_point, work.end_offset)
+            self.recovery_point = max(self.recovery_point, min(work.end_offset, self._counts_to))
             self._last_ms = now_ms
         if error is None and self.is_put_off:
             self.is_put_off = False

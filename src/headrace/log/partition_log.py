@@ -183,6 +183,8 @@ class PartitionLog(LogEnd):
         if closed.size == 0 and closed.base_offset == base_offset:
             return closed
         written = closed.close_for_appends()
+        if closed.records.text in written:
+            self.flusher.closed_was_cut(closed.base_offset)
         self.producers.end_offset = base_offset
         snapshot, file = write_snapshot(self.files, self.directory, self.producers)
         written[snapshot] = file

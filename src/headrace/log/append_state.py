@@ -95,6 +95,10 @@ class FileEnd:
         """How many zeros a write that ends at `end`, behind `room_end`, takes along; none where room does not pay."""
         raise NotImplementedError
 
+    def note_room(self, end: int, zeros: int, made: int) -> None:
+        """Note that `made` of so many zeros were written behind `end`. Cut them if the disk had no space for all."""
+        raise NotImplementedError
+
 
 class IndexSteps:
     """The progress towards the next index entry."""
@@ -545,7 +549,7 @@ class LateWrites:
             pieces = b"".join([self._arena[self._starts[number] : self._ends[number]] for number in mine])
             written = _write_with_zeros(records.plain_fd, memoryview(pieces), size, before.size, zeros)
         if written > size:
-            records.room_end = before.size + written
+            records.note_room(records.size, zeros, written - size)
         return written >= size
 
     def _write_again(self, slot: int) -> bool:
@@ -649,7 +653,8 @@ def _write_at_end(records: FileEnd, data: memoryview, size: int) -> int:
         if zeros:
             written = _write_with_zeros(records.plain_fd, data, size, position, zeros)
             if written > size:
-                records.room_end, written = position + written, size
+                records.note_room(position + size, zeros, written - size)
+                written = size
             return written
     return _write(records.plain_fd, data, size, position)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.config import TopicConfig
-from headrace.limits import INT64_MAX, ROOM_BYTES
+from headrace.limits import INT32_MAX, INT64_MAX, ROOM_BYTES
 from headrace.log.append_state import FileEnd
 from headrace.log.filenames import LOG
 from headrace.log.files import AtPath, Bytes, Files, LogFile, PathText, folder_and_name, plain_fd_of
@@ -78,9 +78,7 @@ class FileRecords(FileEnd, AtPath):
             raise
         self.size = end
         if end > self.room_end and len(batches) < ROOM_BYTES and (zeros := self.room_behind(end)):
-            made = self.file.make_room(end, zeros)
-            if made:
-                self.room_end = end + made
+            self.note_room(end, zeros, self.file.make_room(end, zeros))
         return position
 
     def configure(self, config: TopicConfig) -> None:
@@ -93,7 +91,15 @@ class FileRecords(FileEnd, AtPath):
         if not preallocation.makes_room(self._rule, self._files, self._folder):
             self.room_end = INT64_MAX
             return 0
-        return -end % ROOM_BYTES
+        zeros = -end % ROOM_BYTES
+        return zeros if end + zeros <= INT32_MAX else 0  # Apache Kafka opens no larger file
+
+    def note_room(self, end: int, zeros: int, made: int) -> None:
+        if made == zeros:
+            self.room_end = end + made
+        elif made:
+            with suppress(OSError):  # zeros that do not end where room does would look as lost records do
+                self.file.truncate(end)
 
     def forget_room(self) -> None:
         """Note that the file has no room, after it was cut. Where room does not pay, the next write finds out again."""

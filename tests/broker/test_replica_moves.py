@@ -140,6 +140,19 @@ def test_a_replica_moves_and_everything_is_as_it_was(home: Home, settings: dict[
     home.check_files()
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_partition_that_nobody_writes_to_takes_records_after_its_move(home: Home, count: int) -> None:
+    broker = home.start()
+    with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:
+        assert wire.create_topic("t", configs={"retention.ms": "-1"}) == 0
+        values = fill(wire, "t", count, size=500_000)
+        target = home.other(home.where("t"))
+        assert move(asker, target, "t") == {0: ErrorCode.NONE}
+        eventually_equal(lambda: places(asker, "t"), {(target.name, False)})
+        fill(wire, "t", 2, values=values)
+        assert read_values(broker.bootstrap, "t") == values
+
+
 def test_what_a_move_is_refused_for(home: Home) -> None:
     broker = home.start()
     with Wire(broker.bootstrap) as wire, Asker(broker.bootstrap) as asker:

@@ -36,6 +36,29 @@ def test_a_log_that_is_written_to_between_all_steps_gets_there(tmp_path: Path) -
     assert not list(source.iterdir())
 
 
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_log_whose_active_segment_is_empty_takes_records_where_it_is_now(tmp_path: Path, has_records: bool) -> None:
+    """A move of a broker rolls a log of some size, to copy a closed segment."""
+    (tmp_path / "second").mkdir()
+    log = open_log(tmp_path / "first" / "flights-0", config())
+    values = [b"before"] if has_records else []
+    if has_records:
+        append(log, b"before")
+        log.roll(NOW_MS)
+    move = LogMove(LocalFiles(), log, tmp_path / "second")
+    move.begin()
+    while (piece := move.next_piece(LAST_PIECE_BYTES)) is not None:
+        move.copy(piece)
+    assert move.swap(NOW_MS)
+    move.finish()
+    for number in range(30):
+        append(log, b"%d" % number)
+        values.append(b"%d" % number)
+    log.close(NOW_MS)
+    again = open_log(log.directory, config(), was_clean=True)
+    assert [record.value for record in read_all(again)] == values
+
+
 def test_a_swap_whose_old_disk_fails_leaves_the_log_and_the_copy_where_they_were(tmp_path: Path) -> None:
     source, target = tmp_path / "first", tmp_path / "second"
     target.mkdir()

@@ -154,24 +154,28 @@ class LogMove:
     def copy(self, piece: MovedPiece) -> None:
         """Copy a piece. Any thread. Raises OSError; FileNotFoundError when the segment was deleted meanwhile."""
         copy = piece.copy
-        base = copy.segment.base_offset
-        if copy.file is None:
-            copy.file = self._files.open(self.path / offset_file(base, LOG), create=True)
-            copy.file.truncate(0)
+        file = self._file_of(copy)
         position, end = piece.position, piece.position + piece.size
         while position < end:
             data = piece.source.read(min(READ_BYTES, end - position), position)
             if not data:
                 return  # it was truncated
-            copy.file.write(data, position)
+            file.write(data, position)
             position += len(data)
         copy.size = end
         if not piece.size:
-            copy.file.sync()
+            file.sync()
             for suffix in (INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
-                self._copy_file(offset_file(base, suffix), sync=True)
+                self._copy_file(offset_file(copy.segment.base_offset, suffix), sync=True)
             copy.file = None  # a log of thousands of segments must not keep them all open
             copy.is_complete = True
+
+    def _file_of(self, copy: _Copy) -> LogFile:
+        """The open file of a copy. Creates it before the first piece."""
+        if copy.file is None:
+            copy.file = self._files.open(self.path / offset_file(copy.segment.base_offset, LOG), create=True)
+            copy.file.truncate(0)
+        return copy.file
 
     def _copy_file(self, name: str, *, sync: bool) -> None:
         if self._files.exists(self.source / name):
@@ -189,6 +193,7 @@ class LogMove:
             return False
         while (piece := self.next_piece(SWAP_BYTES_MAX)) is not None:
             self.copy(piece)
+        self._file_of(self._copies[log.active.base_offset])  # an active segment without records has no piece
         self._copy_what_is_beside()
         path = self.directory / str(log.partition)
         segments = SegmentList(_at(segment, path, log) for segment in log.segments)  # may load indexes

@@ -1,6 +1,7 @@
 """Room: zeros behind the last batch of an active segment's file, so that appends find large folios to copy to."""
 
 import logging
+import os
 import random
 import resource
 import shutil
@@ -15,12 +16,14 @@ from headrace.config import TopicConfig
 from headrace.limits import INT32_MAX, ROOM_BYTES
 from headrace.log import truncation
 from headrace.log.append_state import NOT_APPENDED, LateWrites
-from headrace.log.files import Files, LocalFiles
+from headrace.log.files import DiskFile, Files, LocalFiles, LogFile, PathText
 from headrace.log.page_cache import keeps_large_folios
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import file_records, preallocation
+from headrace.log.segment.preallocation import filled_to
 from headrace.log.watched_files import DirectoryWatch, WatchedFiles
 from headrace.offline.dump import dump
+from headrace.offline.stored_partitions import find_partitions, open_stored
 from headrace.offline.verify import CheckedSegment, Damage, verify
 from headrace.records.format2.header import set_base_offset
 from headrace.records.format2.plain_batch import BATCH_FIELDS, is_plain
@@ -384,6 +387,48 @@ def test_the_tools_know_it(tmp_path: Path) -> None:
         file.seek(0, 2)
         file.write(bytes(3000))
     assert any(isinstance(each, Damage) for each in verify(path)), "zeros that end anywhere are no room"
+
+
+class Busy(LocalFiles):
+    """A disk on which a broker appends batches each time that somebody reads from a segment, up to 300."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log, self.number = log, log.log_end_offset
+        self.end = self.number + 300
+
+    def open_readonly(self, path: PathText) -> LogFile:
+        busy, file = self, DiskFile(path, os.O_RDONLY)
+        if not str(path).endswith(".log"):
+            return file
+
+        class BusyFile(DiskFile):
+            def read(self, size: int, position: int) -> bytes:
+                for number in range(busy.number, min(busy.number + 3, busy.end)):
+                    plainly(busy.log, number)
+                    busy.number += 1
+                return super().read(size, position)
+
+        return BusyFile(path, os.O_RDONLY)
+
+
+@pytest.mark.parametrize("rule", ["never", "always"])
+def test_who_reads_a_segment_that_is_written_to_finds_no_damage(tmp_path: Path, rule: str) -> None:
+    log = filled(opened(tmp_path, preallocate_room=rule), plainly, range(100))
+    assert not [each for each in verify(log.directory, files=Busy(log)) if isinstance(each, Damage)]
+    rows = list(dump(Path(log.active.records.text), files=Busy(log)))
+    assert {row["kind"] for row in rows} <= {"batch", "room"}
+    before = log.log_end_offset
+    (found,) = find_partitions(LocalFiles(), tmp_path)
+    stored = open_stored(Busy(log), found)
+    count = sum(rows.count for rows in stored.columns())
+    assert not stored.damages
+    assert before <= count <= before + 6, "what is behind is newer than what is known of transactions"
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, 1 << 20, (1 << 20) + 5, 3 << 20])
+def test_the_zeros_at_the_end_of_a_file_are_found(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x").write_bytes(bytes(50) + b"x" * (size > 50) + bytes(max(0, size - 51)))
+    assert filled_to(DiskFile(tmp_path / "x", os.O_RDONLY), size) == (51 if size > 50 else 0)
 
 
 MOUNTS = [

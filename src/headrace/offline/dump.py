@@ -29,7 +29,7 @@ from headrace.log.segment import txn_index
 from headrace.log.segment.batch_scan import records_in
 from headrace.log.segment.index_file import CorruptIndex, read_used
 from headrace.log.segment.offset_index import OffsetIndex
-from headrace.log.segment.preallocation import is_zeros
+from headrace.log.segment.preallocation import filled_to
 from headrace.log.segment.time_index import TimeIndex
 from headrace.offline import segments_07
 from headrace.offline.dump_07 import Row, dump_segment_07
@@ -79,16 +79,17 @@ def _damage(position: int, reason: str, size: int) -> Row:
 
 def _dump_log(files: Files, path: Path, deep: bool) -> Iterator[Row]:
     file = files.open_readonly(path)
+    filled = filled_to(file, file.size())
     size = file.size()
     position = 0
     while position < size:
+        if position >= filled:
+            yield {"kind": "room", "position": position, "bytes_behind": size - position}
+            return
         try:
             header = read_any_header(file.read(HEADER_BYTES, position))
         except KafkaError as error:
-            if is_zeros(file, position, size):
-                yield {"kind": "room", "position": position, "bytes_behind": size - position}
-            else:
-                yield _damage(position, error.message, size)
+            yield _damage(position, error.message, size)
             return
         if header.size_bytes > size - position:
             yield _damage(position, f"the batch of {header.size_bytes} bytes is cut off by the end of the file", size)

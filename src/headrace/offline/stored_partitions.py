@@ -21,7 +21,7 @@ from headrace.limits import INT64_MAX
 from headrace.log.directories import checkpoints
 from headrace.log.filenames import LOG, is_segment_file, offset_of, parse_partition
 from headrace.log.files import Files, LogFile
-from headrace.log.segment.preallocation import is_zeros
+from headrace.log.segment.preallocation import filled_to, is_zeros
 from headrace.offline import segments_07
 from headrace.offline.segments_07 import Damage07, LogReader07
 from headrace.records.any_format import ANY_HEADER_BYTES_MIN, read_any_header, scan_any
@@ -146,6 +146,7 @@ class _Log:
         directory = stored.directory
         names = sorted((name for name in files.names(directory) if is_segment_file(name, LOG)), key=offset_of)
         self._files = [(directory / name, files.open_readonly(directory / name)) for name in names]
+        self._filled = [filled_to(file, file.size()) for _, file in self._files]
         self._sizes = [file.size() for _, file in self._files]
         self.size_bytes = sum(self._sizes)
         self.formats: list[str] = []
@@ -175,18 +176,22 @@ class _Log:
 
     def columns(self) -> Iterator[RecordColumns]:
         read = 0
-        for (path, file), size in zip(self._files, self._sizes, strict=True):
+        for (path, file), size, filled in zip(self._files, self._sizes, self._filled, strict=True):
             position = 0
-            while position < size:
-                rows, after = self._chunk(path, file, position, size)
+            while position < filled:
+                rows, after = self._chunk(path, file, position, filled, size)
                 self.bytes_read, position = read + after, after
                 if rows is not None and rows.count:
                     yield rows
             read += size
 
-    def _chunk(self, path: Path, file: LogFile, position: int, size: int) -> tuple[RecordColumns | None, int]:
-        """The records of the batches from `position` on, or None for damage, and the position to continue at."""
-        data = file.read(min(CHUNK_BYTES, size - position), position)
+    def _chunk(
+        self, path: Path, file: LogFile, position: int, filled: int, size: int
+    ) -> tuple[RecordColumns | None, int]:
+        """The records of the batches from `position` on, or None for damage, and the position to continue at.
+
+        A batch that begins behind `filled` is newer than what is known of the transactions."""
+        data = file.read(min(CHUNK_BYTES, filled - position), position)
         try:
             whole = read_any_header(data).size_bytes
             if whole > size - position:

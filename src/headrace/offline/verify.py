@@ -38,7 +38,7 @@ from headrace.log.segment import txn_index
 from headrace.log.segment.batch_scan import records_in
 from headrace.log.segment.index_file import RELATIVE_OFFSET_MAX, CorruptIndex, read_used
 from headrace.log.segment.offset_index import OffsetIndex
-from headrace.log.segment.preallocation import is_room
+from headrace.log.segment.preallocation import filled_to, may_be_room
 from headrace.log.segment.time_index import TimeIndex
 from headrace.records.any_format import any_crc_is_valid, read_any_header
 from headrace.records.format2.header import HEADER_BYTES, MAGIC, BatchHeader
@@ -154,7 +154,10 @@ def verify_partition(files: Files, directory: Path, *, deep: bool = False) -> It
 def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bool = False) -> Iterator[Finding]:
     """The findings of a segment and its indexes. `end_offset` is the base offset of the next segment, or None."""
     file = files.open_readonly(path)
-    size, base = file.size(), offset_of(path.name)
+    filled, base = file.size(), offset_of(path.name)
+    if end_offset is None:  # a broker may write to it
+        filled = filled_to(file, filled)
+    size, allocated = file.size(), files.allocated_bytes(path)  # now: a batch that begins before `filled` is whole
     places, bad = _index_places(files, path, base)
     limit = base + RELATIVE_OFFSET_MAX + 1 if end_offset is None else end_offset
     position, expected, batches = 0, base, 0
@@ -162,6 +165,9 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
     damages: list[Damage] = []
     before = Range(0, 0), base, False  # the last good batch, the offset expected of it, and whether it had that offset
     while position < size:
+        if position >= filled and may_be_room(allocated, position, size):
+            size = position
+            break
         checked = _check(file, position, size, expected, limit, deep)
         if isinstance(checked, str) and before[1] < expected and not before[2]:
             again = _check(file, position, size, before[1], limit, deep)
@@ -181,9 +187,6 @@ def verify_segment(files: Files, path: Path, *, end_offset: int | None, deep: bo
             before = Range(position, checked.size_bytes), expected, checked.base_offset == expected
             position, expected = position + checked.size_bytes, checked.next_offset
             continue
-        if end_offset is None and is_room(files, path, file, position):
-            size = position
-            break
         found = _resume(file, position, size, expected, limit)
         stop, next_offset = (size, end_offset) if found is None else (found[0], found[1].base_offset)
         last_offset = None if next_offset is None else next_offset - 1

@@ -50,11 +50,30 @@ def is_zeros(file: LogFile, position: int, size: int) -> bool:
     return True
 
 
+def filled_to(file: LogFile, size: int) -> int:
+    """The position behind the last byte before `size` that is no zero. Raises OSError.
+
+    A reader of a file that a broker writes to asks for it first, and reads the batches that begin before it: those
+    behind it come while it reads, and are not whole yet.
+    """
+    while size:
+        start = max(0, size - CHUNK_BYTES)
+        filled = len(file.read(size - start, start).rstrip(b"\0"))
+        if filled:
+            return start + filled
+        size = start
+    return 0
+
+
 def is_room(files: Files, path: Path, file: LogFile, position: int) -> bool:
-    """Whether a segment's file has only preallocated space from `position` on. Raises OSError.
+    """Whether a segment's file has only preallocated space from `position` on. Raises OSError."""
+    size = file.size()
+    return may_be_room(files.allocated_bytes(path), position, size) and is_zeros(file, position, size)
+
+
+def may_be_room(allocated_bytes: int, position: int, size: int) -> bool:
+    """Whether zeros from `position` to `size`, the file's, may be preallocated space.
 
     It is a hole, or ends where room does. Zeros that a power failure leaves have neither, but for one in 131,072.
     """
-    size = file.size()
-    ends_as_room = size % ROOM_BYTES == 0 and size - position <= ROOM_BYTES
-    return (ends_as_room or files.allocated_bytes(path) < size) and is_zeros(file, position, size)
+    return allocated_bytes < size or (size % ROOM_BYTES == 0 and size - position <= ROOM_BYTES)

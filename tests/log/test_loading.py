@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.log import truncation
+from headrace.log.directories import checkpointing
 from headrace.log.directories.checkpoints import RECOVERY_POINT, read_offsets
 from headrace.log.directories.data_directory import CLEAN_SHUTDOWN, DataDirectoryFailed
 from headrace.log.files import LocalFiles
@@ -201,6 +202,35 @@ def test_what_rolled_just_before_a_kill_is_read_once_and_not_after_the_next_kill
         manager.tick(NOW_MS + 1000 * tick)
     manager.release()
     assert bytes_to_read(tmp_path) == sum(log.active.size for log in manager.logs.values()) < size
+
+
+def test_rolls_in_quick_succession_share_a_write_of_the_recovery_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "PAUSE_MS_PER_PARTITION", 1500)
+    manager = manager_of(tmp_path)
+    manager.load(NOW_MS)
+    first, second = (manager.create(partition, None, NOW_MS) for partition in PARTITIONS[:2])
+    written = []
+    for seconds in range(1, 8):
+        if seconds < 4:
+            append(first, b"x")
+            first.roll(NOW_MS)
+        manager.tick(NOW_MS + 1000 * seconds)
+        written.append(read_offsets(LocalFiles(), tmp_path / RECOVERY_POINT)[PARTITIONS[0]])
+    assert written == [1, 1, 1, 3, 3, 3, 3], "1,500 ms for each of the two partitions"
+    append(first, b"x")
+    first.roll(NOW_MS)
+    append(second, b"x")
+    second.roll(NOW_MS)
+    manager.tick(NOW_MS + 8000)
+    append(first, b"x")
+    first.roll(NOW_MS)
+    truncation.truncate_to(second, 0, NOW_MS)
+    manager.tick(NOW_MS + 9000)
+    found = read_offsets(LocalFiles(), tmp_path / RECOVERY_POINT)
+    assert found == {PARTITIONS[0]: 5, PARTITIONS[1]: 0}, "a truncation does not wait"
+    manager.release()
 
 
 def test_a_recovery_point_that_was_lowered_is_written_down(tmp_path: Path) -> None:

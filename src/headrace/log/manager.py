@@ -437,7 +437,7 @@ class LogManager:
                 self.checkpoints.save_cleaner_offsets(log.directory.parent)
 
         yield from self._each_log(look_after)
-        yield from self.checkpoints.begin_extra()
+        yield from self.checkpoints.begin_extra(now_ms)
         self._remove(removed, self._doomed.take_due(now_ms))
         for task, (due_ms, task_period_ms) in list(self._due.items()):
             if now_ms >= due_ms:

@@ -1,6 +1,6 @@
 """Checkpointing: writes the checkpoint files of a broker's data directories from the state of their logs.
 
-    recovery-point-offset-checkpoint    every minute, at once after a roll and a truncation    read at a start
+    recovery-point-offset-checkpoint    every minute, soon after a roll, at once after a truncation
     log-start-offset-checkpoint         every minute, soon after records were deleted
     replication-offset-checkpoint       every five seconds
     cleaner-offset-checkpoint           after every cleaning, deletion and move of a compacted log
@@ -31,6 +31,16 @@ from headrace.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+PAUSE_MS_PER_PARTITION = 1
+"""After the recovery points were written because of a roll: the time until the next roll has them written, for each of
+the broker's partitions.
+
+A write takes about 2 us of processor time for each partition, 22 ms for 10,000 of them, and a broker with as many has a
+roll in nearly every second. With the pause, it takes 0.2 % of a processor however many there are; up to a thousand, it
+is done at every tick. After a crash in the pause, a start also reads what has rolled since: with 10,000 partitions that
+of ten seconds, beside 10,000 active segments. Apache Kafka writes them every minute.
+"""
+
 
 class Checkpointing:
     """Writes the checkpoints of logs. The log manager owns `logs` and `directories`, and changes them."""
@@ -52,7 +62,10 @@ class Checkpointing:
             name: NewestFirst() for name in (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK, CLEANER_OFFSET)
         }
         self._rolled: set[Path] = set()
-        """Directories with recovery points to write before the next regular time."""
+        """Directories with recovery points to write before the next regular time, when the pause is over."""
+        self._lowered: set[Path] = set()
+        """Directories with recovery points that a truncation has lowered. A crash must not find the higher ones."""
+        self._pause_ends_ms: dict[Path, int] = {}
         self._under_way: set[Path] = set()
         """Directories with an extra write of the recovery points that is under way or has failed."""
 
@@ -128,16 +141,23 @@ class Checkpointing:
         """
         flusher, base_offset = log.flusher, log.active.base_offset
         if base_offset > flusher.checkpointed_to or flusher.recovery_point < flusher.checkpointed_to:
-            if flusher.recovery_point >= base_offset or flusher.recovery_point < flusher.checkpointed_to:
+            if flusher.recovery_point < flusher.checkpointed_to:
+                self._lowered.add(log.directory.parent)
+            elif flusher.recovery_point >= base_offset:
                 self._rolled.add(log.directory.parent)
             elif not flusher.is_under_way and log.failure is None:
                 flusher.flush_in_background(now_ms, base_offset)
 
-    def begin_extra(self) -> Iterator[None]:
-        """Write the recovery points that were asked for, in the background. Yields as `begin`."""
-        rolled, self._rolled = self._rolled, set()
-        for directory in rolled - self._under_way:
+    def begin_extra(self, now_ms: int) -> Iterator[None]:
+        """Write the recovery points that were asked for and are due, in the background. Yields as `begin`.
+
+        What is not due is asked for again at each tick.
+        """
+        wanted = self._lowered | {each for each in self._rolled if now_ms >= self._pause_ends_ms.get(each, 0)}
+        self._rolled, self._lowered = set(), set()
+        for directory in wanted - self._under_way:
             self._under_way.add(directory)
+            self._pause_ends_ms[directory] = now_ms + len(self._logs) * PAUSE_MS_PER_PARTITION
             yield from self._begin(RECOVERY_POINT, directory)
 
     # Cleaner offsets

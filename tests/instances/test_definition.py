@@ -82,7 +82,6 @@ def test_names_are_qualified_and_back() -> None:
     acme, other = Namespace("acme"), Namespace("acme-2")
     assert acme.local(acme.qualified("orders")) == "orders"
     assert acme.local("acme") is acme.local("acme-2.orders") is other.local("acme.orders") is None
-    assert acme.locals(["acme.a", "b", "acme-2.a", "acme."]) == ["a", ""]
     assert instance_of("acme.orders.v2") == "acme" and instance_of("orders") == ""
     assert acme.qualified_principal("User:alice") == "User:acme.alice"
     assert acme.local_principal("User:acme.alice") == "User:alice"

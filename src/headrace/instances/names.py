@@ -12,8 +12,6 @@ Alternatives that were left: a name with a colon or a slash is no name of a Kafk
 cannot be read; `acme-orders` is not unambiguous, since `a-b` and `a` could both be instances.
 """
 
-from collections.abc import Iterable
-
 SEPARATOR = "."
 EVERYBODY = "User:*"
 
@@ -43,10 +41,6 @@ class Namespace:
     def local(self, qualified: str) -> str | None:
         """What the instance's clients call a name of the cluster; None for one that is not the instance's."""
         return qualified[len(self.prefix) :] if qualified.startswith(self.prefix) else None
-
-    def locals(self, qualified: Iterable[str]) -> list[str]:
-        """The names of the instance among names of the cluster, as its clients call them."""
-        return [each[len(self.prefix) :] for each in qualified if each.startswith(self.prefix)]
 
     def qualified_principal(self, principal: str) -> str:
         """`User:alice` -> `User:acme.alice`. A principal without a type is left as it is: it is refused elsewhere."""

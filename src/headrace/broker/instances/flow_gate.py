@@ -1,8 +1,8 @@
 """The gate of one direction of an instance on a broker: its token bucket, and the connections that wait for it.
 
     produce   answered, then paid for: a connection that overdraws the bucket is held until it is its turn again. While
-              others wait, or there is a debt, the first request of a connection waits for a turn as well (`admit`): a
-              client gains nothing by a new connection for each request
+              others wait, or there is a debt, the first request of a connection waits for a turn as well (`postpone`):
+              a client gains nothing by a new connection for each request
     fetch     answered without records while they are not paid for, and held until there is enough for them
 
 A held connection is released by the gate, not by a time: the rate may change at any moment, and the debt with it. The

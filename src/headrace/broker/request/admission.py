@@ -161,7 +161,7 @@ class Admission(RulesInForce):
         rules = self._rules
         if rules is None:
             return True
-        decisions = self.decisions(rules, ctx.connection, ctx.client_id)
+        decisions = self.decisions(ctx.connection, ctx.client_id)
         permitted = self.is_permitted(rules, decisions, demand, name)
         audit = self.audit
         if audit is not None and demand.is_explicit and (audit.notes_permitted or not permitted):
@@ -178,7 +178,7 @@ class Admission(RulesInForce):
         if rules is None:
             return _all_operations(resource)
         # Not kept: they would displace the decisions about what the client does.
-        origin = self.decisions(rules, ctx.connection, ctx.client_id).origin
+        origin = self.decisions(ctx.connection, ctx.client_id).origin
         return sum(1 << each for each in rules.permitted(origin, supported_operations(resource), resource, name))
 
     def admits_plainly(self, services: HasMetadata, connection: Connection, request: PlainProduce) -> bool:
@@ -195,7 +195,7 @@ class Admission(RulesInForce):
     ) -> bool:
         if self.audit is not None and self.audit.notes_permitted:
             return False  # the general path notes it
-        decisions = self.decisions(rules, connection, request.client_id)
+        decisions = self.decisions(connection, request.client_id)
         for each in request.batches:
             topic = each.topic
             if len(topic) > TOPIC_NAME_CHARS_MAX:
@@ -213,7 +213,7 @@ class Admission(RulesInForce):
         """The name of a topic that a plain produce names or gives the id of; None for an unknown id."""
         return names_by_id.get(topic) if isinstance(topic, bytes) else topic
 
-    def decisions(self, rules: Rules, connection: Connection, client_id: str | None) -> Decisions:
+    def decisions(self, connection: Connection, client_id: str | None) -> Decisions:
         """What was decided for the client before."""
         kept = connection.admitted
         if (
@@ -258,7 +258,7 @@ class _Decider:
 
     def __init__(self, admission: Admission, ctx: AskedRequest, rules: Rules) -> None:
         self._admission, self._ctx, self._rules = admission, ctx, rules
-        self._decisions = admission.decisions(rules, ctx.connection, ctx.client_id)
+        self._decisions = admission.decisions(ctx.connection, ctx.client_id)
         self._left = DECISIONS_PER_SLICE
 
     def permits(self, demand: Demand, name: str) -> bool:

@@ -39,6 +39,7 @@ TOPIC_DEFAULTS = {
     "compression.zstd.level": "6",
     "compression.type": "lz4",
     "headrace.log.flush.acks": "true",
+    "headrace.log.preallocate.room": "never",
     "log.cleaner.delete.retention.ms": "5",
     "log.cleaner.max.compaction.lag.ms": "70000",
     "log.cleaner.min.cleanable.ratio": "0.25",

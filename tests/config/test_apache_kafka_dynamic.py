@@ -20,6 +20,7 @@ PER_BROKER = "per-broker"
 
 OURS_ALONE = {
     "headrace.log.flush.acks": "a setting of headrace",
+    "headrace.log.preallocate.room": "a setting of headrace",
     "log.message.format.version": "message formats before 2 are written here; Apache Kafka 4 has only 2",
 }
 """Dynamic settings that are dynamic in neither release, each with the reason."""

@@ -280,7 +280,10 @@ def test_topic_settings_that_both_know_are_the_same(headrace_server: StartHeadra
     ours, theirs = described
     of_old_releases = {"message.format.version", "message.timestamp.difference.max.ms"}  # Apache Kafka 4 dropped them
     our_own = {name for name in ours if name.startswith("headrace.")}
-    assert our_own == {"headrace.flush.acks", "headrace.kafka07.enable", "headrace.lake", "headrace.reliable"}
+    assert our_own == {
+        "headrace.flush.acks", "headrace.kafka07.enable", "headrace.lake", "headrace.preallocate.room",
+        "headrace.reliable",
+    }  # fmt: skip
     assert set(ours) - set(theirs) == of_old_releases | our_own
     started_with = {"min.insync.replicas"}  # KRaft writes this one down for the whole cluster
     for name in set(ours) & set(theirs):

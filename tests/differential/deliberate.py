@@ -76,6 +76,7 @@ EVERYWHERE = (
             "headrace.flush.acks",
             "headrace.kafka07.enable",
             "headrace.lake",
+            "headrace.preallocate.room",
             "headrace.reliable",
             "message.format.version",
             "message.timestamp.difference.max.ms",

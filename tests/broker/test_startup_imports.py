@@ -21,7 +21,7 @@ NOT_YET = {
     "headrace.metastore.zookeeper.connection", "headrace.demo", "headrace.migrate", "headrace.spark",
     "headrace.testing",
 }  # fmt: skip
-MODULES_MAX = 550
+MODULES_MAX = 560
 HEADRACE_MODULES_MAX = 440
 """A tenth above what there were when this was written. What a broker alone never needs can be imported when it does."""
 

@@ -23,7 +23,7 @@ from stat import S_ISDIR
 from sys import intern
 from typing import NamedTuple, Protocol
 
-from headrace.log import disk_calls, page_cache
+from headrace.log import disk_calls
 from headrace.log.shared_syncs import OpenRefused, SharedSyncs
 
 Bytes = bytes | bytearray | memoryview
@@ -394,7 +394,9 @@ class LocalFiles:
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def has_large_folios(self, directory: PathText) -> bool:
-        return page_cache.has_large_folios(str(directory))
+        from headrace.log.page_cache import has_large_folios  # imported late: a start appends to no large segment
+
+        return has_large_folios(str(directory))
 
     def make_directory(self, path: PathText) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)

@@ -16,12 +16,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from headrace.coordinators.groups.partitioning import partition_for
 from headrace.errors import ErrorCode
 from headrace.network.peers.peers import PeerUnreachable
 from headrace.protocol import messages as m
 from headrace.records.any_format import iter_any_headers
 from headrace.records.format2.batch import Record, encode_batch
 from headrace.records.format2.control import read_marker
+from headrace.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headrace.types import TopicPartition
 from tests.records.decoding import decode_any
 from tests.simulation.clients import LEADER_ERRORS, Client
 from tests.simulation.history import CommittedReading, Forgotten, GroupOffset, Initialized, Outcome, Seen, Sent
@@ -296,19 +299,28 @@ class TransactionalProducer:
                 self._used_us = asked_us  # the time that the coordinator keeps, though it may answer seconds later
                 return
             if code not in REPEATED:
-                raise self._refusal(code)
+                raise self._refusal(code, coordinator, self._led_by_coordinator(kind, key))
             if code in OTHER_COORDINATOR:
                 self._has_lost = True  # the coordinator may have written it all the same
                 self._coordinators.pop((kind, key), None)
             await client.pause(20, 150)
 
-    def _refusal(self, code: ErrorCode) -> Exception:
+    def _refusal(self, code: ErrorCode, broker: int, led: TopicPartition) -> Exception:
+        """`broker`: who refused, as the leader of `led`. One that was paused, and has not heard yet that it was
+        replaced, knows the producer before, and refuses the new one, as in Apache Kafka."""
+        client = self.client
         if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            client = self.client
-            client.cluster.history.forgotten.append(
-                Forgotten(client.name, self.transactional_id, self._used_us, client.now_us)
-            )
+            state = client.cluster.all_leaderships().get(led)
+            if state is None or state.leader == broker:
+                client.cluster.history.forgotten.append(
+                    Forgotten(client.name, self.transactional_id, self._used_us, client.now_us)
+                )
         return Fenced(code.name) if code in MUST_END else Abortable(code.name)
+
+    def _led_by_coordinator(self, kind: int, key: str) -> TopicPartition:
+        if kind == GROUP:
+            return TopicPartition(OFFSETS_TOPIC, 0)
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_for(key, self.client.cluster.plan.transaction_partitions))
 
     async def _coordinator(self, kind: int, key: str) -> int:
         known = self._coordinators.get((kind, key))
@@ -347,7 +359,7 @@ class TransactionalProducer:
                     each.offset = offset + number if code is ErrorCode.NONE else -1
                 return
             if code not in PRODUCE_REPEATED:
-                raise self._refusal(code)
+                raise self._refusal(code, leader, TopicPartition(client.cluster.topic, partition))
             if code in LEADER_ERRORS:
                 await client.refresh()
             await client.pause(20, 150)
